@@ -1,0 +1,87 @@
+//! What can go wrong, as the public edge of the engine says it.
+
+use adjoin_device::DeviceError;
+
+/// The kind of an [`Error`]: what a caller may want to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The vectors, ids or files given are not what they must be.
+    Input,
+    /// An option has no meaning, or not together with another.
+    Option,
+    /// The memory budget is too small; the message says the least that would do.
+    Budget,
+    /// The system refused: no such file, no permission, a full disk, a failing device.
+    Device,
+    /// Bytes that this engine wrote have changed since.
+    Corrupt,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+/// An error with a message that stands alone: file, row, value and remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// A result whose error is an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// An error of kind [`ErrorKind::Input`].
+    pub fn input(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Input, message)
+    }
+
+    /// An error of kind [`ErrorKind::Option`].
+    pub fn option(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Option, message)
+    }
+
+    /// An error of kind [`ErrorKind::Budget`].
+    pub fn budget(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Budget, message)
+    }
+
+    /// An error of kind [`ErrorKind::Device`] that is not one of a single operation.
+    pub fn device(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Device, message)
+    }
+
+    /// An error of kind [`ErrorKind::Corrupt`].
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// The error of work that the caller stopped.
+    pub fn cancelled() -> Self {
+        Self::new(ErrorKind::Cancelled, "cancelled")
+    }
+
+    /// Keeps what caused this error, for those who log the whole chain.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        Self::device(error.to_string()).caused_by(error)
+    }
+}

@@ -1,0 +1,165 @@
+//! Words that every module uses: element types, metrics, and how their names are written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Most dimensions a vector may have.
+pub const DIMENSIONS_MAX: usize = 8_192;
+/// Most rows a set may have.
+pub const ROWS_MAX: u64 = 1 << 40;
+
+/// Type of a vector's elements, as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // the names say it
+pub enum Element {
+    F32,
+    F16,
+    U8,
+    I8,
+}
+
+impl Element {
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+            Self::U8 | Self::I8 => 1,
+        }
+    }
+
+    /// Whether elements are integers, whose L2 distances are exact in integers.
+    pub fn is_integer(self) -> bool {
+        matches!(self, Self::U8 | Self::I8)
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+        })
+    }
+}
+
+impl FromStr for Element {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            "u8" => Ok(Self::U8),
+            "i8" => Ok(Self::I8),
+            _ => Err(Error::option(format!("no such element type: {name}; choose f32, f16, u8 or i8"))),
+        }
+    }
+}
+
+/// How far apart two vectors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Euclidean distance.
+    L2,
+    /// Cosine of the angle; larger is nearer.
+    Cosine,
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::L2 => "l2",
+            Self::Cosine => "cosine",
+        })
+    }
+}
+
+impl FromStr for Metric {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "l2" => Ok(Self::L2),
+            "cosine" => Ok(Self::Cosine),
+            _ => Err(Error::option(format!("no such metric: {name}; choose l2 or cosine"))),
+        }
+    }
+}
+
+/// Type, number and metric of a set's vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VectorType {
+    /// Type of the elements.
+    pub element: Element,
+    /// Elements of a vector, 1 to [`DIMENSIONS_MAX`].
+    pub dimensions: usize,
+}
+
+impl VectorType {
+    /// Bytes of one vector as stored.
+    pub fn bytes(self) -> usize {
+        self.dimensions * self.element.bytes()
+    }
+}
+
+/// Reads a size such as `51MB`, `512MiB`, `2GiB` or `4096`, in bytes.
+///
+/// # Errors
+/// Where the text is no size.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    let wrong = || Error::option(format!("{text} is no size; write it like 51MB, 512MiB or 2GiB"));
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
+    if bytes < 1.0 || bytes > (1u64 << 60) as f64 {
+        return Err(wrong());
+    }
+    Ok(bytes as u64)
+}
+
+/// Writes a number of bytes so that a person can read it and [`parse_bytes`] too: `51.2 MB`.
+pub fn format_bytes(bytes: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    match units.iter().find(|(factor, _)| bytes as f64 >= *factor) {
+        Some((factor, unit)) => format!("{:.1} {unit}", bytes as f64 / factor),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [("51MB", 51_000_000), ("2GiB", 2 << 30), ("4096", 4096), ("1.5 kb", 1500)] {
+            assert_eq!(parse_bytes(text).unwrap(), bytes);
+        }
+        for text in ["", "GiB", "12parsecs", "-1MB", "0", "1e3", "9999999TiB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(format_bytes(51_200_000), "51.2 MB");
+        assert_eq!(format_bytes(999), "999 B");
+    }
+}

@@ -1,0 +1,147 @@
+//! The face of every input: a set of vectors that can be scanned from its first row to its last, as often as needed.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::options::VectorType;
+
+/// What is known of a source before it is scanned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// Number of rows, those without a usable vector included.
+    pub rows: u64,
+    /// Type of the vectors as delivered.
+    pub vectors: VectorType,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// Whether f64 elements are rounded to f32.
+    pub rounded_from_f64: bool,
+}
+
+/// Kind of a set's ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdKind {
+    /// Rows are named by their number.
+    None,
+    /// Signed 64-bit integers.
+    Int64,
+    /// UTF-8 text.
+    Utf8,
+}
+
+/// Ids of some rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ids {
+    /// None: rows are named by their number.
+    None,
+    /// One integer a row.
+    Int64(Vec<i64>),
+    /// One text a row.
+    Utf8(TextIds),
+}
+
+/// Texts laid end to end: text `k` is `bytes[ends[k - 1]..ends[k]]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextIds {
+    /// End of each text in `bytes`.
+    pub ends: Vec<u64>,
+    /// The texts, UTF-8.
+    pub bytes: Vec<u8>,
+}
+
+/// Consecutive rows of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VectorBatch {
+    /// Number of the first row.
+    pub first_row: u64,
+    /// Number of rows.
+    pub rows: usize,
+    /// The vectors, row-major, little-endian, as [`SourceInfo::vectors`] says.
+    pub bytes: Vec<u8>,
+    /// Rows of this batch whose vector is null, ascending; their bytes are zero.
+    pub missing: Vec<usize>,
+    /// An id for each row, or none.
+    pub ids: Ids,
+}
+
+/// A set of vectors outside a store.
+pub trait VectorSource: Send + Sync {
+    /// What is known of it.
+    fn info(&self) -> &SourceInfo;
+
+    /// Starts a scan from the first row; a batch holds about `batch_bytes` of vectors, at least one row.
+    ///
+    /// # Errors
+    /// Where the source cannot be opened again.
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
+
+    /// The file that holds a row, and the row's number in it: for messages.
+    fn locate(&self, row: u64) -> (PathBuf, u64);
+}
+
+/// A scan under way.
+pub trait VectorScan {
+    /// The next rows in order, or `None` after the last.
+    ///
+    /// # Errors
+    /// Where the source cannot be read or is not what its header says.
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>>;
+}
+
+impl Ids {
+    /// No ids yet, of a kind.
+    pub fn empty(kind: IdKind) -> Self {
+        match kind {
+            IdKind::None => Self::None,
+            IdKind::Int64 => Self::Int64(Vec::new()),
+            IdKind::Utf8 => Self::Utf8(TextIds::default()),
+        }
+    }
+
+    /// Appends row `k` of `other`, which is of the same kind.
+    ///
+    /// # Panics
+    /// Where the kinds differ.
+    pub fn push_from(&mut self, other: &Self, k: usize) {
+        match (self, other) {
+            (Self::None, Self::None) => {}
+            (Self::Int64(to), Self::Int64(from)) => to.push(from[k]),
+            (Self::Utf8(to), Self::Utf8(from)) => to.push(from.get(k)),
+            _ => unreachable!("ids of one set are of one kind"),
+        }
+    }
+
+    /// The id of row `k` for a message; its number where there are no ids.
+    pub fn display(&self, k: usize, row: u64) -> String {
+        match self {
+            Self::None => row.to_string(),
+            Self::Int64(ids) => ids[k].to_string(),
+            Self::Utf8(ids) => String::from_utf8_lossy(ids.get(k)).into_owned(),
+        }
+    }
+}
+
+impl TextIds {
+    /// Number of texts.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The bytes of text `k`.
+    pub fn get(&self, k: usize) -> &[u8] {
+        let start = if k == 0 { 0 } else { self.ends[k - 1] as usize };
+        &self.bytes[start..self.ends[k] as usize]
+    }
+
+    /// Appends a text.
+    pub fn push(&mut self, text: &[u8]) {
+        self.bytes.extend_from_slice(text);
+        self.ends.push(self.bytes.len() as u64);
+    }
+}
