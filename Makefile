@@ -1,0 +1,43 @@
+# What a person types. Everything is built in one profile (release with our own assertions), so Arrow compiles once.
+
+CARGO ?= cargo
+CLI := target/release/adjoin
+
+.PHONY: demo test check promises bench stress build tools
+
+build: tools
+	$(CARGO) build --release --locked --quiet
+
+tools:
+	@command -v $(CARGO) >/dev/null || { echo "adjoin needs Rust: install rustup, it takes the version in rust-toolchain.toml"; exit 2; }
+	@command -v cc >/dev/null || { echo "adjoin needs a C compiler (for Zstandard): on Debian, apt-get install gcc"; exit 2; }
+
+# The main job on the bundled sample: near-duplicates among the descriptions of 24,000 packages.
+demo: build
+	@mkdir -p demo
+	$(CLI) join fixtures/sample.parquet --id-column name --min-similarity 0.9 --memory 256MB \
+	    -o demo/pairs.parquet --stats demo/stats.json --force
+	@$(CLI) join fixtures/sample.parquet --id-column name --min-similarity 0.99 --memory 256MB -o - --quiet > demo/closest.csv
+	@echo; echo "some of the closest, by name:"
+	@tail -n +2 demo/closest.csv | sort -t, -k3,3gr -k1,1 | awk -F, 'NR % 30 == 1 && NR < 300 { printf "  %.4f  %-45s %s\n", $$3, $$1, $$2 }'
+	@echo; echo "all pairs lie in demo/pairs.parquet, what the run did in demo/stats.json"
+
+test: tools
+	$(CARGO) test --release --locked --workspace --quiet
+
+check: tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
+
+# Exact joins of whole real sets against brute force, and memory against budgets. Needs ADJOIN_DATA.
+promises: build
+	bench/promises.sh $(CLI)
+
+# Rates of the kernels and times of build and join.
+bench: build
+	$(CARGO) run --release --locked --quiet -p adjoin-kernels --example kernel_rates
+	bench/joins.sh $(CLI)
+
+# Random tests, many times as long.
+stress: tools
+	PROPTEST_CASES=20000 $(CARGO) test --release --locked --workspace --quiet
