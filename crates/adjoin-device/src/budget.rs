@@ -120,10 +120,11 @@ mod tests {
     fn waiting_ends_when_bytes_come_back() {
         let budget = MemoryBudget::new(10);
         let held = budget.reserve(10).unwrap();
-        let waiting = budget.clone();
-        let waiter = std::thread::spawn(move || waiting.reserve_when_free(4).unwrap().bytes());
-        drop(held);
-        assert_eq!(waiter.join().unwrap(), 4);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| budget.reserve_when_free(4).unwrap().bytes());
+            drop(held);
+            assert_eq!(waiter.join().unwrap(), 4);
+        });
         assert!(budget.reserve_when_free(11).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,11 +21,19 @@ pub struct FileSystem;
 impl Device for FileSystem {
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>, DeviceError> {
         let failed = |source| DeviceError::new(Operation::Open, path, source);
-        let (file, direct) = open_direct(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if metadata.is_dir() {
+        // Asked before it is opened: a named pipe would wait for its writer, and signals could not end that.
+        let kind = fs::metadata(path).map_err(failed)?.file_type();
+        if kind.is_dir() {
             return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
         }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(failed(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a pipe or device is read once, not at offsets",
+            )));
+        }
+        let (file, direct) = open_direct(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         let len = metadata.len();
         Ok(Arc::new(PreadFile { file, path: path.to_owned(), len, direct }))
     }
@@ -140,7 +148,10 @@ impl ReadFile for PreadFile {
         } else {
             self.read_bounced(offset, buffer)
         };
-        read.map_err(|source| DeviceError { offset: Some(offset), ..DeviceError::new(Operation::Read, &self.path, source) })
+        read.map_err(|source| DeviceError {
+            offset: Some(offset),
+            ..DeviceError::new(Operation::Read, &self.path, source)
+        })
     }
 }
 

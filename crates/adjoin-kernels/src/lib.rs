@@ -1,1 +1,43 @@
+//! Squared distances between vectors, as fast as the processor allows and the same on every processor.
+//!
+//! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is a level of the instruction set that this processor has;
+//! it computes one vector against a panel, or a panel against [`Columns`], which are vectors packed for that level:
+//!
+//! ```
+//! use adjoin_kernels::{Kernel, Panel};
+//!
+//! let mut panel = Panel::<u8>::zeroed(3, 2);
+//! for (row, vector) in [[0, 0], [3, 4], [200, 9]].iter().enumerate() {
+//!     panel.row_mut(row).copy_from_slice(vector);
+//! }
+//! let kernel = Kernel::detect();
+//! let columns = kernel.pack(&panel, &[0, 1, 2]);
+//! let mut hits = Vec::new();
+//! // Row 0 looks at columns 0..3 and keeps those within distance 5, given as its square.
+//! let pairs = kernel.within(&panel, &[0], &columns, &[3], 25, &mut hits);
+//! hits.sort();
+//! assert_eq!((pairs, hits), (3, vec![(0, 0), (0, 1)]));
+//! ```
+//!
+//! Bytes give exact integers. Floats are summed in one fixed order that every level repeats bit for bit (see
+//! `reference.rs`, the truth that the others are tested against), within [`relative_error`] of the exact value.
+//! The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on the level.
+//!
+//! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
+//! choice of a level, `x86/` the fast levels.
 
+#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
+
+mod columns;
+mod dispatch;
+mod panel;
+mod reference;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use columns::Columns;
+pub use dispatch::{Kernel, Scalar};
+pub use panel::{DIMENSIONS_MAX, Panel};
+pub use reference::relative_error;
+pub use tile::{TILE_COLUMNS, TILE_ROWS};

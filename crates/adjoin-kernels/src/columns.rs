@@ -1,0 +1,68 @@
+//! Vectors packed for the inner loops of one level.
+
+use crate::dispatch::Scalar;
+use crate::panel::{Lines, Panel, lines_per_row};
+use crate::tile::TILE_COLUMNS;
+
+/// Vectors in the order and layout that one [`crate::Kernel`] wants them as columns of a tile, filled up with zero
+/// vectors to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
+pub struct Columns<T> {
+    /// Padded rows, or interleaved blocks: the level decides.
+    pub(crate) storage: Lines<T>,
+    /// Squared norms, where the level works by products; else empty.
+    pub(crate) norms: Vec<u32>,
+    pub(crate) len: usize,
+    pub(crate) dimensions: usize,
+    pub(crate) level: &'static str,
+}
+
+impl<T: Scalar> Columns<T> {
+    pub(crate) fn empty(level: &'static str) -> Self {
+        Self { storage: Lines::zeroed(0), norms: Vec::new(), len: 0, dimensions: 0, level }
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no vectors.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements of a vector, without padding.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Bytes of memory held.
+    pub fn bytes(&self) -> u64 {
+        self.storage.bytes() + (self.norms.capacity() * size_of::<u32>()) as u64
+    }
+
+    /// Most bytes that new columns of this shape hold, on any level.
+    pub fn bytes_for(len: usize, dimensions: usize) -> u64 {
+        let filled = len.next_multiple_of(TILE_COLUMNS);
+        Panel::<T>::bytes_for(filled, dimensions) + (filled * size_of::<u32>()) as u64
+    }
+
+    /// Takes the vectors `panel.row(order[k])` as padded rows, the layout of levels that work by differences.
+    pub(crate) fn copy_rows(&mut self, panel: &Panel<T>, order: &[u32]) {
+        let filled = order.len().next_multiple_of(TILE_COLUMNS);
+        self.storage.resize(filled * lines_per_row::<T>(panel.dimensions()));
+        (self.len, self.dimensions) = (order.len(), panel.dimensions());
+        let stride = panel.stride();
+        let (used, fill) = self.storage.as_mut_slice().split_at_mut(order.len() * stride);
+        for (place, &row) in used.chunks_exact_mut(stride.max(1)).zip(order) {
+            place.copy_from_slice(panel.row(row as usize));
+        }
+        fill.fill(T::default());
+    }
+
+    /// Vector `column`, padded; columns from `len` to the next multiple of [`TILE_COLUMNS`] are zero.
+    pub(crate) fn row(&self, column: usize) -> &[T] {
+        let stride = lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE;
+        &self.storage.as_slice()[column * stride..][..stride]
+    }
+}

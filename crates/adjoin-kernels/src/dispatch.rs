@@ -1,0 +1,210 @@
+//! The level of the processor as a value (the idea of `diskann-wide` in DiskANN): whoever holds a [`Kernel`] has
+//! proof that its instructions exist, so its methods are safe and nothing is looked up inside a loop.
+
+use std::fmt;
+
+use crate::columns::Columns;
+use crate::panel::Panel;
+use crate::reference::Reference;
+use crate::tile::{self, Tiles};
+#[cfg(target_arch = "x86_64")]
+use crate::x86::{Avx2, Avx512};
+
+/// An element of a vector: `u8` or `f32`.
+pub trait Scalar: Copy + Default + Send + Sync + 'static + sealed::Sealed {
+    /// A squared distance: `u32` for `u8`, exact; `f32` for `f32`.
+    type Distance: Copy + Default + PartialOrd + fmt::Debug + Send + Sync + 'static;
+}
+
+impl Scalar for u8 {
+    type Distance = u32;
+}
+
+impl Scalar for f32 {
+    type Distance = f32;
+}
+
+#[allow(private_interfaces)] // what `tiles` names cannot be named outside, and neither can `tiles`
+mod sealed {
+    use super::{Level, Scalar, Tiles};
+
+    /// Only the elements that every level implements.
+    pub trait Sealed: Sized {
+        /// The level's functions for this element.
+        fn tiles(level: &Level) -> &dyn Tiles<Self>
+        where
+            Self: Scalar;
+    }
+}
+
+macro_rules! seal {
+    ($scalar:ty) => {
+        #[allow(private_interfaces)] // as in `sealed`
+        impl sealed::Sealed for $scalar {
+            fn tiles(level: &Level) -> &dyn Tiles<Self> {
+                match level {
+                    Level::Reference(token) => token,
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2(token) => token,
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512(token) => token,
+                }
+            }
+        }
+    };
+}
+
+seal!(u8);
+seal!(f32);
+
+/// A level and the proof of it.
+#[derive(Clone, Copy, Debug)]
+enum Level {
+    Reference(Reference),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+}
+
+/// A level of the instruction set that this processor has. All levels give the same distances, bit for bit, and
+/// compute the same number of pairs; they differ in speed and in the layout of [`Columns`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    level: Level,
+}
+
+impl Kernel {
+    /// The best level of this processor.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx512 = Avx512::detect().map(Level::Avx512);
+            if let Some(level) = avx512.or_else(|| Avx2::detect().map(Level::Avx2)) {
+                return Self { level };
+            }
+        }
+        Self { level: Level::Reference(Reference) }
+    }
+
+    /// The level `reference`, `avx2` or `avx512-vnni`; `None` if there is no such level or the processor lacks it.
+    pub fn named(name: &str) -> Option<Self> {
+        let level = match name {
+            "reference" => Some(Level::Reference(Reference)),
+            #[cfg(target_arch = "x86_64")]
+            "avx2" => Avx2::detect().map(Level::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            "avx512-vnni" => Avx512::detect().map(Level::Avx512),
+            _ => None,
+        };
+        level.map(|level| Self { level })
+    }
+
+    /// Every level of this processor, slowest first.
+    pub fn available() -> Vec<Self> {
+        ["reference", "avx2", "avx512-vnni"].into_iter().filter_map(Self::named).collect()
+    }
+
+    /// The name that [`Kernel::named`] takes.
+    pub fn name(&self) -> &'static str {
+        match self.level {
+            Level::Reference(_) => "reference",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(_) => "avx512-vnni",
+        }
+    }
+
+    /// Columns whose vector `k` is `panel.row(order[k])`.
+    ///
+    /// # Panics
+    /// If `order` names a row that the panel lacks.
+    pub fn pack<T: Scalar>(&self, panel: &Panel<T>, order: &[u32]) -> Columns<T> {
+        let mut columns = Columns::empty(self.name());
+        self.pack_into(panel, order, &mut columns);
+        columns
+    }
+
+    /// Like [`Kernel::pack`], within the memory that `columns` holds already where that suffices. What the columns
+    /// were before, their level too, does not matter.
+    ///
+    /// # Panics
+    /// If `order` names a row that the panel lacks.
+    pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut Columns<T>) {
+        columns.level = self.name();
+        columns.norms.clear();
+        T::tiles(&self.level).pack(panel, order, columns);
+    }
+
+    /// Squared distances of `x`, a padded row of a panel of the same dimensions, to every row: `out[k]` is that to
+    /// `panel.row(k)`.
+    ///
+    /// # Panics
+    /// If `x` has not the panel's stride or `out` not its number of rows.
+    pub fn one_to_many<T: Scalar>(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]) {
+        assert_eq!(x.len(), panel.stride(), "elements of a padded row");
+        assert_eq!(out.len(), panel.rows(), "one distance for each row");
+        T::tiles(&self.level).one_to_many(x, panel, out);
+    }
+
+    /// Squared distance of two padded rows of panels of the same dimensions.
+    ///
+    /// # Panics
+    /// If their lengths differ.
+    pub fn distance<T: Scalar>(&self, x: &[T], y: &[T]) -> T::Distance {
+        let mut panel = Panel::zeroed(1, y.len());
+        panel.row_mut(0).copy_from_slice(y);
+        let mut distance = [T::Distance::default()];
+        self.one_to_many(x, &panel, &mut distance);
+        distance[0]
+    }
+
+    /// All squared distances: `out[r * columns.len() + c]` is that of `rows.row(order[r])` and column `c`.
+    ///
+    /// # Panics
+    /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, or `out` is
+    /// not `order.len() * columns.len()` long.
+    pub fn many_to_many<T: Scalar>(
+        &self,
+        rows: &Panel<T>,
+        order: &[u32],
+        columns: &Columns<T>,
+        out: &mut [T::Distance],
+    ) {
+        self.check(rows, columns);
+        assert_eq!(out.len(), order.len() * columns.len(), "one distance for each pair");
+        tile::many_to_many(T::tiles(&self.level), rows, order, columns, out);
+    }
+
+    /// Finds the pairs within a squared distance of `limit` and returns how many pairs were computed.
+    ///
+    /// Rows `rows.row(order[r])` are taken in groups of [`crate::TILE_ROWS`]. A group is compared with the columns
+    /// below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the number of
+    /// columns: those are the computed pairs, also where they lie beyond the reach of their own row. A pair whose
+    /// squared distance is not above `limit` (so also one whose float distance is NaN) is added to `hits` as
+    /// (position `r`, column). The order of hits is unspecified.
+    ///
+    /// # Panics
+    /// If dimensions differ, the columns are of another level, `order` and `reach` differ in length or `order` names
+    /// a row that the panel lacks.
+    pub fn within<T: Scalar>(
+        &self,
+        rows: &Panel<T>,
+        order: &[u32],
+        columns: &Columns<T>,
+        reach: &[u32],
+        limit: T::Distance,
+        hits: &mut Vec<(u32, u32)>,
+    ) -> u64 {
+        self.check(rows, columns);
+        assert_eq!(order.len(), reach.len(), "one reach for each row");
+        tile::within(T::tiles(&self.level), (rows, order, reach), columns, limit, hits)
+    }
+
+    /// The kernels rest on what is asserted here.
+    fn check<T: Scalar>(&self, rows: &Panel<T>, columns: &Columns<T>) {
+        assert_eq!(rows.dimensions(), columns.dimensions(), "dimensions of rows and columns");
+        assert_eq!(columns.level, self.name(), "level that the columns are packed for");
+    }
+}

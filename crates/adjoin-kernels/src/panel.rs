@@ -1,0 +1,152 @@
+//! Vectors as rows of a matrix that vector registers can read without a tail.
+
+use std::marker::PhantomData;
+
+use crate::dispatch::Scalar;
+
+/// Most dimensions of a vector: up to here squared distances of bytes fit 32 bits and [`crate::relative_error`] holds.
+pub const DIMENSIONS_MAX: usize = 1 << 16;
+
+/// One cache line, the alignment and the unit of length of all storage here.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+
+const LINE_BYTES: usize = 64;
+
+/// Elements in whole aligned cache lines.
+pub(crate) struct Lines<T> {
+    lines: Vec<Line>,
+    element: PhantomData<T>,
+}
+
+impl<T: Scalar> Lines<T> {
+    pub(crate) const PER_LINE: usize = LINE_BYTES / size_of::<T>();
+
+    pub(crate) fn zeroed(lines: usize) -> Self {
+        Self { lines: vec![Line([0; LINE_BYTES]); lines], element: PhantomData }
+    }
+
+    /// Changes the length, keeps the allocation where it suffices; old contents stay, new lines are zero.
+    pub(crate) fn resize(&mut self, lines: usize) {
+        self.lines.resize(lines, Line([0; LINE_BYTES]));
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: `Scalar` is sealed to u8 and f32, for which every bit pattern is a value and whose size divides a
+        // line; `Line` is plain bytes without padding, aligned for both.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::PER_LINE) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as in `as_slice`; the borrow is exclusive, and any element written leaves valid bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * Self::PER_LINE) }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.lines.capacity() * LINE_BYTES) as u64
+    }
+}
+
+/// Cache lines of one padded row.
+pub(crate) fn lines_per_row<T>(dimensions: usize) -> usize {
+    (dimensions * size_of::<T>()).div_ceil(LINE_BYTES)
+}
+
+/// A row-major matrix of vectors. Rows start at a cache line and are padded with zeros to whole cache lines, so a
+/// kernel reads [`Panel::stride`] elements of each and the padding adds nothing to a distance.
+pub struct Panel<T> {
+    storage: Lines<T>,
+    rows: usize,
+    dimensions: usize,
+}
+
+impl<T: Scalar> Panel<T> {
+    /// A panel of `rows` zero vectors of `dimensions` elements.
+    ///
+    /// # Panics
+    /// Above [`DIMENSIONS_MAX`] dimensions.
+    pub fn zeroed(rows: usize, dimensions: usize) -> Self {
+        assert!(dimensions <= DIMENSIONS_MAX, "{dimensions} dimensions, at most {DIMENSIONS_MAX}");
+        Self { storage: Lines::zeroed(rows * lines_per_row::<T>(dimensions)), rows, dimensions }
+    }
+
+    /// Becomes a panel of `rows` zero vectors, within the memory already held where that suffices.
+    ///
+    /// # Panics
+    /// Above [`DIMENSIONS_MAX`] dimensions.
+    pub fn reset(&mut self, rows: usize, dimensions: usize) {
+        assert!(dimensions <= DIMENSIONS_MAX, "{dimensions} dimensions, at most {DIMENSIONS_MAX}");
+        self.storage.resize(0);
+        self.storage.resize(rows * lines_per_row::<T>(dimensions));
+        (self.rows, self.dimensions) = (rows, dimensions);
+    }
+
+    /// Number of vectors.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a vector, without padding.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Elements from one row to the next: [`Panel::dimensions`] rounded up to whole cache lines of 64 bytes.
+    pub fn stride(&self) -> usize {
+        lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE
+    }
+
+    /// Vector `row` with its zero padding, [`Panel::stride`] elements.
+    pub fn row(&self, row: usize) -> &[T] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let stride = self.stride();
+        &self.storage.as_slice()[row * stride..][..stride]
+    }
+
+    /// The elements of vector `row` to write, without its padding.
+    pub fn row_mut(&mut self, row: usize) -> &mut [T] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let (stride, dimensions) = (self.stride(), self.dimensions);
+        &mut self.storage.as_mut_slice()[row * stride..][..dimensions]
+    }
+
+    /// Bytes of memory held.
+    pub fn bytes(&self) -> u64 {
+        self.storage.bytes()
+    }
+
+    /// Bytes that a new panel of this shape holds.
+    pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
+        rows as u64 * (lines_per_row::<T>(dimensions) * LINE_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_aligned_and_padded_with_zeros() {
+        for dimensions in [0, 1, 15, 16, 17, 64, 65] {
+            let mut panel = Panel::<f32>::zeroed(3, dimensions);
+            (0..3).for_each(|row| panel.row_mut(row).fill(1.0));
+            assert_eq!(panel.stride() % 16, 0);
+            assert_eq!(panel.bytes(), Panel::<f32>::bytes_for(3, dimensions));
+            for row in 0..3 {
+                assert_eq!(panel.row(row).as_ptr() as usize % LINE_BYTES, 0);
+                assert_eq!(panel.row(row).iter().sum::<f32>(), dimensions as f32);
+            }
+        }
+    }
+
+    #[test]
+    fn reset_keeps_memory_and_clears_it() {
+        let mut panel = Panel::<u8>::zeroed(4, 100);
+        (0..4).for_each(|row| panel.row_mut(row).fill(9));
+        let bytes = panel.bytes();
+        panel.reset(7, 60);
+        assert_eq!((panel.rows(), panel.dimensions(), panel.bytes()), (7, 60, bytes));
+        assert!((0..7).all(|row| panel.row(row).iter().all(|&x| x == 0)));
+    }
+}

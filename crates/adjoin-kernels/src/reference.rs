@@ -1,0 +1,103 @@
+//! The truth: plain loops that say what every level computes.
+
+use crate::columns::Columns;
+use crate::dispatch::Scalar;
+use crate::panel::Panel;
+use crate::tile::{self, Block, Group, Tiles};
+
+/// Partial sums of a float distance.
+pub(crate) const LANES: usize = 16;
+
+/// The level every processor has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reference;
+
+/// Squared distance of bytes; exact.
+fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
+    x.iter().zip(y).map(|(&x, &y)| u32::from(x.abs_diff(y)).pow(2)).sum()
+}
+
+/// Squared distance of floats, by differences: lane `l` sums elements `l`, `l + 16`, ... with one rounding a step,
+/// then the lanes are added in halves.
+fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
+    let mut lanes = [0.0_f32; LANES];
+    for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
+        for (sum, (&x, &y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+            let difference = x - y;
+            *sum = difference.mul_add(difference, *sum);
+        }
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Bound `r` on the relative error of a float distance of `dimensions` elements: computed and exact squared distance
+/// `s` differ by at most `r * s`, where neither a sum overflows nor a square underflows.
+///
+/// With `u = 2^-24` (round to nearest) a computed difference is `(x - y)(1 + a)`, `|a| <= u`, and its square carries
+/// that factor twice. A lane takes `n = ceil(dimensions / 16)` fused steps, each with one rounding of the whole sum,
+/// and the tree adds four. So every term of the sum carries at most `n + 6` factors `1 + a`, and since no term is
+/// negative, the sum is off by a factor between `(1 - u)^(n + 6)` and `(1 + u)^(n + 6)` (Higham, Accuracy and
+/// Stability of Numerical Algorithms, sections 3.1 and 4.2). `(1 + u)^k - 1` is below `k u + (k u)^2`, and
+/// `(n + 6)^2 u` is below 2 up to [`crate::DIMENSIONS_MAX`] dimensions, hence `n + 8`.
+pub fn relative_error(dimensions: usize) -> f64 {
+    (dimensions.div_ceil(LANES) + 8) as f64 * 2.0_f64.powi(-24)
+}
+
+/// All distances of a group to the block of columns that starts at `from`.
+fn block<T: Scalar>(group: &Group<'_, T>, columns: &Columns<T>, from: usize, distance: Distance<T>) -> Block<T> {
+    let mut block = Block::<T>::default();
+    for (row, distances) in group.rows.iter().zip(&mut block) {
+        for (column, place) in distances.iter_mut().enumerate() {
+            *place = distance(row, columns.row(from + column));
+        }
+    }
+    block
+}
+
+/// A function from two padded vectors to their squared distance.
+type Distance<T> = fn(&[T], &[T]) -> <T as Scalar>::Distance;
+
+macro_rules! plain_loops {
+    ($scalar:ty, $distance:path) => {
+        impl Tiles<$scalar> for Reference {
+            fn pack(&self, panel: &Panel<$scalar>, order: &[u32], columns: &mut Columns<$scalar>) {
+                columns.copy_rows(panel, order);
+            }
+
+            fn one_to_many(&self, x: &[$scalar], panel: &Panel<$scalar>, out: &mut [<$scalar as Scalar>::Distance]) {
+                for (row, place) in out.iter_mut().enumerate() {
+                    *place = $distance(x, panel.row(row));
+                }
+            }
+
+            fn matrix(
+                &self,
+                group: &Group<'_, $scalar>,
+                columns: &Columns<$scalar>,
+                out: &mut [<$scalar as Scalar>::Distance],
+            ) {
+                tile::matrix_by_blocks(group, columns, out, |from| block(group, columns, from, $distance));
+            }
+
+            fn within(
+                &self,
+                group: &Group<'_, $scalar>,
+                columns: &Columns<$scalar>,
+                limit: <$scalar as Scalar>::Distance,
+                hits: &mut Vec<(u32, u32)>,
+            ) {
+                tile::within_by_blocks(group, limit, hits, |from| block(group, columns, from, $distance));
+            }
+        }
+    };
+}
+
+plain_loops!(u8, distance_u8);
+plain_loops!(f32, distance_f32);

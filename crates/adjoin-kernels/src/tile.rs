@@ -1,0 +1,189 @@
+//! Loops over tiles, and the rule by which a reach is rounded. The rule reads no level, so the number of computed
+//! pairs is the same on all of them.
+
+use std::ops::Range;
+
+use crate::columns::Columns;
+use crate::dispatch::Scalar;
+use crate::panel::{Lines, Panel};
+
+/// Rows that share one reach.
+pub const TILE_ROWS: usize = 4;
+
+/// A reach is rounded up to a multiple of this.
+pub const TILE_COLUMNS: usize = 16;
+
+/// Bytes of columns that all rows pass before the next ones are looked at: they stay in the second-level cache. Half
+/// a first-level cache was no faster, and much slower where only a few long vectors fitted.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Distances of one group of rows to [`TILE_COLUMNS`] columns.
+pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
+
+/// What a level computes. Implemented by a token whose existence proves that the processor has the level.
+pub(crate) trait Tiles<T: Scalar> {
+    /// Takes `panel.row(order[k])` as column `k`; all of the columns but their level is written anew.
+    fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut Columns<T>);
+
+    /// Squared distances of `x` to every row of the panel.
+    fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
+
+    /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.
+    fn matrix(&self, group: &Group<'_, T>, columns: &Columns<T>, out: &mut [T::Distance]);
+
+    /// Adds (position, column) of the group's pairs within the limit.
+    fn within(&self, group: &Group<'_, T>, columns: &Columns<T>, limit: T::Distance, hits: &mut Vec<(u32, u32)>);
+}
+
+/// Up to [`TILE_ROWS`] rows and the columns they are compared with.
+pub(crate) struct Group<'a, T> {
+    /// Padded rows; a short group repeats its last one, whose distances are then not looked at.
+    pub(crate) rows: [&'a [T]; TILE_ROWS],
+    /// How many rows are real.
+    pub(crate) count: usize,
+    /// Position of the first row in the order.
+    pub(crate) position: usize,
+    /// Starts at a multiple of [`TILE_COLUMNS`], ends there too or at the last column.
+    pub(crate) columns: Range<usize>,
+}
+
+impl<'a, T: Scalar> Group<'a, T> {
+    /// The rows `members` of the panel, at least one.
+    fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
+        let mut rows = [panel.row(members[members.len() - 1] as usize); TILE_ROWS];
+        for (row, &member) in rows.iter_mut().zip(members) {
+            *row = panel.row(member as usize);
+        }
+        Self { rows, count: members.len(), position, columns }
+    }
+
+    /// Adds the pair of the group's row `row` with a column.
+    #[inline(always)]
+    pub(crate) fn hit(&self, row: usize, column: usize, hits: &mut Vec<(u32, u32)>) {
+        hits.push(((self.position + row) as u32, column as u32));
+    }
+}
+
+/// Columns below which a group of rows is computed: its largest reach, rounded up to whole tiles.
+fn rounded_reach(reach: &[u32], columns: usize) -> usize {
+    let largest = reach.iter().copied().max().unwrap_or(0) as usize;
+    largest.next_multiple_of(TILE_COLUMNS).min(columns)
+}
+
+/// Columns of `dimensions` elements that pass through the cache together: whole register tiles of every level, of
+/// which the widest is 64 columns of bytes and 16 of floats.
+fn chunk_columns<T: Scalar>(dimensions: usize) -> usize {
+    let fit = CHUNK_BYTES / (dimensions * size_of::<T>()).max(1);
+    let unit = Lines::<T>::PER_LINE;
+    (fit / unit).max(1) * unit
+}
+
+/// [`crate::Kernel::many_to_many`].
+pub(crate) fn many_to_many<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    rows: &Panel<T>,
+    order: &[u32],
+    columns: &Columns<T>,
+    out: &mut [T::Distance],
+) {
+    let chunk = chunk_columns::<T>(columns.dimensions);
+    for from in (0..columns.len).step_by(chunk) {
+        let to = columns.len.min(from + chunk);
+        let parts = order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS * columns.len));
+        for (group, (members, out)) in parts.enumerate() {
+            tiles.matrix(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, out);
+        }
+    }
+}
+
+/// [`crate::Kernel::within`].
+pub(crate) fn within<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    (rows, order, reach): (&Panel<T>, &[u32], &[u32]),
+    columns: &Columns<T>,
+    limit: T::Distance,
+    hits: &mut Vec<(u32, u32)>,
+) -> u64 {
+    let chunk = chunk_columns::<T>(columns.dimensions);
+    let mut computed = 0;
+    for from in (0..columns.len).step_by(chunk) {
+        for (group, (members, reach)) in order.chunks(TILE_ROWS).zip(reach.chunks(TILE_ROWS)).enumerate() {
+            let to = rounded_reach(reach, columns.len).min(from + chunk);
+            if from < to {
+                tiles.within(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, limit, hits);
+                computed += (members.len() * (to - from)) as u64;
+            }
+        }
+    }
+    computed
+}
+
+/// [`Tiles::matrix`] for a level that computes whole blocks: `block` is given the first of its columns.
+pub(crate) fn matrix_by_blocks<T: Scalar>(
+    group: &Group<'_, T>,
+    columns: &Columns<T>,
+    out: &mut [T::Distance],
+    mut block: impl FnMut(usize) -> Block<T>,
+) {
+    for from in group.columns.clone().step_by(TILE_COLUMNS) {
+        let to = group.columns.end.min(from + TILE_COLUMNS);
+        let distances = block(from);
+        for (line, distances) in out.chunks_exact_mut(columns.len).zip(&distances).take(group.count) {
+            line[from..to].copy_from_slice(&distances[..to - from]);
+        }
+    }
+}
+
+/// [`Tiles::within`] for a level that computes whole blocks.
+pub(crate) fn within_by_blocks<T: Scalar>(
+    group: &Group<'_, T>,
+    limit: T::Distance,
+    hits: &mut Vec<(u32, u32)>,
+    mut block: impl FnMut(usize) -> Block<T>,
+) {
+    for from in group.columns.clone().step_by(TILE_COLUMNS) {
+        let to = group.columns.end.min(from + TILE_COLUMNS);
+        for (row, distances) in block(from).iter().enumerate().take(group.count) {
+            for (column, &distance) in (from..to).zip(distances) {
+                if is_within(distance, limit) {
+                    group.hit(row, column, hits);
+                }
+            }
+        }
+    }
+}
+
+/// Not above the limit. NaN, the distance of overflowed or bad vectors, counts as within: whoever asked looks again.
+#[allow(clippy::neg_cmp_op_on_partial_ord)] // the sentence above
+#[inline(always)]
+fn is_within<D: PartialOrd>(distance: D, limit: D) -> bool {
+    !(distance > limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reach_is_the_largest_rounded_up_and_capped() {
+        for (reach, columns, expected) in [
+            (&[0, 0, 0, 0][..], 100, 0),
+            (&[0, 1, 0][..], 100, 16),
+            (&[16, 3][..], 100, 16),
+            (&[17][..], 100, 32),
+            (&[97][..], 100, 100),
+            (&[u32::MAX][..], 100, 100),
+            (&[5][..], 0, 0),
+        ] {
+            assert_eq!(rounded_reach(reach, columns), expected, "{reach:?} of {columns}");
+        }
+    }
+
+    #[test]
+    fn chunks_are_whole_tiles() {
+        for dimensions in [0, 1, 100, 128, 384, 8192] {
+            assert_eq!(chunk_columns::<f32>(dimensions) % TILE_COLUMNS, 0);
+            assert!(chunk_columns::<u8>(dimensions) > 0);
+        }
+    }
+}

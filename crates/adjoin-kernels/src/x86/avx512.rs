@@ -1,0 +1,471 @@
+//! AVX-512 with VNNI.
+//!
+//! Bytes work by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs of
+//! bytes at once. It wants one side signed, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`.
+//! Columns are interleaved as in int8 matrix libraries (oneDNN's and FBGEMM's VNNI layout): a line of 64 bytes holds
+//! four consecutive elements of each of 16 columns, and a broadcast of four elements of a row meets all 16 at once,
+//! which leaves one distance in each lane and nothing to add across lanes. All of it is exact modulo 2^32
+//! (`vpdpbusd` does not saturate), and the squared distance itself fits 32 bits.
+//!
+//! Floats work by differences on padded rows, in tiles of four by four.
+
+use std::arch::x86_64::*;
+use std::mem::transmute;
+
+use crate::columns::Columns;
+use crate::panel::Panel;
+use crate::reference::LANES;
+use crate::tile::{Group, TILE_COLUMNS, TILE_ROWS, Tiles};
+
+/// Proof that the processor has AVX-512 F, BW, VL and VNNI.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    pub(crate) fn detect() -> Option<Self> {
+        let here = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        here.then_some(Self(()))
+    }
+}
+
+impl Tiles<u8> for Avx512 {
+    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut Columns<u8>) {
+        let filled = order.len().next_multiple_of(TILE_COLUMNS);
+        (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
+        columns.storage.resize(filled / TILE_COLUMNS * quads(panel.dimensions()));
+        columns.norms.resize(filled, 0);
+        // SAFETY: `self` proves the level.
+        unsafe { interleave(panel, order, columns) }
+    }
+
+    fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
+        for (row, place) in out.iter_mut().enumerate() {
+            // SAFETY: `self` proves the level.
+            *place = unsafe { distance_u8(x, panel.row(row)) };
+        }
+    }
+
+    fn matrix(&self, group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
+        // SAFETY: `self` proves the level.
+        unsafe { matrix_u8(group, columns, out) }
+    }
+
+    fn within(&self, group: &Group<'_, u8>, columns: &Columns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+        // SAFETY: `self` proves the level.
+        unsafe { within_u8(group, columns, limit, hits) }
+    }
+}
+
+impl Tiles<f32> for Avx512 {
+    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut Columns<f32>) {
+        columns.copy_rows(panel, order);
+    }
+
+    fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {
+        for (chunk, out) in out.chunks_mut(4).enumerate() {
+            let last = out.len() - 1;
+            let row = |row: usize| panel.row(chunk * 4 + row.min(last));
+            // SAFETY: `self` proves the level.
+            let distances = unsafe { distances_f32([x], [row(0), row(1), row(2), row(3)]) };
+            out.copy_from_slice(&distances[0][..=last]);
+        }
+    }
+
+    fn matrix(&self, group: &Group<'_, f32>, columns: &Columns<f32>, out: &mut [f32]) {
+        for from in group.columns.clone().step_by(4) {
+            let to = group.columns.end.min(from + 4);
+            // SAFETY: `self` proves the level.
+            let distances = unsafe { distances_f32(group.rows, four_columns(columns, from)) };
+            for (line, distances) in out.chunks_exact_mut(columns.len).zip(&distances).take(group.count) {
+                line[from..to].copy_from_slice(&distances[..to - from]);
+            }
+        }
+    }
+
+    fn within(&self, group: &Group<'_, f32>, columns: &Columns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+        // SAFETY: `self` proves the level.
+        unsafe { within_f32(group, columns, limit, hits) }
+    }
+}
+
+// ---- bytes ----
+
+/// Lines of a block of 16 columns: one for every four dimensions.
+fn quads(dimensions: usize) -> usize {
+    dimensions.div_ceil(4)
+}
+
+/// Widest tile: this many blocks of 16 columns.
+const BLOCKS: usize = 4;
+
+/// Sixteen columns, four elements of each in every line.
+type Lines<'a> = &'a [[u8; 64]];
+
+/// The lines of the block whose first column is `column`.
+fn block(columns: &Columns<u8>, column: usize) -> Lines<'_> {
+    let quads = quads(columns.dimensions);
+    &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
+}
+
+/// Writes columns and norms.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut Columns<u8>) {
+    let zeros = vec![0; panel.stride()];
+    let quads = quads(panel.dimensions());
+    let blocks = columns.storage.as_mut_slice().as_chunks_mut().0.chunks_exact_mut(quads.max(1));
+    for (block, members) in blocks.zip(order.chunks(TILE_COLUMNS)) {
+        let mut vectors = [&zeros[..]; TILE_COLUMNS];
+        for (vector, &member) in vectors.iter_mut().zip(members) {
+            *vector = panel.row(member as usize);
+        }
+        for (chunk, lines) in block.chunks_mut(16).enumerate() {
+            interleave_lines(&vectors, chunk, lines);
+        }
+    }
+    for (norm, &member) in columns.norms.iter_mut().zip(order) {
+        *norm = norm_and_sum(panel.row(member as usize), 0) as u32;
+    }
+}
+
+/// The 64 elements of number `chunk` of 16 vectors into up to 16 lines: a transposition of 16 by 16 words.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]]) {
+    let mut words = [_mm512_setzero_si512(); 16];
+    for (word, vector) in words.iter_mut().zip(vectors) {
+        *word = _mm512_xor_si512(bytes(&vector.as_chunks().0[chunk]), _mm512_set1_epi8(-128));
+    }
+    let mut turned = [_mm512_setzero_si512(); 16];
+    for four in 0..4 {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|row| words[four * 4 + row]);
+        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        // turned[four + 4 * j]: word j of each 128-bit part, of vectors 4 * four ..+ 4
+        turned[four] = _mm512_unpacklo_epi64(ab, cd);
+        turned[four + 4] = _mm512_unpackhi_epi64(ab, cd);
+        turned[four + 8] = _mm512_unpacklo_epi64(ab_high, cd_high);
+        turned[four + 12] = _mm512_unpackhi_epi64(ab_high, cd_high);
+    }
+    for word in 0..4 {
+        let parts = transposed_parts([0, 1, 2, 3].map(|four| turned[word * 4 + four]));
+        for (part, value) in parts.into_iter().enumerate() {
+            if let Some(line) = lines.get_mut(part * 4 + word) {
+                // SAFETY: as in `bytes`.
+                *line = unsafe { transmute::<__m512i, [u8; 64]>(value) };
+            }
+        }
+    }
+}
+
+/// Four by four parts of 128 bits, transposed.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn transposed_parts([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab, cd) = (_mm512_shuffle_i32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_i32x4::<0b10_00_10_00>(c, d));
+    let (ab_odd, cd_odd) = (_mm512_shuffle_i32x4::<0b11_01_11_01>(a, b), _mm512_shuffle_i32x4::<0b11_01_11_01>(c, d));
+    [
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab, cd),
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(ab_odd, cd_odd),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab, cd),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(ab_odd, cd_odd),
+    ]
+}
+
+/// A register of bytes.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn bytes(line: &[u8; 64]) -> __m512i {
+    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+    unsafe { transmute::<[u8; 64], __m512i>(*line) }
+}
+
+/// A register of 32-bit integers.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn integers(line: &[u32; 16]) -> __m512i {
+    // SAFETY: as in `bytes`.
+    unsafe { transmute::<[u32; 16], __m512i>(*line) }
+}
+
+/// A register of floats.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn floats(line: &[f32; LANES]) -> __m512 {
+    // SAFETY: as in `bytes`.
+    unsafe { transmute::<[f32; LANES], __m512>(*line) }
+}
+
+/// `|x|^2 + factor * sum(x)` over a padded vector, modulo 2^32.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
+    let (mut centered, mut sum) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    for line in vector.as_chunks::<64>().0 {
+        let x = bytes(line);
+        centered = _mm512_dpbusd_epi32(centered, x, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
+        sum = _mm512_dpbusd_epi32(sum, x, _mm512_set1_epi8(1));
+    }
+    // `centered` is the sum of x (x - 128).
+    let scaled = _mm512_mullo_epi32(sum, _mm512_set1_epi32(128 + factor));
+    _mm512_reduce_add_epi32(_mm512_add_epi32(centered, scaled))
+}
+
+/// Squared distance of two padded vectors, by differences.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
+    let zero = _mm512_setzero_si512();
+    let mut sums = [zero; 2];
+    for (x, y) in x.as_chunks::<64>().0.iter().zip(y.as_chunks::<64>().0) {
+        let (x, y) = (bytes(x), bytes(y));
+        let difference = _mm512_or_si512(_mm512_subs_epu8(x, y), _mm512_subs_epu8(y, x));
+        let (low, high) = (_mm512_unpacklo_epi8(difference, zero), _mm512_unpackhi_epi8(difference, zero));
+        sums = [_mm512_dpwssd_epi32(sums[0], low, low), _mm512_dpwssd_epi32(sums[1], high, high)];
+    }
+    _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1])) as u32
+}
+
+/// What a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
+    let mut terms = [_mm512_setzero_si512(); TILE_ROWS];
+    for row in 0..TILE_ROWS {
+        terms[row] = _mm512_set1_epi32(norm_and_sum(group.rows[row], -256));
+    }
+    terms
+}
+
+/// Squared distances of the group to `16 * B` columns from `column` on, each block's rows together; `finish` gets
+/// them while they are in registers.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn tile_u8<const B: usize>(
+    group: &Group<'_, u8>,
+    terms: &[__m512i; TILE_ROWS],
+    columns: &Columns<u8>,
+    column: usize,
+    finish: impl FnOnce([[__m512i; TILE_ROWS]; B]),
+) {
+    let quads = quads(columns.dimensions);
+    let mut blocks: [Lines<'_>; B] = [&[]; B];
+    for index in 0..B {
+        blocks[index] = &block(columns, column + index * TILE_COLUMNS)[..quads];
+    }
+    let mut rows: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
+    for row in 0..TILE_ROWS {
+        rows[row] = &group.rows[row].as_chunks().0[..quads];
+    }
+    let mut sums = [[_mm512_setzero_si512(); TILE_ROWS]; B];
+    for quad in 0..quads {
+        let mut lines = [_mm512_setzero_si512(); B];
+        for index in 0..B {
+            lines[index] = bytes(&blocks[index][quad]);
+        }
+        for row in 0..TILE_ROWS {
+            let four = _mm512_set1_epi32(i32::from_ne_bytes(rows[row][quad]));
+            for index in 0..B {
+                sums[index][row] = _mm512_dpbusd_epi32(sums[index][row], four, lines[index]);
+            }
+        }
+    }
+    for index in 0..B {
+        let norms = integers(&columns.norms.as_chunks().0[column / TILE_COLUMNS + index]);
+        for row in 0..TILE_ROWS {
+            let doubled = _mm512_slli_epi32::<1>(sums[index][row]);
+            sums[index][row] = _mm512_sub_epi32(_mm512_add_epi32(terms[row], norms), doubled);
+        }
+    }
+    finish(sums);
+}
+
+/// Lanes of the block at `column` that are below `end`.
+fn lanes_below(end: usize, column: usize) -> u16 {
+    if end - column >= TILE_COLUMNS { u16::MAX } else { (1 << (end - column)) - 1 }
+}
+
+/// `Tiles::within` for bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn within_u8(group: &Group<'_, u8>, columns: &Columns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+    let terms = row_terms(group);
+    let limit = _mm512_set1_epi32(limit as i32);
+    let mut column = group.columns.start;
+    while column < group.columns.end {
+        let blocks = (group.columns.end - column).div_ceil(TILE_COLUMNS).min(BLOCKS);
+        match blocks {
+            1 => tile_u8::<1>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
+            2 => tile_u8::<2>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
+            3 => tile_u8::<3>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
+            _ => tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
+        }
+        column += blocks * TILE_COLUMNS;
+    }
+}
+
+/// Adds the pairs of a tile within the limit.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn hits_u8<const B: usize>(
+    group: &Group<'_, u8>,
+    distances: [[__m512i; TILE_ROWS]; B],
+    column: usize,
+    limit: __m512i,
+    hits: &mut Vec<(u32, u32)>,
+) {
+    for row in 0..TILE_ROWS {
+        let mut near = 0_u64;
+        for index in 0..B {
+            let mask = _mm512_cmple_epu32_mask(distances[index][row], limit);
+            near |= u64::from(mask) << (index * TILE_COLUMNS);
+        }
+        if near != 0 && row < group.count {
+            push(group, row, column, near, hits);
+        }
+    }
+}
+
+/// Adds the pairs of a row with the columns from `column` on whose bits are set.
+#[inline(never)] // rare, and it would take registers from the tile
+fn push<T: crate::Scalar>(group: &Group<'_, T>, row: usize, column: usize, mut near: u64, hits: &mut Vec<(u32, u32)>) {
+    while near != 0 {
+        let place = column + near.trailing_zeros() as usize;
+        if place < group.columns.end {
+            group.hit(row, place, hits);
+        }
+        near &= near - 1;
+    }
+}
+
+/// `Tiles::matrix` for bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn matrix_u8(group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
+    let terms = row_terms(group);
+    let mut column = group.columns.start;
+    while column < group.columns.end {
+        let width = columns.len;
+        if group.columns.end - column > (BLOCKS - 1) * TILE_COLUMNS {
+            tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| store_u8(group, tile, column, width, out));
+            column += BLOCKS * TILE_COLUMNS;
+        } else {
+            tile_u8::<1>(group, &terms, columns, column, |tile| store_u8(group, tile, column, width, out));
+            column += TILE_COLUMNS;
+        }
+    }
+}
+
+/// Writes a tile's distances into the group's part of the matrix, whose rows are `width` long.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn store_u8<const B: usize>(
+    group: &Group<'_, u8>,
+    distances: [[__m512i; TILE_ROWS]; B],
+    column: usize,
+    width: usize,
+    out: &mut [u32],
+) {
+    for index in 0..B {
+        let from = column + index * TILE_COLUMNS;
+        let mask = lanes_below(group.columns.end, from);
+        for row in 0..TILE_ROWS {
+            if row < group.count {
+                let place = &mut out[row * width + from..][..mask.count_ones() as usize];
+                // SAFETY: the mask has as many low bits set as `place` has elements; others are not written.
+                unsafe { _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), mask, distances[index][row]) };
+            }
+        }
+    }
+}
+
+// ---- floats ----
+
+/// Four columns from `from` on.
+fn four_columns(columns: &Columns<f32>, from: usize) -> [&[f32]; 4] {
+    [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
+}
+
+/// Distances of up to four rows to four columns.
+#[target_feature(enable = "avx512f")]
+fn distances_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f32; 4]; TILE_ROWS] {
+    // SAFETY: both are 16 floats without padding.
+    unsafe { transmute::<__m512, [[f32; 4]; TILE_ROWS]>(tile_f32(rows, columns)) }
+}
+
+/// `Tiles::within` for floats.
+#[target_feature(enable = "avx512f")]
+fn within_f32(group: &Group<'_, f32>, columns: &Columns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+    let limit = _mm512_set1_ps(limit);
+    for column in group.columns.clone().step_by(4) {
+        let distances = tile_f32(group.rows, four_columns(columns, column));
+        let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
+        if near != 0 {
+            for row in 0..group.count {
+                push(group, row, column, u64::from(near) >> (4 * row) & 0xf, hits);
+            }
+        }
+    }
+}
+
+/// Squared distances of `R` rows to four columns, that of row `r` and column `c` in lane `4 r + c`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
+    let steps = columns[0].len() / LANES;
+    let mut x: [&[[f32; LANES]]; R] = [&[]; R];
+    for row in 0..R {
+        x[row] = &rows[row].as_chunks().0[..steps];
+    }
+    let mut y: [&[[f32; LANES]]; 4] = [&[]; 4];
+    for column in 0..4 {
+        y[column] = &columns[column].as_chunks().0[..steps];
+    }
+    let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
+    for step in 0..steps {
+        let mut four = [_mm512_setzero_ps(); 4];
+        for column in 0..4 {
+            four[column] = floats(&y[column][step]);
+        }
+        for row in 0..R {
+            let one = floats(&x[row][step]);
+            for column in 0..4 {
+                let difference = _mm512_sub_ps(one, four[column]);
+                sums[row][column] = _mm512_fmadd_ps(difference, difference, sums[row][column]);
+            }
+        }
+    }
+    tree(sums)
+}
+
+/// The tree of the reference for sixteen distances at once: each addition there is one here, operands perhaps
+/// swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
+    let mut four = [_mm512_setzero_ps(); 4];
+    for column in 0..4 {
+        // Lanes l and l + 8, then l and l + 4: one 128-bit part for each row.
+        let low = halves(sums[0][column], sums[1][column]);
+        let high = halves(sums[2][column], sums[3][column]);
+        four[column] = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high),
+            _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high),
+        );
+    }
+    let mut two = [_mm512_setzero_ps(); 2];
+    for pair in 0..2 {
+        let (a, b) = (four[2 * pair], four[2 * pair + 1]);
+        two[pair] = _mm512_add_ps(_mm512_shuffle_ps::<0b01_00_01_00>(a, b), _mm512_shuffle_ps::<0b11_10_11_10>(a, b));
+    }
+    _mm512_add_ps(
+        _mm512_shuffle_ps::<0b10_00_10_00>(two[0], two[1]),
+        _mm512_shuffle_ps::<0b11_01_11_01>(two[0], two[1]),
+    )
+}
+
+/// Lanes `l` and `l + 8` added: those of `a` below, those of `b` above.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn halves(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+}

@@ -1,0 +1,310 @@
+//! Every level of this processor against sums that share no code with it.
+//!
+//! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
+
+use adjoin_kernels::{Columns, Kernel, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error};
+use proptest::prelude::*;
+
+type Hits = Vec<(u32, u32)>;
+
+fn panel<T: Scalar>(vectors: &[Vec<T>], dimensions: usize) -> Panel<T> {
+    let mut panel = Panel::zeroed(vectors.len(), dimensions);
+    for (row, vector) in vectors.iter().enumerate() {
+        panel.row_mut(row).copy_from_slice(vector);
+    }
+    panel
+}
+
+/// Elements drawn by a generator of 64 bits a step (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn vectors<T>(&mut self, count: usize, dimensions: usize, element: fn(&mut Self) -> T) -> Vec<Vec<T>> {
+        (0..count).map(|_| (0..dimensions).map(|_| element(self)).collect()).collect()
+    }
+
+    fn order(&mut self, len: usize, rows: usize) -> Vec<u32> {
+        if rows == 0 { Vec::new() } else { (0..len).map(|_| self.below(rows) as u32).collect() }
+    }
+
+    /// Bytes with many of the extremes.
+    fn byte(&mut self) -> u8 {
+        match self.below(4) {
+            0 => 0,
+            1 => 255,
+            _ => self.next() as u8,
+        }
+    }
+
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn extreme_float(&mut self) -> f32 {
+        let scale = [1e30, 1e-40, 1.0, 0.0, -1e19, 3e38, -1e-20, 1e-45][self.below(8)];
+        scale * self.float()
+    }
+}
+
+fn exact_u8(x: &[u8], y: &[u8]) -> i64 {
+    x.iter().zip(y).map(|(&x, &y)| (i64::from(x) - i64::from(y)).pow(2)).sum()
+}
+
+fn exact_f32(x: &[f32], y: &[f32]) -> f64 {
+    x.iter().zip(y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
+}
+
+/// Equal bits; two NaN are equal whatever their payload.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+}
+
+/// Computed pairs by the rule in the documentation.
+fn expected_count(reach: &[u32], columns: usize) -> u64 {
+    let group = |reach: &[u32]| {
+        let largest = *reach.iter().max().expect("a group is not empty") as usize;
+        reach.len() * columns.min(largest.div_ceil(TILE_COLUMNS) * TILE_COLUMNS)
+    };
+    reach.chunks(TILE_ROWS).map(group).sum::<usize>() as u64
+}
+
+/// Pairs that the rule computes and `near` accepts, in order.
+fn expected_hits(reach: &[u32], columns: usize, near: impl Fn(usize, usize) -> bool) -> Hits {
+    let mut hits = Hits::new();
+    for row in 0..reach.len() {
+        let group = row / TILE_ROWS * TILE_ROWS..reach.len().min(row / TILE_ROWS * TILE_ROWS + TILE_ROWS);
+        let end = expected_count(&reach[group.clone()], columns) as usize / group.len();
+        hits.extend((0..end).filter(|&column| near(row, column)).map(|column| (row as u32, column as u32)));
+    }
+    hits
+}
+
+/// One shape with its data and all that is asked of it.
+struct Case<T> {
+    rows: Vec<Vec<T>>,
+    others: Vec<Vec<T>>,
+    dimensions: usize,
+    order: Vec<u32>,
+    picked: Vec<u32>,
+    reach: Vec<u32>,
+}
+
+impl<T: Scalar> Case<T> {
+    fn new(seed: u64, dimensions: usize, rows: usize, columns: usize, element: fn(&mut Random) -> T) -> Self {
+        let mut random = Random(seed);
+        let (own, others) = (random.vectors(rows, dimensions, element), random.vectors(columns, dimensions, element));
+        let order = random.order(rows, rows);
+        let picked = random.order(columns, columns);
+        let reach =
+            order.iter().map(|_| if random.below(3) == 0 { 0 } else { random.below(columns + 20) as u32 }).collect();
+        Self { rows: own, others, dimensions, order, picked, reach }
+    }
+
+    fn pair(&self, row: usize, column: usize) -> (&[T], &[T]) {
+        (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
+    }
+
+    /// The matrix by `many_to_many`, after checking that `one_to_many` gives the same by `equal`.
+    fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
+        let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
+        let columns = kernel.pack(&others, &self.picked);
+        assert!(columns.bytes() <= Columns::<T>::bytes_for(columns.len(), self.dimensions));
+        let mut matrix = vec![T::Distance::default(); self.order.len() * columns.len()];
+        kernel.many_to_many(&rows, &self.order, &columns, &mut matrix);
+        let mut line = vec![T::Distance::default(); self.others.len()];
+        for (row, &member) in self.order.iter().enumerate() {
+            kernel.one_to_many(rows.row(member as usize), &others, &mut line);
+            for (column, &other) in self.picked.iter().enumerate() {
+                let (one, many) = (line[other as usize], matrix[row * self.picked.len() + column]);
+                assert!(equal(one, many), "{} one {one:?} many {many:?}", kernel.name());
+            }
+        }
+        matrix
+    }
+
+    /// Sorted hits, after checking the number of computed pairs.
+    fn within(&self, kernel: Kernel, limit: T::Distance) -> Hits {
+        let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
+        // Columns that held something else before, on another level.
+        let mut columns = Kernel::named("reference").expect("always there").pack(&rows, &self.order);
+        kernel.pack_into(&others, &self.picked, &mut columns);
+        let mut hits = Hits::new();
+        let computed = kernel.within(&rows, &self.order, &columns, &self.reach, limit, &mut hits);
+        assert_eq!(computed, expected_count(&self.reach, self.picked.len()), "{} computed pairs", kernel.name());
+        hits.sort_unstable();
+        hits
+    }
+}
+
+/// An exact distance of the case, that of a pair chosen by `seed`.
+fn chosen<D: Copy + Default>(matrix: &[D], seed: u64) -> D {
+    if matrix.is_empty() { D::default() } else { matrix[Random(seed).below(matrix.len())] }
+}
+
+fn check_u8(seed: u64, dimensions: usize, rows: usize, columns: usize) {
+    let case = Case::new(seed, dimensions, rows, columns, Random::byte);
+    let mut exact = Vec::new();
+    for row in 0..rows {
+        exact.extend((0..columns).map(|column| {
+            let (x, y) = case.pair(row, column);
+            u32::try_from(exact_u8(x, y)).expect("32 bits suffice")
+        }));
+    }
+    let edge = chosen(&exact, seed);
+    for kernel in Kernel::available() {
+        assert_eq!(case.matrix(kernel, |a, b| a == b), exact, "{}", kernel.name());
+        for limit in [0, edge.saturating_sub(1), edge, edge + 1, u32::MAX] {
+            let expected = expected_hits(&case.reach, columns, |r, c| exact[r * columns + c] <= limit);
+            assert_eq!(case.within(kernel, limit), expected, "{} limit {limit}", kernel.name());
+        }
+    }
+}
+
+/// All levels equal the reference; returns its matrix.
+fn check_f32(case: &Case<f32>, seed: u64) -> Vec<f32> {
+    let columns = case.picked.len();
+    let truth = case.matrix(Kernel::named("reference").expect("always there"), same);
+    let edge = chosen(&truth, seed);
+    for kernel in Kernel::available() {
+        for (computed, &expected) in case.matrix(kernel, same).into_iter().zip(&truth) {
+            assert!(same(computed, expected), "{} {computed:e} for {expected:e}", kernel.name());
+        }
+        for limit in [0.0, edge.next_down(), edge, edge.next_up(), f32::MAX, f32::INFINITY] {
+            let near = |r, c| {
+                let distance: f32 = truth[r * columns + c];
+                distance <= limit || distance.is_nan() || limit.is_nan()
+            };
+            let expected = expected_hits(&case.reach, columns, near);
+            assert_eq!(case.within(kernel, limit), expected, "{} limit {limit:e}", kernel.name());
+        }
+    }
+    truth
+}
+
+fn check_ordinary_f32(seed: u64, dimensions: usize, rows: usize, columns: usize) {
+    let case = Case::new(seed, dimensions, rows, columns, Random::float);
+    let truth = check_f32(&case, seed);
+    for (place, &computed) in truth.iter().enumerate() {
+        let (x, y) = case.pair(place / columns, place % columns);
+        let exact = exact_f32(x, y);
+        let error = (f64::from(computed) - exact).abs();
+        assert!(error <= relative_error(dimensions) * exact, "{computed:e} for {exact:e} in {dimensions} dimensions");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn bytes_are_exact(seed in any::<u64>(), dimensions in 1_usize..=200, rows in 0_usize..40, columns in 0_usize..70) {
+        check_u8(seed, dimensions, rows, columns);
+    }
+
+    #[test]
+    fn floats_equal_the_reference_and_its_bound(
+        seed in any::<u64>(), dimensions in 1_usize..=200, rows in 0_usize..40, columns in 0_usize..70
+    ) {
+        check_ordinary_f32(seed, dimensions, rows, columns);
+    }
+
+    #[test]
+    fn extreme_floats_equal_the_reference(
+        seed in any::<u64>(), dimensions in 1_usize..=70, rows in 0_usize..20, columns in 0_usize..40
+    ) {
+        check_f32(&Case::new(seed, dimensions, rows, columns, Random::extreme_float), seed);
+    }
+}
+
+#[test]
+fn shapes_at_every_edge() {
+    for (rows, columns) in [(0, 0), (0, 5), (5, 0), (1, 1), (4, 16), (5, 17), (8, 64), (9, 65), (7, 150)] {
+        for dimensions in [0, 1, 3, 4, 5, 15, 16, 17, 63, 64, 65, 128] {
+            check_u8(7, dimensions, rows, columns);
+            check_ordinary_f32(8, dimensions, rows, columns);
+        }
+    }
+}
+
+#[test]
+fn more_columns_than_the_cache_holds() {
+    check_u8(1, 100, 9, 1000);
+    check_ordinary_f32(2, 300, 9, 200);
+}
+
+#[test]
+fn most_dimensions() {
+    check_u8(3, 8192, 6, 37);
+    check_ordinary_f32(4, 8192, 6, 37);
+    check_u8(5, adjoin_kernels::DIMENSIONS_MAX, 2, 3);
+    check_ordinary_f32(6, adjoin_kernels::DIMENSIONS_MAX, 2, 3);
+}
+
+#[test]
+fn farthest_bytes_do_not_overflow() {
+    for dimensions in [8192, adjoin_kernels::DIMENSIONS_MAX] {
+        let far = (255_u32 * 255) * dimensions as u32;
+        let corners = panel(&[vec![0; dimensions], vec![255; dimensions]], dimensions);
+        for kernel in Kernel::available() {
+            let columns = kernel.pack(&corners, &[0, 1]);
+            let mut matrix = [1; 4];
+            kernel.many_to_many(&corners, &[0, 1], &columns, &mut matrix);
+            assert_eq!(matrix, [0, far, far, 0], "{}", kernel.name());
+            kernel.one_to_many(corners.row(1), &corners, &mut matrix[..2]);
+            assert_eq!(matrix[..2], [far, 0], "{}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn overflow_and_nan_are_the_same_everywhere() {
+    let values = [0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NAN, 1e-45, 1e20, 1.9e19];
+    let vectors: Vec<Vec<f32>> = values.iter().map(|&value| vec![value; 20]).collect();
+    let all: Vec<u32> = (0..values.len() as u32).collect();
+    let reach = vec![u32::MAX; values.len()];
+    let case = Case { rows: vectors.clone(), others: vectors, dimensions: 20, order: all.clone(), picked: all, reach };
+    let truth = check_f32(&case, 1);
+    assert_eq!(truth[1], f32::INFINITY);
+    assert!(truth[4].is_nan());
+}
+
+#[test]
+fn a_stranger_is_not_a_level() {
+    assert!(Kernel::named("").is_none() && Kernel::named("avx1024").is_none());
+    assert_eq!(Kernel::detect().name(), Kernel::available().last().unwrap().name());
+}
+
+#[test]
+fn columns_of_another_level_are_refused() {
+    let rows = Panel::<u8>::zeroed(1, 8);
+    for packer in Kernel::available() {
+        for kernel in Kernel::available() {
+            let columns = packer.pack(&rows, &[0]);
+            let outcome = std::panic::catch_unwind(|| kernel.within(&rows, &[0], &columns, &[1], 0, &mut Vec::new()));
+            assert_eq!(outcome.is_ok(), kernel.name() == packer.name(), "{} by {}", packer.name(), kernel.name());
+        }
+    }
+}
+
+#[test]
+fn required_levels_are_here() {
+    let here: Vec<_> = Kernel::available().iter().map(Kernel::name).collect();
+    let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
+    for level in ["reference", "avx2", "avx512-vnni"] {
+        let is_required = required.split(',').any(|word| !word.trim().is_empty() && level.starts_with(word.trim()));
+        if !here.contains(&level) {
+            assert!(!is_required, "ADJOIN_REQUIRE={required}, but this processor has only {here:?}");
+            eprintln!("skipped: this processor lacks {level}");
+        }
+    }
+}
