@@ -18,6 +18,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The caller cancelled.
     Cancelled,
+    /// Whoever read the result from standard output has left before its end.
+    ReaderGone,
 }
 
 /// An error with a message that stands alone: file, row, value and remedy.
@@ -65,6 +67,11 @@ impl Error {
     /// The error of work that the caller stopped.
     pub fn cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, "cancelled")
+    }
+
+    /// The error of a result that nobody reads any more.
+    pub fn reader_gone() -> Self {
+        Self::new(ErrorKind::ReaderGone, "standard output was closed before the result ended")
     }
 
     /// Keeps what caused this error, for those who log the whole chain.

@@ -1,6 +1,52 @@
-//! adjoin
+//! Finds every pair of similar vectors in a set that need not fit in memory.
+//!
+//! The modules in the order of data flow: [`source`] reads vectors from files, [`store`] lays them on disk so that near
+//! ones lie together, [`plan`] decides which parts are compared and in which order, [`join`] carries that out, and
+//! [`sink`] takes the pairs. [`truth`] finds the same pairs by brute force. The rest is vocabulary: a
+//! [`context::Context`] says with what a run works, a [`predicate::Predicate`] which pairs are wanted.
+//!
+//! ```
+//! use adjoin::{context::Context, join, options::*, output::Target, predicate::Predicate, sink, source, store};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let context = Context::default().with_memory(256 << 20);
+//!
+//! // Some vectors in a file; any source that `source::open` reads will do.
+//! let file = folder.path().join("vectors.fbin");
+//! let vectors = VectorType { element: Element::F32, dimensions: 8 };
+//! let what = source::Generated { rows: 1_000, vectors, hardness: 0.5, seed: 1 };
+//! source::generate(&context, &what, &Target::File { path: file.clone(), force: false })?;
+//!
+//! // Built once, joined as often as there are thresholds.
+//! let opened = source::open(context.device.clone(), &[file.display().to_string()], &Default::default())?;
+//! let place = folder.path().join("vectors.store");
+//! store::build(&context, &*opened, &place, &store::BuildOptions::default())?;
+//! let store = store::Store::open(&context, &place)?;
+//!
+//! let options = join::JoinOptions::exact(Predicate::l2(1.0)?);
+//! let plan = join::prepare(&context, &store, &options, false)?;
+//! println!("{}", plan.explain(&store));
+//! let pairs = sink::Collect::default();
+//! let statistics = join::join(&context, &store, &plan, &options, Box::new(pairs.clone()))?;
+//! assert_eq!(statistics.pairs, Some(pairs.pairs().len() as u64));
+//! # Ok::<(), adjoin::error::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod context;
 pub mod error;
+pub mod geometry;
+pub mod join;
 pub mod options;
+pub mod output;
+pub mod plan;
+pub mod predicate;
+pub mod random;
+pub mod report;
+pub mod sink;
 pub mod source;
+pub mod store;
+pub mod truth;
+pub mod workers;
+
+pub use adjoin_kernels as kernels;

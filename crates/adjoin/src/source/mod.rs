@@ -1,5 +1,24 @@
 //! Here are my vectors in files, read them: a [`VectorSource`] for each format.
+//!
+//! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
 
+mod arrow;
+mod columns;
+mod dense;
+mod elements;
+mod facts;
+#[cfg(test)]
+mod fixtures;
+mod foreign;
+mod generate;
+mod npy;
+mod open;
+mod parquet;
+mod raw;
+mod shards;
 mod vectors;
+mod window;
 
+pub use generate::{Generated, generate};
+pub use open::{SourceOptions, open};
 pub use vectors::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

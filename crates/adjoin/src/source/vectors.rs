@@ -99,6 +99,15 @@ impl Ids {
         }
     }
 
+    /// Their kind.
+    pub fn kind(&self) -> IdKind {
+        match self {
+            Self::None => IdKind::None,
+            Self::Int64(_) => IdKind::Int64,
+            Self::Utf8(_) => IdKind::Utf8,
+        }
+    }
+
     /// Appends row `k` of `other`, which is of the same kind.
     ///
     /// # Panics

@@ -1,0 +1,83 @@
+//! What a run works with: device, memory, threads, kernel, and whom it tells. Passed in, never global.
+
+use std::sync::Arc;
+
+use adjoin_device::{Device, FileSystem, MemoryBudget, Reservation};
+use adjoin_kernels::Kernel;
+
+use crate::error::{Error, Result};
+use crate::options::format_bytes;
+use crate::report::{Cancel, Progress, Silent};
+use crate::workers::default_threads;
+
+/// Taken from every budget for the program itself: code, stacks, tables of the libraries.
+pub const RUNTIME_BYTES: u64 = 24 << 20;
+/// Budget of a run whose caller does not say.
+pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+
+/// What a run works with.
+#[derive(Clone)]
+pub struct Context {
+    /// Where files lie.
+    pub device: Arc<dyn Device>,
+    /// Threads that compute.
+    pub threads: usize,
+    /// The distance kernels.
+    pub kernel: Kernel,
+    /// Stops the work.
+    pub cancel: Cancel,
+    /// Is told how far the work is.
+    pub progress: Arc<dyn Progress>,
+    memory_bytes: u64,
+    budget: MemoryBudget,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        let budget = MemoryBudget::new(DEFAULT_MEMORY_BYTES - RUNTIME_BYTES);
+        Self {
+            device: Arc::new(FileSystem),
+            threads: default_threads(),
+            kernel: Kernel::detect(),
+            cancel: Cancel::default(),
+            progress: Arc::new(Silent),
+            memory_bytes: DEFAULT_MEMORY_BYTES,
+            budget,
+        }
+    }
+}
+
+impl Context {
+    /// The same with a budget of `memory_bytes` for the whole process.
+    #[must_use]
+    pub fn with_memory(self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(RUNTIME_BYTES)), ..self }
+    }
+
+    /// The budget for the whole process, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// What is left of it for buffers.
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.budget
+    }
+
+    /// Reserves what `purpose` needs.
+    ///
+    /// # Errors
+    /// Where it does not fit: says the least budget that would do.
+    pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
+        self.budget.reserve(bytes).map_err(|_| {
+            let held = self.budget.total() - self.budget.free();
+            let least = bytes + held + RUNTIME_BYTES;
+            Error::budget(format!(
+                "{purpose} needs at least {} of memory, the budget is {}; give --memory {}MB or more",
+                format_bytes(least),
+                format_bytes(self.memory_bytes),
+                least.div_ceil(1_000_000),
+            ))
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! Where stored vectors lie for the kernels, and how far their computed distances can be trusted.
+//!
+//! A store's vectors become rows of a panel of *coordinates*: bytes for u8 and i8 under L2 (i8 shifted by 128, which
+//! leaves differences as they are), f32 for everything else; under cosine each vector is divided by its length, so
+//! that a similarity becomes a distance on the unit sphere. [`Threshold`] is the predicate seen from there, never too
+//! small: each pair of the result lies within it. [`Coordinate`] bounds what rounding can do. With these bounds a rule
+//! that leaves out pairs is a proof (docs/methods.md, "Rounding").
+
+use adjoin_kernels::{Panel, Scalar, relative_error};
+use half::f16;
+
+use crate::options::{Element, Metric, VectorType};
+use crate::predicate::{Predicate, f16_values, f32_values, squared_norm};
+
+/// Unit roundoff of f32.
+const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
+/// Twice the unit roundoff of f64.
+const F64_EPSILON: f64 = f64::EPSILON;
+/// Covers the few f64 operations between two bounds.
+const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
+
+/// A type of coordinates: u8 or f32.
+pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
+    /// Reads stored vectors into the rows of a panel, from row 0 on.
+    fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>);
+
+    /// Writes coordinates as a center is stored; the reverse of [`Coordinate::read_center`].
+    fn write_center(element: Element, center: &[Self], stored: &mut Vec<u8>);
+
+    /// Reads a stored center into coordinates.
+    fn read_center(element: Element, stored: &[u8], center: &mut [Self]);
+
+    /// The coordinate nearest to a mean.
+    fn from_mean(mean: f64) -> Self;
+
+    /// The value of a coordinate.
+    fn value(self) -> f64;
+
+    /// A bound that the true squared distance reaches, given the computed one.
+    fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
+
+    /// A bound that the true squared distance does not pass, given the computed one.
+    fn at_most(computed: Self::Distance, dimensions: usize) -> f64;
+
+    /// How far below 0 the margin `at_least(d(y, c_i)) - at_most(d(y, c_j))` of a vector can be whose computed distance
+    /// to `c_j` is the least of all and at most `radius`.
+    fn nearest_slack(radius: f64, dimensions: usize) -> f64;
+
+    /// A computed distance as f32, at most the largest finite one.
+    fn rough(computed: Self::Distance) -> f32;
+
+    /// A bound that `at_least(d(x, c_j)) - at_most(d(x, c_i))` reaches, given the difference of [`Coordinate::rough`]
+    /// ones and the largest of the second terms.
+    fn least_margin(rough: f32, own_most: f64, dimensions: usize) -> f64 {
+        let rough = f64::from(rough);
+        // d(x, c_j) is at most |rough| + own_most; four f32 roundings: of both terms, of their bounds, of the difference.
+        let error = Self::relative(dimensions) + 4.0 * F32_ROUNDOFF;
+        rough - error * (rough.abs() + 2.0 * own_most) * F64_SLACK - underflow(dimensions)
+    }
+
+    /// How far a computed distance may be off, relative to the true one.
+    fn relative(dimensions: usize) -> f64;
+
+    /// A computed distance above this is surely beyond the threshold.
+    fn tile_limit(threshold: &Threshold) -> Self::Distance;
+
+    /// `2 * D * eps`, never too small, where `D^2` is at most `center_distance_squared`: the largest sum of
+    /// `d(x, c_j)^2 - d(x, c_i)^2` and `d(y, c_i)^2 - d(y, c_j)^2` that a pair within `eps` can have.
+    fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64;
+}
+
+/// The distance between coordinates that no pair of the result exceeds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Threshold {
+    /// In coordinates; at least the true distance of each pair of the result.
+    pub distance: f64,
+    /// The largest squared distance of integer vectors in the result.
+    pub squared_integer: u32,
+    /// Dimensions of the vectors.
+    pub dimensions: usize,
+}
+
+impl Threshold {
+    /// The predicate seen from the coordinates of `vectors`.
+    pub fn new(predicate: Predicate, vectors: VectorType) -> Self {
+        let dimensions = vectors.dimensions;
+        let roundings = (dimensions + 8) as f64 * F64_EPSILON;
+        let (distance, squared) = match predicate {
+            // The predicate's f64 sum is at most `roundings` off.
+            Predicate::L2 { eps } => (eps * (1.0 + roundings), eps * eps),
+            // |x/|x| - y/|y||^2 = 2 - 2 cos; each unit vector is rounded by at most one f32 roundoff (twice granted).
+            Predicate::Cosine { min_similarity } => {
+                let squared = (2.0 - 2.0 * min_similarity + 2.0 * roundings).max(0.0);
+                (squared.sqrt() * (1.0 + roundings) + 4.0 * F32_ROUNDOFF, squared)
+            }
+        };
+        let largest = 255.0 * 255.0 * dimensions as f64;
+        Self { distance, squared_integer: squared.floor().min(largest) as u32, dimensions }
+    }
+}
+
+/// Calls `$body` with the type `$T` that holds the coordinates of vectors of this element type and metric.
+macro_rules! with_coordinates {
+    ($vectors:expr, $metric:expr, $T:ident => $body:expr) => {
+        if $vectors.element.is_integer() && $metric == $crate::options::Metric::L2 {
+            type $T = u8;
+            $body
+        } else {
+            type $T = f32;
+            $body
+        }
+    };
+}
+
+pub(crate) use with_coordinates;
+
+/// i8 is stored as its bytes; flipping the top bit shifts it by 128 into u8.
+fn shift_of(element: Element) -> u8 {
+    if element == Element::I8 { 0x80 } else { 0 }
+}
+
+impl Coordinate for u8 {
+    fn load(vectors: VectorType, _metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
+        let shift = shift_of(vectors.element);
+        for (k, vector) in stored.chunks_exact(vectors.dimensions).enumerate() {
+            for (to, from) in panel.row_mut(k).iter_mut().zip(vector) {
+                *to = from ^ shift;
+            }
+        }
+    }
+
+    fn write_center(element: Element, center: &[Self], stored: &mut Vec<u8>) {
+        stored.extend(center.iter().map(|x| x ^ shift_of(element)));
+    }
+
+    fn read_center(element: Element, stored: &[u8], center: &mut [Self]) {
+        for (to, from) in center.iter_mut().zip(stored) {
+            *to = from ^ shift_of(element);
+        }
+    }
+
+    fn from_mean(mean: f64) -> Self {
+        mean.round() as Self
+    }
+
+    fn value(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn at_least(computed: u32, _dimensions: usize) -> f64 {
+        f64::from(computed)
+    }
+
+    fn at_most(computed: u32, _dimensions: usize) -> f64 {
+        f64::from(computed)
+    }
+
+    fn rough(computed: u32) -> f32 {
+        computed.cast_signed() as f32 // below 2^30; the signed conversion is the fast one
+    }
+
+    fn relative(_dimensions: usize) -> f64 {
+        0.0
+    }
+
+    fn nearest_slack(_radius: f64, _dimensions: usize) -> f64 {
+        0.0
+    }
+
+    fn tile_limit(threshold: &Threshold) -> u32 {
+        threshold.squared_integer
+    }
+
+    fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64 {
+        // Everything is an integer: the sum is within the limit if its square is within 4 D^2 floor(eps^2).
+        let squared = 4 * center_distance_squared as u64 * u64::from(threshold.squared_integer);
+        squared.isqrt() as f64
+    }
+}
+
+impl Coordinate for f32 {
+    fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
+        for (k, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
+            let length = match metric {
+                Metric::L2 => 1.0,
+                Metric::Cosine => squared_norm(vectors.element, vector).sqrt(),
+            };
+            let to = panel.row_mut(k);
+            match vectors.element {
+                Element::F32 if metric == Metric::L2 => {
+                    read_f32(vector, to);
+                }
+                Element::F16 if metric == Metric::L2 => read_f16(vector, to),
+                Element::F32 => divide(f32_values(vector), length, to),
+                Element::F16 => divide(f16_values(vector), length, to),
+                Element::U8 => divide(vector.iter().map(|&x| f64::from(x)), length, to),
+                Element::I8 => divide(vector.iter().map(|&x| f64::from(x.cast_signed())), length, to),
+            }
+        }
+    }
+
+    fn write_center(_element: Element, center: &[Self], stored: &mut Vec<u8>) {
+        stored.extend(center.iter().flat_map(|x| x.to_le_bytes()));
+    }
+
+    fn read_center(_element: Element, stored: &[u8], center: &mut [Self]) {
+        read_f32(stored, center);
+    }
+
+    fn from_mean(mean: f64) -> Self {
+        mean as Self
+    }
+
+    fn value(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn at_least(computed: f32, dimensions: usize) -> f64 {
+        // Where the sum overflowed, the true one is at least the largest float.
+        let computed = f64::from(computed.min(Self::MAX));
+        (computed * (1.0 - Self::relative(dimensions)) - underflow(dimensions)).max(0.0)
+    }
+
+    fn at_most(computed: f32, dimensions: usize) -> f64 {
+        f64::from(computed) * (1.0 + Self::relative(dimensions)) + underflow(dimensions)
+    }
+
+    fn rough(computed: f32) -> f32 {
+        computed.min(Self::MAX)
+    }
+
+    fn relative(dimensions: usize) -> f64 {
+        relative_error(dimensions)
+    }
+
+    fn nearest_slack(radius: f64, dimensions: usize) -> f64 {
+        2.0 * (relative_error(dimensions) * radius * radius + underflow(dimensions)) * F64_SLACK
+    }
+
+    fn tile_limit(threshold: &Threshold) -> f32 {
+        let squared = threshold.distance * threshold.distance * F64_SLACK;
+        let limit = squared * (1.0 + relative_error(threshold.dimensions)) + underflow(threshold.dimensions);
+        // Near the largest float a sum may overflow although its true value does not: nothing is left out there.
+        if limit >= f64::from(Self::MAX) / 2.0 { Self::INFINITY } else { (limit as Self).next_up() }
+    }
+
+    fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64 {
+        2.0 * center_distance_squared.sqrt() * threshold.distance * F64_SLACK
+    }
+}
+
+/// Each square that underflows loses at most the least positive float.
+fn underflow(dimensions: usize) -> f64 {
+    dimensions as f64 * f64::from(f32::from_bits(1))
+}
+
+fn read_f32(stored: &[u8], to: &mut [f32]) {
+    for (to, &from) in to.iter_mut().zip(stored.as_chunks::<4>().0) {
+        *to = f32::from_le_bytes(from);
+    }
+}
+
+fn read_f16(stored: &[u8], to: &mut [f32]) {
+    for (to, &from) in to.iter_mut().zip(stored.as_chunks::<2>().0) {
+        *to = f16::from_le_bytes(from).to_f32();
+    }
+}
+
+fn divide(values: impl Iterator<Item = f64>, length: f64, to: &mut [f32]) {
+    for (to, value) in to.iter_mut().zip(values) {
+        *to = (value / length) as f32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threshold(eps: f64, element: Element, dimensions: usize) -> Threshold {
+        Threshold::new(Predicate::L2 { eps }, VectorType { element, dimensions })
+    }
+
+    #[test]
+    fn integer_thresholds_are_the_last_square_inside() {
+        assert_eq!(threshold(2f64.sqrt(), Element::U8, 4).squared_integer, 2);
+        assert_eq!(threshold(3f64.sqrt(), Element::U8, 4).squared_integer, 2);
+        assert_eq!(threshold(0.0, Element::U8, 4).squared_integer, 0);
+        assert_eq!(threshold(f64::MAX, Element::U8, 8192).squared_integer, 255 * 255 * 8192);
+    }
+
+    #[test]
+    fn margin_limits_do_not_cut_a_collinear_pair() {
+        // Centers 0 and 10, x at 3, y at 6: the sum of both differences is 2 * D * |x - y| exactly.
+        let squares = |x: f64| ((x - 10.0) * (x - 10.0) - x * x, x * x - (x - 10.0) * (x - 10.0));
+        let sum = squares(3.0).0 + squares(6.0).1;
+        assert_eq!(sum, 60.0);
+        assert!(sum <= u8::margin_limit(&threshold(3.0, Element::U8, 1), 100.0));
+        assert!(sum > u8::margin_limit(&threshold(2.99, Element::U8, 1), 100.0));
+        assert!(sum <= f32::margin_limit(&threshold(3.0, Element::F32, 1), 100.0));
+    }
+
+    #[test]
+    fn overflowing_distances_leave_nothing_out() {
+        assert_eq!(f32::tile_limit(&threshold(1e30, Element::F32, 8)), f32::INFINITY);
+        assert!(f32::at_least(f32::INFINITY, 8).is_finite());
+        assert_eq!(f32::at_most(f32::INFINITY, 8), f64::INFINITY);
+        assert!(f32::tile_limit(&threshold(0.0, Element::F32, 8)) > 0.0);
+    }
+
+    #[test]
+    fn a_cosine_threshold_covers_the_rounding_of_unit_vectors() {
+        let vectors = VectorType { element: Element::F32, dimensions: 384 };
+        let equal = Threshold::new(Predicate::Cosine { min_similarity: 1.0 }, vectors);
+        assert!(equal.distance > 2.0 * F32_ROUNDOFF && equal.distance < 1e-6);
+    }
+}

@@ -1,0 +1,312 @@
+//! Carries out a schedule: one thread reads buckets in its order, workers compare them, the calling thread hands the
+//! pairs to the sink. Each waits for the next when it is ahead; nothing is dropped and nothing piles up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adjoin_device::{MemoryBudget, Reservation, peak_resident_bytes};
+use adjoin_kernels::Panel;
+
+use super::bucket::LoadedBucket;
+use super::options::JoinOptions;
+use super::prepare::Prepared;
+use super::verify::{Counts, Verifier};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::plan::{Step, Task};
+use crate::predicate::Predicate;
+use crate::report::{
+    IoStatistics, MemoryStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds,
+    Statistics, Stopwatch,
+};
+use crate::sink::{PairBatch, PairSink};
+use crate::source::IdKind;
+use crate::store::{Store, bucket_bytes};
+
+/// Jobs and batches that wait for each worker.
+const QUEUED_PER_WORKER: usize = 4;
+/// Tasks of a job: waking a worker costs as much as a small task.
+const TASKS_PER_JOB: usize = 32;
+
+/// Finds every pair that `options` asks for, as planned, and hands them to `sink`.
+///
+/// # Errors
+/// Where the store or the sink fails, or the work is cancelled. The sink's result then does not appear.
+pub fn join(
+    context: &Context,
+    store: &Store,
+    prepared: &Prepared,
+    options: &JoinOptions,
+    sink: Box<dyn PairSink>,
+) -> Result<Statistics> {
+    let manifest = store.manifest();
+    with_coordinates!(manifest.vectors, manifest.metric, T => {
+        let centers = store.centers::<T>()?;
+        let run = Run::<T> { context, store, prepared, options, centers: &centers, waits: Waits::default(), failed: Mutex::default(), stop: AtomicBool::new(false) };
+        run.execute(sink)
+    })
+}
+
+#[derive(Default)]
+struct Waits {
+    for_disk: SharedSeconds,
+    for_sink: SharedSeconds,
+    write: SharedSeconds,
+}
+
+/// Two buckets to compare, or one with itself.
+struct Pair<T> {
+    task: Task,
+    a: Arc<Held<T>>,
+    b: Arc<Held<T>>,
+}
+
+/// What a worker does at once.
+type Job<T> = Vec<Pair<T>>;
+
+/// A bucket in the cache; its memory comes back when the last job on it is done.
+struct Held<T> {
+    bucket: LoadedBucket<T>,
+    _memory: Reservation,
+}
+
+struct Run<'a, T: Coordinate> {
+    context: &'a Context,
+    store: &'a Store,
+    prepared: &'a Prepared,
+    options: &'a JoinOptions,
+    centers: &'a Panel<T>,
+    waits: Waits,
+    failed: Mutex<Option<Error>>,
+    stop: AtomicBool,
+}
+
+impl<T: Coordinate> Run<'_, T> {
+    fn execute(&self, mut sink: Box<dyn PairSink>) -> Result<Statistics> {
+        let watch = Stopwatch::start();
+        let threads = self.context.threads.max(1);
+        let (job_sender, job_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
+        let (batch_sender, batch_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
+        let jobs = Mutex::new(job_receiver);
+        let total = Mutex::new(Counts::default());
+        self.context.progress.begin("join", "tasks", self.prepared.schedule.tasks.len() as u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.note(self.read(job_sender)));
+            for _ in 0..threads {
+                let batches = batch_sender.clone();
+                scope.spawn(|| self.note(self.work(&jobs, batches).map(|counts| *lock(&total) += counts)));
+            }
+            drop(batch_sender);
+            self.drain(&batch_receiver, &mut *sink);
+        });
+        if let Some(error) = lock(&self.failed).take() {
+            return Err(error);
+        }
+        let bytes_written = self.waits.write.measure(|| sink.finish())?;
+        let total = *lock(&total);
+        Ok(self.statistics(total, bytes_written, watch.seconds()))
+    }
+
+    /// Keeps the first error and stops everyone.
+    fn note(&self, result: Result<()>) {
+        if let Err(error) = result {
+            lock(&self.failed).get_or_insert(error);
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Follows the schedule: reads what it loads, hands out what it verifies.
+    fn read(&self, jobs: SyncSender<Job<T>>) -> Result<()> {
+        let Prepared { sizes, schedule, .. } = self.prepared;
+        let mut cache =
+            Cache { budget: MemoryBudget::new(schedule.capacity), held: Vec::new(), waiting: Vec::new(), jobs };
+        cache.held.resize_with(sizes.memory.len(), || None);
+        let mut done = 0;
+        for step in schedule.steps(sizes) {
+            match step {
+                Step::Evict(bucket) => cache.held[bucket as usize] = None,
+                Step::Load(bucket) => {
+                    let memory = cache.make_room(sizes.memory[bucket as usize]);
+                    cache.held[bucket as usize] = Some(Arc::new(self.load(bucket, memory)?));
+                }
+                Step::Verify(task) => {
+                    cache.hand_out(task);
+                    done += 1;
+                }
+            }
+            if cache.waiting.is_empty() {
+                self.context.cancel.check()?;
+                if self.stopped() {
+                    return Ok(());
+                }
+                self.context.progress.advance(done);
+            }
+        }
+        cache.send();
+        Ok(())
+    }
+
+    fn load(&self, bucket: u32, memory: Reservation) -> Result<Held<T>> {
+        let with_ids = self.prepared.with_ids;
+        let bucket = LoadedBucket::read(self.store, self.context.kernel, self.centers, bucket, with_ids)?;
+        Ok(Held { bucket, _memory: memory })
+    }
+
+    fn work(&self, jobs: &Mutex<Receiver<Job<T>>>, batches: SyncSender<PairBatch>) -> Result<Counts> {
+        let manifest = self.store.manifest();
+        let ids = if self.prepared.with_ids { manifest.ids } else { IdKind::None };
+        let mut verifier = Verifier::new(
+            self.context.kernel,
+            self.centers,
+            self.options.predicate,
+            &self.prepared.threshold,
+            self.options.rule,
+            PairBatch::new(ids),
+        );
+        let mut emit = |batch| {
+            let sent = self.waits.for_sink.measure(|| batches.send(batch).is_ok());
+            sent.then_some(()).ok_or_else(|| unreachable!("the calling thread receives until all workers have ended"))
+        };
+        while let Ok(job) = self.waits.for_disk.measure(|| lock(jobs).recv()) {
+            // Once stopped, jobs are only let go: the reader may wait for the memory that they hold.
+            for Pair { task, a, b } in job.into_iter().take_while(|_| !self.stopped()) {
+                self.note(verifier.verify(task, &a.bucket, &b.bucket, &mut emit));
+            }
+        }
+        verifier.finish(&mut emit)
+    }
+
+    /// Hands batches to the sink; once stopped, lets them go, as workers wait for a place in the queue.
+    fn drain(&self, batches: &Receiver<PairBatch>, sink: &mut dyn PairSink) {
+        for batch in batches {
+            if !self.stopped() {
+                self.note(self.waits.write.measure(|| sink.accept(&batch)));
+            }
+        }
+    }
+
+    fn statistics(&self, counts: Counts, bytes_written: u64, seconds: f64) -> Statistics {
+        let manifest = self.store.manifest();
+        let (eps, min_similarity) = match self.options.predicate {
+            Predicate::L2 { eps } => (Some(eps), None),
+            Predicate::Cosine { min_similarity } => (None, Some(min_similarity)),
+        };
+        let center_distances = self.prepared.center_distances + counts.center_distances;
+        Statistics {
+            version: 1,
+            command: "join".into(),
+            rows: manifest.rows,
+            dimensions: manifest.vectors.dimensions,
+            element: manifest.vectors.element.to_string(),
+            metric: manifest.metric.to_string(),
+            eps,
+            min_similarity,
+            seed: manifest.seed,
+            skipped_rows: manifest.skipped_rows,
+            duplicate_ids: manifest.duplicate_ids,
+            pairs: Some(counts.pairs),
+            candidate_pairs: Some(counts.candidate_pairs),
+            verified_pairs: Some(counts.verified_pairs),
+            exact_checks: Some(counts.exact_checks),
+            center_distances: Some(center_distances),
+            edges: Some(self.prepared.graph.edges.len() as u64),
+            buckets: Some(u64::from(manifest.buckets)),
+            recall: Some(RecallStatistics::proved(self.options.recall)),
+            memory: self.memory(),
+            io: self.io(bytes_written),
+            seconds: SecondsStatistics {
+                total: seconds + self.prepared.plan_seconds,
+                plan: Some(self.prepared.plan_seconds),
+                execute: Some(seconds),
+                write: Some(self.waits.write.seconds()),
+                compute_waited_for_disk: Some(self.waits.for_disk.seconds()),
+                compute_waited_for_sink: Some(self.waits.for_sink.seconds()),
+                ..SecondsStatistics::default()
+            },
+            predicted: PredictedStatistics {
+                bytes_read: Some(self.prepared.schedule.counts.bytes),
+                verified_pairs: Some(self.prepared.explain(self.store).candidate_pairs_max),
+                center_distances: None,
+            },
+            strategy: self.strategy(),
+            threads: self.context.threads,
+            kernel: self.context.kernel.name().into(),
+        }
+    }
+
+    fn strategy(&self) -> serde_json::Map<String, serde_json::Value> {
+        let centers = serde_json::to_value(self.store.manifest().centers).unwrap_or_default();
+        let named = [
+            ("rule", self.options.rule.name().into()),
+            ("order", self.prepared.schedule.order.name().into()),
+            ("cache", "belady".into()),
+            ("centers", centers),
+        ];
+        named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn memory(&self) -> MemoryStatistics {
+        let (budget_bytes, peak_bytes) = (self.context.memory_bytes(), peak_resident_bytes());
+        MemoryStatistics { budget_bytes, peak_bytes, before_bytes: None, kept: peak_bytes <= budget_bytes }
+    }
+
+    fn io(&self, bytes_written: u64) -> IoStatistics {
+        let counts = self.store.read_counts();
+        let store_bytes = bucket_bytes(self.store.extents(), self.prepared.with_ids);
+        IoStatistics {
+            bytes_read: Some(counts.bytes_read),
+            bytes_requested: Some(counts.bytes_requested),
+            read_amplification: Some(counts.bytes_read as f64 / counts.bytes_requested.max(1) as f64),
+            passes: Some(counts.bytes_requested as f64 / store_bytes.max(1) as f64),
+            bytes_written: Some(bytes_written),
+            spill_bytes: Some(0),
+            reads: Some(counts.reads),
+            cache_hit_rate: Some(self.prepared.schedule.counts.hit_rate()),
+            device: "pread".into(),
+            direct: Some(self.store.is_direct()),
+        }
+    }
+}
+
+/// The buckets in memory, and the tasks on them that are about to be handed out.
+struct Cache<T> {
+    budget: MemoryBudget,
+    held: Vec<Option<Arc<Held<T>>>>,
+    waiting: Job<T>,
+    jobs: SyncSender<Job<T>>,
+}
+
+impl<T> Cache<T> {
+    /// Memory for a bucket, once those who still work on evicted ones are done.
+    fn make_room(&mut self, bytes: u64) -> Reservation {
+        if let Ok(memory) = self.budget.reserve(bytes) {
+            return memory;
+        }
+        self.send(); // tasks that wait here may hold what is waited for
+        self.budget.reserve_when_free(bytes).expect("the least cache holds every bucket")
+    }
+
+    /// Hands out a task, sooner or later.
+    fn hand_out(&mut self, task: Task) {
+        let of = |bucket: u32| self.held[bucket as usize].clone().expect("the schedule loads before it verifies");
+        self.waiting.push(Pair { task, a: of(task.0), b: of(task.1) });
+        if self.waiting.len() >= TASKS_PER_JOB {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let sent = self.jobs.send(std::mem::take(&mut self.waiting));
+        assert!(sent.is_ok(), "workers receive until the reader has ended");
+    }
+}
+
+fn lock<V>(mutex: &Mutex<V>) -> std::sync::MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

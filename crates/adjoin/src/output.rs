@@ -1,0 +1,166 @@
+//! Bytes of a result on their way to a file that appears whole or not at all, or to standard output.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adjoin_device::{Device, WriteFile};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// Where a result goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A file of this name, replaced only by `force`.
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// Whether a file of that name may be replaced.
+        force: bool,
+    },
+    /// Standard output.
+    Standard,
+}
+
+/// A file under a temporary name until it is whole; removed if it never becomes so.
+pub(crate) struct Draft {
+    device: Arc<dyn Device>,
+    partial: PathBuf,
+    path: PathBuf,
+    published: bool,
+}
+
+impl Draft {
+    /// Starts a file; its bytes go to the writer.
+    pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
+        check_free(path, force)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.ok_or_else(|| Error::option(format!("{} is no file name for a result", path.display())))?;
+        let partial = path.with_file_name(format!(".{name}.partial"));
+        let file = context.device.create(&partial)?;
+        let draft = Self { device: context.device.clone(), partial, path: path.to_owned(), published: false };
+        Ok((draft, OutputWriter::new(Sink::File(file))))
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn publish(mut self) -> Result<()> {
+        self.device.rename(&self.partial, &self.path)?;
+        self.published = true;
+        Ok(self.device.sync_folder(parent(&self.path))?)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = self.device.remove(&self.partial); // the error that led here is the one to report
+        }
+    }
+}
+
+/// Writes a file that appears whole or not at all.
+///
+/// # Errors
+/// As [`check_free`], or where the disk refuses.
+pub fn write_file(context: &Context, path: &Path, force: bool, contents: &[u8]) -> Result<()> {
+    let (draft, mut output) = Draft::create(context, path, force)?;
+    let failed = |error: io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
+    output.write_all(contents).map_err(failed)?;
+    output.sync()?;
+    draft.publish()
+}
+
+/// Refuses a name that is taken, or whose folder is missing.
+///
+/// # Errors
+/// Where something is at `path` and `force` is not given, or it is a folder, or there is none to hold it.
+pub fn check_free(path: &Path, force: bool) -> Result<()> {
+    if path.is_dir() {
+        return Err(Error::input(format!("{} is a folder; name a file for the result", path.display())));
+    }
+    if path.exists() && !force {
+        return Err(Error::input(format!("{} is there already; give --force to replace it", path.display())));
+    }
+    check_parent(path)
+}
+
+/// The folder that holds `path`.
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a path whose folder is missing.
+pub(crate) fn check_parent(path: &Path) -> Result<()> {
+    let folder = parent(path);
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let at = folder.display();
+    Err(Error::input(match folder.exists() {
+        true => format!("{at} is no folder, so it cannot hold {}; choose another place", path.display()),
+        false => format!("{at} is missing, so it cannot hold {}; make that folder first", path.display()),
+    }))
+}
+
+enum Sink {
+    File(Box<dyn WriteFile>),
+    Standard(io::Stdout),
+}
+
+/// Counts and forwards bytes.
+pub(crate) struct OutputWriter {
+    sink: Sink,
+    written: Arc<AtomicU64>,
+    reader_gone: Arc<AtomicBool>,
+}
+
+impl OutputWriter {
+    fn new(sink: Sink) -> Self {
+        Self { sink, written: Arc::default(), reader_gone: Arc::default() }
+    }
+
+    /// To standard output.
+    pub(crate) fn standard() -> Self {
+        Self::new(Sink::Standard(io::stdout()))
+    }
+
+    /// Bytes written so far, readable while the writer is lent out.
+    pub(crate) fn written(&self) -> Arc<AtomicU64> {
+        self.written.clone()
+    }
+
+    /// Set once nobody reads what is written, readable while the writer is lent out.
+    pub(crate) fn reader_gone(&self) -> Arc<AtomicBool> {
+        self.reader_gone.clone()
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn sync(mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::File(file) => Ok(file.sync()?),
+            Sink::Standard(out) => out.flush().map_err(|error| match error.kind() {
+                io::ErrorKind::BrokenPipe => Error::reader_gone(),
+                _ => Error::device(format!("cannot write standard output: {error}")),
+            }),
+        }
+    }
+}
+
+impl Write for OutputWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.sink {
+            Sink::File(file) => file.append(bytes).map_err(io::Error::other)?,
+            Sink::Standard(out) => out.write_all(bytes).inspect_err(|error| {
+                self.reader_gone.fetch_or(error.kind() == io::ErrorKind::BrokenPipe, Ordering::Relaxed);
+            })?,
+        }
+        self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

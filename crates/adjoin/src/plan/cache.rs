@@ -1,0 +1,194 @@
+//! What is held in memory between two tasks? Belady's algorithm by bytes: the tasks to come are known, so the bucket
+//! whose next use is farthest away goes first (DiskJoin, section 4.2, Algorithm 1; there by buckets of equal size).
+
+use std::collections::BTreeSet;
+
+use super::order::Task;
+
+/// No further use.
+const NEVER: u32 = u32::MAX;
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Read a bucket into the cache.
+    Load(u32),
+    /// Drop a bucket from the cache.
+    Evict(u32),
+    /// Compare two buckets that are in the cache, or one with itself.
+    Verify(Task),
+}
+
+/// What a run over the tasks costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Buckets read.
+    pub loads: u64,
+    /// Bytes read for them.
+    pub bytes: u64,
+    /// Uses of a bucket by a task, both of an edge counted.
+    pub uses: u64,
+}
+
+impl CacheCounts {
+    /// Share of uses that found their bucket in the cache.
+    pub fn hit_rate(&self) -> f64 {
+        if self.uses == 0 { 1.0 } else { 1.0 - self.loads as f64 / self.uses as f64 }
+    }
+}
+
+/// The steps that carry out tasks in their order with a cache of a given size. Holds 16 bytes a task.
+pub struct Steps<'a> {
+    tasks: &'a [Task],
+    sizes: &'a [u64],
+    capacity: u64,
+    /// For each task, when its two buckets are used again.
+    next_uses: Vec<(u32, u32)>,
+    at: usize,
+    held: u64,
+    /// When each bucket in the cache is used again; `None` where it is not in the cache.
+    resident: Vec<Option<u32>>,
+    /// The same, last use first to go.
+    by_next_use: BTreeSet<(u32, u32)>,
+    /// Buckets without further use, to be evicted before the next task.
+    finished: Vec<u32>,
+}
+
+impl<'a> Steps<'a> {
+    /// Over `tasks`, with `capacity` bytes for buckets of the given sizes.
+    ///
+    /// # Panics
+    /// Where the two buckets of a task do not fit together, or there are 2^32 tasks.
+    pub fn new(tasks: &'a [Task], sizes: &'a [u64], capacity: u64) -> Self {
+        assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
+        Self {
+            tasks,
+            sizes,
+            capacity,
+            next_uses: next_uses(tasks, sizes.len()),
+            at: 0,
+            held: 0,
+            resident: vec![None; sizes.len()],
+            by_next_use: BTreeSet::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    fn evict(&mut self, bucket: u32) -> Step {
+        let next_use = self.resident[bucket as usize].take().expect("only buckets in the cache are evicted");
+        self.by_next_use.remove(&(next_use, bucket));
+        self.held -= self.sizes[bucket as usize];
+        Step::Evict(bucket)
+    }
+
+    /// Makes room for a bucket, or loads it when there is room.
+    fn bring(&mut self, bucket: u32, task: Task) -> Step {
+        let size = self.sizes[bucket as usize];
+        if self.held + size <= self.capacity {
+            self.held += size;
+            self.resident[bucket as usize] = Some(self.at as u32);
+            self.by_next_use.insert((self.at as u32, bucket));
+            return Step::Load(bucket);
+        }
+        let victim =
+            self.by_next_use.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
+        self.evict(victim.expect("the two buckets of a task fit together"))
+    }
+
+    fn set_next_use(&mut self, bucket: u32, next_use: u32) {
+        let before = self.resident[bucket as usize].replace(next_use).expect("the task's buckets are in the cache");
+        self.by_next_use.remove(&(before, bucket));
+        self.by_next_use.insert((next_use, bucket));
+        if next_use == NEVER {
+            self.finished.push(bucket);
+        }
+    }
+}
+
+impl Iterator for Steps<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if let Some(bucket) = self.finished.pop() {
+            return Some(self.evict(bucket));
+        }
+        let task = *self.tasks.get(self.at)?;
+        if let Some(missing) = [task.0, task.1].into_iter().find(|&bucket| self.resident[bucket as usize].is_none()) {
+            return Some(self.bring(missing, task));
+        }
+        let (first, second) = self.next_uses[self.at];
+        self.set_next_use(task.0, first);
+        if task.1 != task.0 {
+            self.set_next_use(task.1, second);
+        }
+        self.at += 1;
+        Some(Step::Verify(task))
+    }
+}
+
+/// When the buckets of each task are used next after it.
+fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
+    let mut next = vec![NEVER; buckets];
+    let mut uses = vec![(NEVER, NEVER); tasks.len()];
+    for (at, &(i, j)) in tasks.iter().enumerate().rev() {
+        uses[at] = (next[i as usize], next[j as usize]);
+        next[i as usize] = at as u32;
+        next[j as usize] = at as u32;
+    }
+    uses
+}
+
+/// Counts what the steps cost; `extents` are the bytes to read for each bucket.
+pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
+    let uses = steps.tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
+    let loads = steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None });
+    loads.fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
+        loads: counts.loads + 1,
+        bytes: counts.bytes + extents[bucket as usize],
+        ..counts
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
+        count(Steps::new(tasks, sizes, capacity), sizes).loads
+    }
+
+    #[test]
+    fn no_other_choice_of_victims_loads_less() {
+        let tasks = [(0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2), (0, 1)];
+        for capacity in 2..=4 {
+            assert_eq!(loads(&tasks, &[1; 4], capacity), least_loads(&tasks, 0, 0, capacity as u32), "{capacity}");
+        }
+    }
+
+    /// The least number of loads over all choices, by trying them; `held` is a set of buckets as bits.
+    fn least_loads(tasks: &[Task], at: usize, held: u32, capacity: u32) -> u64 {
+        let Some(&(i, j)) = tasks.get(at) else { return 0 };
+        let needed = (1 << i) | (1 << j);
+        let loads = u64::from((needed & !held).count_ones());
+        let all = held | needed;
+        let kept = (0..16u32).filter(|set| set & !all == 0 && set & needed == needed && set.count_ones() <= capacity);
+        loads + kept.map(|set| least_loads(tasks, at + 1, set, capacity)).min().unwrap_or(0)
+    }
+
+    #[test]
+    fn the_cache_never_holds_more_than_fits() {
+        let sizes = [3, 5, 2, 7, 1];
+        let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
+        let mut held = 0;
+        let mut verified = 0;
+        for step in Steps::new(&tasks, &sizes, 12) {
+            match step {
+                Step::Load(bucket) => held += sizes[bucket as usize],
+                Step::Evict(bucket) => held -= sizes[bucket as usize],
+                Step::Verify(_) => verified += 1,
+            }
+            assert!(held <= 12);
+        }
+        assert_eq!((held, verified), (0, tasks.len()));
+    }
+}

@@ -1,0 +1,168 @@
+//! Does this pair belong to the result? Decided here and nowhere else, on the stored elements.
+//!
+//! Fast kernels work on [`crate::geometry`]'s coordinates and only leave out what is surely too far away; every pair
+//! that they leave over comes here.
+
+use half::f16;
+
+use crate::error::{Error, Result};
+use crate::options::{Element, Metric, VectorType};
+
+/// Which pairs are wanted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Predicate {
+    /// `sum_i (x_i - y_i)^2 <= eps * eps`.
+    L2 {
+        /// The threshold, a true distance (not squared).
+        eps: f64,
+    },
+    /// `dot / sqrt(xx * yy) >= min_similarity`.
+    Cosine {
+        /// The threshold, from -1 to 1.
+        min_similarity: f64,
+    },
+}
+
+impl Predicate {
+    /// Pairs at most `eps` apart.
+    ///
+    /// # Errors
+    /// Where `eps` is negative, infinite or not a number.
+    pub fn l2(eps: f64) -> Result<Self> {
+        if !eps.is_finite() || eps < 0.0 {
+            return Err(Error::option(format!("eps is {eps}; it must be a finite distance of at least 0")));
+        }
+        Ok(Self::L2 { eps })
+    }
+
+    /// Pairs at least `min_similarity` alike.
+    ///
+    /// # Errors
+    /// Where it is not from -1 to 1.
+    pub fn cosine(min_similarity: f64) -> Result<Self> {
+        if !(-1.0..=1.0).contains(&min_similarity) {
+            return Err(Error::option(format!(
+                "the least similarity is {min_similarity}; a cosine lies between -1 and 1"
+            )));
+        }
+        Ok(Self::Cosine { min_similarity })
+    }
+
+    /// The metric that it is about.
+    pub fn metric(&self) -> Metric {
+        match self {
+            Self::L2 { .. } => Metric::L2,
+            Self::Cosine { .. } => Metric::Cosine,
+        }
+    }
+
+    /// The distance (L2, true) or similarity of a pair of the result, `None` for any other pair.
+    ///
+    /// `x` and `y` are stored vectors: little-endian elements of `vectors.element`.
+    pub fn decide(&self, vectors: VectorType, x: &[u8], y: &[u8]) -> Option<f32> {
+        match *self {
+            Self::L2 { eps } => {
+                let squared = squared_distance(vectors.element, x, y);
+                (squared <= eps * eps).then(|| squared.sqrt() as f32)
+            }
+            Self::Cosine { min_similarity } => {
+                let similarity = cosine(vectors.element, x, y);
+                (similarity >= min_similarity).then_some(similarity as f32)
+            }
+        }
+    }
+}
+
+/// Squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index order.
+pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
+    match element {
+        Element::U8 => squared_integers(x, y, i32::from) as f64,
+        Element::I8 => squared_integers(x, y, |byte| i32::from(byte.cast_signed())) as f64,
+        Element::F16 => squared_floats(f16_values(x), f16_values(y)),
+        Element::F32 => squared_floats(f32_values(x), f32_values(y)),
+    }
+}
+
+/// Squared length of a stored vector, as [`squared_distance`] sums it.
+pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
+    dot(element, x, x)
+}
+
+/// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.
+pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
+    dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
+}
+
+fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
+    match element {
+        Element::U8 => dot_integers(x, y, i64::from) as f64,
+        Element::I8 => dot_integers(x, y, |byte| i64::from(byte.cast_signed())) as f64,
+        Element::F16 => dot_floats(f16_values(x), f16_values(y)),
+        Element::F32 => dot_floats(f32_values(x), f32_values(y)),
+    }
+}
+
+fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
+    x.iter().zip(y).map(|(&x, &y)| (value(x) - value(y)).pow(2).cast_unsigned()).sum()
+}
+
+fn dot_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i64) -> i64 {
+    x.iter().zip(y).map(|(&x, &y)| value(x) * value(y)).sum()
+}
+
+fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
+    x.zip(y).fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y))
+}
+
+fn dot_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
+    x.zip(y).fold(0.0, |sum, (x, y)| sum + x * y)
+}
+
+/// Elements of a stored f32 vector.
+pub fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks::<4>().0.iter().map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
+}
+
+/// Elements of a stored f16 vector.
+pub fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks::<2>().0.iter().map(|&chunk| f64::from(f16::from_le_bytes(chunk)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_without_meaning_are_refused() {
+        for eps in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(Predicate::l2(eps).is_err());
+        }
+        for similarity in [-1.1, 1.000_001, f64::NAN] {
+            assert!(Predicate::cosine(similarity).is_err());
+        }
+        assert_eq!(Predicate::l2(0.0).unwrap().metric(), Metric::L2);
+    }
+
+    #[test]
+    fn the_threshold_itself_belongs_to_the_result() {
+        let bytes = VectorType { element: Element::U8, dimensions: 2 };
+        let five = Predicate::l2(5.0).unwrap();
+        assert_eq!(five.decide(bytes, &[0, 0], &[3, 4]), Some(5.0));
+        assert_eq!(five.decide(bytes, &[0, 0], &[3, 5]), None);
+        // The f64 nearest to the root of 2 squares to more than 2, that of 3 to less than 3.
+        assert!(Predicate::l2(2f64.sqrt()).unwrap().decide(bytes, &[0, 0], &[1, 1]).is_some());
+        let three = VectorType { element: Element::I8, dimensions: 3 };
+        assert!(Predicate::l2(3f64.sqrt()).unwrap().decide(three, &[0, 0, 255], &[1, 1, 0]).is_none());
+    }
+
+    #[test]
+    fn every_element_type_is_read_as_stored() {
+        let floats = VectorType { element: Element::F32, dimensions: 1 };
+        let far = Predicate::l2(1e39).unwrap();
+        assert!(far.decide(floats, &f32::MAX.to_le_bytes(), &f32::MIN.to_le_bytes()).is_some());
+        let half = |value: f32| f16::from_f32(value).to_le_bytes();
+        assert_eq!(squared_distance(Element::F16, &half(1.5), &half(-0.5)), 4.0);
+        assert_eq!(cosine(Element::I8, &[255, 0], &[1, 0]), -1.0);
+        assert_eq!(squared_norm(Element::U8, &[200, 255]), 105_025.0);
+    }
+}

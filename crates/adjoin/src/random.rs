@@ -1,0 +1,70 @@
+//! Random numbers that are the same for a seed on every machine, for ever.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// A stream of random numbers.
+pub struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    /// The stream of a seed; `purpose` keeps streams of one seed apart.
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ xxhash_rust::xxh3::xxh3_64(purpose.as_bytes())))
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        // The upper half of the product: uniform but for less than end / 2^64.
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// A number in [0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About a normal number of mean 0 and variance 1: the sum of 12 uniform ones, free of any library's `ln`.
+    pub fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+
+    /// `count` different numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
+    pub fn ascending_sample(&mut self, count: u64, end: u64) -> Vec<u64> {
+        let mut picked = Vec::with_capacity(count as usize);
+        for number in 0..end {
+            let missing = count - picked.len() as u64;
+            if missing == 0 {
+                break;
+            }
+            if self.below(end - number) < missing {
+                picked.push(number);
+            }
+        }
+        picked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_ascending_and_of_the_asked_size() {
+        for (count, end) in [(0, 0), (0, 5), (5, 5), (3, 1000)] {
+            let sample = Random::new(1, "test").ascending_sample(count, end);
+            assert_eq!(sample.len() as u64, count);
+            assert!(sample.is_sorted_by(|a, b| a < b) && sample.iter().all(|&x| x < end));
+        }
+    }
+
+    #[test]
+    fn streams_are_fixed() {
+        let mut stream = Random::new(7, "fixed");
+        let first: Vec<u64> = (0..3).map(|_| stream.below(1000)).collect();
+        let mut again = Random::new(7, "fixed");
+        assert_eq!(first, (0..3).map(|_| again.below(1000)).collect::<Vec<_>>());
+        assert_ne!(first[0], Random::new(7, "other").below(1000));
+        let mean = (0..10_000).map(|_| stream.normal()).sum::<f64>() / 10_000.0;
+        assert!(mean.abs() < 0.05);
+    }
+}

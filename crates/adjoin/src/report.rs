@@ -1,0 +1,225 @@
+//! What a run tells: how far it is, what it did, and whether its promises were kept.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// Set by whoever wants the work to stop; clones share one flag.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks the work to stop at its next check.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// [`crate::error::ErrorKind::Cancelled`] where that was asked.
+    pub fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }
+    }
+}
+
+/// Who is told how far the work is. All methods may be called from any thread.
+pub trait Progress: Send + Sync {
+    /// A phase begins: its name, what is counted, and how much of it there is.
+    fn begin(&self, phase: &str, unit: &str, total: u64);
+    /// So much of the phase is done, in its unit, since it began.
+    fn advance(&self, done: u64);
+    /// One line that a person should read once.
+    fn note(&self, line: &str);
+}
+
+/// Tells nobody.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
+    fn advance(&self, _done: u64) {}
+    fn note(&self, _line: &str) {}
+}
+
+/// Time since it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// Time added up over threads, in seconds.
+#[derive(Debug, Default)]
+pub struct SharedSeconds(AtomicU64);
+
+impl SharedSeconds {
+    /// Runs `work` and adds the time that it took.
+    pub fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = work();
+        self.0.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// The sum.
+    pub fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed)).as_secs_f64()
+    }
+}
+
+/// Lines noted during a run, kept for tests and for callers that show them later.
+#[derive(Debug, Default)]
+pub struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    /// The lines so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Progress for Notes {
+    fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
+    fn advance(&self, _done: u64) {}
+    fn note(&self, line: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+    }
+}
+
+/// Everything that a run reports; the names are fixed, what does not apply is null.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)] // docs/statistics.md explains each
+pub struct Statistics {
+    pub version: u32,
+    pub command: String,
+    pub rows: u64,
+    pub dimensions: usize,
+    pub element: String,
+    pub metric: String,
+    pub eps: Option<f64>,
+    pub min_similarity: Option<f64>,
+    pub seed: u64,
+    pub skipped_rows: u64,
+    pub duplicate_ids: u64,
+    pub pairs: Option<u64>,
+    pub candidate_pairs: Option<u64>,
+    pub verified_pairs: Option<u64>,
+    pub exact_checks: Option<u64>,
+    pub center_distances: Option<u64>,
+    pub edges: Option<u64>,
+    pub buckets: Option<u64>,
+    pub recall: Option<RecallStatistics>,
+    pub memory: MemoryStatistics,
+    pub io: IoStatistics,
+    pub seconds: SecondsStatistics,
+    pub predicted: PredictedStatistics,
+    pub strategy: serde_json::Map<String, serde_json::Value>,
+    pub threads: usize,
+    pub kernel: String,
+}
+
+/// The recall that was promised and what is known of the one reached.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct RecallStatistics {
+    pub target: f64,
+    pub kept: bool,
+    pub pair: Interval,
+    pub per_vector: Interval,
+    pub sample_vectors: Option<u64>,
+    pub sample_vectors_with_neighbours: Option<u64>,
+    pub sample_pairs: Option<u64>,
+}
+
+/// An estimate between its bounds.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[allow(missing_docs)]
+pub struct Interval {
+    pub estimate: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Resident memory of the process against its budget.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct MemoryStatistics {
+    pub budget_bytes: u64,
+    pub peak_bytes: u64,
+    pub before_bytes: Option<u64>,
+    pub kept: bool,
+}
+
+/// What was read and written.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct IoStatistics {
+    pub bytes_read: Option<u64>,
+    pub bytes_requested: Option<u64>,
+    pub read_amplification: Option<f64>,
+    pub passes: Option<f64>,
+    pub bytes_written: Option<u64>,
+    pub spill_bytes: Option<u64>,
+    pub reads: Option<u64>,
+    pub cache_hit_rate: Option<f64>,
+    pub device: String,
+    pub direct: Option<bool>,
+}
+
+/// Where the time went.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct SecondsStatistics {
+    pub total: f64,
+    pub build: Option<f64>,
+    pub calibrate: Option<f64>,
+    pub plan: Option<f64>,
+    pub execute: Option<f64>,
+    pub write: Option<f64>,
+    pub compute_waited_for_disk: Option<f64>,
+    pub compute_waited_for_sink: Option<f64>,
+}
+
+/// What the plan expected.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct PredictedStatistics {
+    pub bytes_read: Option<u64>,
+    pub verified_pairs: Option<u64>,
+    pub center_distances: Option<u64>,
+}
+
+impl RecallStatistics {
+    /// Of a rule that is proved to miss no pair.
+    pub fn proved(target: f64) -> Self {
+        let certain = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
+        Self {
+            target,
+            kept: true,
+            pair: certain,
+            per_vector: certain,
+            sample_vectors: None,
+            sample_vectors_with_neighbours: None,
+            sample_pairs: None,
+        }
+    }
+}

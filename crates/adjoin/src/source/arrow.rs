@@ -1,0 +1,484 @@
+//! Arrow IPC, files and streams, read record batch by record batch; of a batch only the chosen columns are read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::fb_to_schema;
+use arrow_ipc::reader::FileDecoder;
+use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch as BatchHeader};
+use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
+
+use super::columns::{ColumnScan, Columns, Tables};
+use super::facts::Facts;
+use super::foreign::{damaged, guarded};
+use super::open::SourceOptions;
+use super::vectors::VectorScan;
+use crate::error::{Error, Result};
+use crate::options::VectorType;
+
+const FILE_MAGIC: &[u8; 6] = b"ARROW1";
+const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
+/// Length of the footer, then the magic bytes.
+const TRAILER_BYTES: u64 = 10;
+/// Shortest start of a message: a marker and the length of its header; before Arrow 0.15 the length alone.
+const MARKER: [u8; 4] = [0xFF; 4];
+const MESSAGE_BYTES_MIN: u64 = 8;
+
+/// What a file holds.
+pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
+    let ipc = IpcFile::read(path, file)?;
+    let columns = Columns::choose(path, &ipc.schema, options)?;
+    let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
+    let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
+    let places = columns.places();
+    columns.facts(rows, || Ok(ipc.tables(places)))
+}
+
+/// Scans a file.
+pub(super) fn scan(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+    vectors: VectorType,
+    batch_bytes: usize,
+) -> Result<Box<dyn VectorScan>> {
+    let ipc = IpcFile::read(path, file)?;
+    let columns = Columns::choose(path, &ipc.schema, options)?;
+    let tables = ipc.tables(columns.places());
+    Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
+}
+
+/// A file or stream with its schema and the places of its record batches.
+struct IpcFile {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    blocks: Vec<BatchBlock>,
+}
+
+/// Where a record batch lies, and its rows.
+struct BatchBlock {
+    place: Block,
+    rows: u64,
+}
+
+impl IpcFile {
+    fn read(path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
+        let mut magic = [0; 6];
+        let present = file.len().min(6) as usize;
+        file.read_at(0, &mut magic[..present])?;
+        let mut ipc = Self {
+            path: path.to_owned(),
+            file,
+            schema: SchemaRef::new(arrow_schema::Schema::empty()),
+            version: MetadataVersion::V5,
+            blocks: Vec::new(),
+        };
+        if magic == *FILE_MAGIC {
+            ipc.read_footer()?;
+        } else if magic.starts_with(FEATHER_1_MAGIC) {
+            return Err(Error::input(format!(
+                "{}: is of Feather version 1, which is not read; write it again with pyarrow.feather.write_feather",
+                path.display()
+            )));
+        } else {
+            ipc.read_messages()?;
+        }
+        Ok(ipc)
+    }
+
+    fn damaged(&self, place: impl std::fmt::Display, fault: &str) -> Error {
+        damaged(&self.path, place, fault)
+    }
+
+    /// Learns schema and blocks from the footer of a file.
+    fn read_footer(&mut self) -> Result<()> {
+        let place = "its Arrow footer";
+        let lacking = || self.damaged(place, "it is not there, so the file is truncated");
+        let trailer_start = self.file.len().checked_sub(TRAILER_BYTES).ok_or_else(lacking)?;
+        let mut trailer = [0; TRAILER_BYTES as usize];
+        self.file.read_at(trailer_start, &mut trailer)?;
+        let (length, magic) = trailer.split_at(4);
+        let length = length.try_into().map_or(-1, i32::from_le_bytes);
+        let start = u64::try_from(length).ok().and_then(|length| trailer_start.checked_sub(length));
+        let start = start.filter(|_| magic == FILE_MAGIC).ok_or_else(lacking)?;
+        let mut bytes = vec![0; (trailer_start - start) as usize];
+        self.file.read_at(start, &mut bytes)?;
+
+        let path = &self.path;
+        let (schema, version, places) = guarded(path, place, || {
+            let footer = arrow_ipc::root_as_footer(&bytes).map_err(|error| error.to_string())?;
+            let schema = footer.schema().ok_or("it holds no schema")?;
+            let places: Vec<Block> = footer.recordBatches().into_iter().flatten().copied().collect();
+            Ok::<_, String>((native_schema(schema)?, footer.version(), places))
+        })?;
+        (self.schema, self.version) = (schema, version);
+        for place in places {
+            let head = self.read_head(&place)?;
+            let rows = self.rows(&place, &head)?;
+            let rows = rows.ok_or_else(|| self.damaged(at(&place), "it is no record batch"))?;
+            self.blocks.push(BatchBlock { place, rows });
+        }
+        Ok(())
+    }
+
+    /// Learns schema and blocks from the headers of a stream's messages.
+    fn read_messages(&mut self) -> Result<()> {
+        let mut offset = 0;
+        while let Some((place, head)) = self.read_stream_head(offset)? {
+            if offset == 0 {
+                (self.schema, self.version) = guarded(&self.path, at(&place), || {
+                    let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
+                    let schema = message.header_as_schema().ok_or("it should be the schema of an Arrow stream")?;
+                    Ok::<_, String>((native_schema(schema)?, message.version()))
+                })?;
+            } else if let Some(rows) = self.rows(&place, &head)? {
+                self.blocks.push(BatchBlock { place, rows });
+            }
+            offset = end_of(&place);
+        }
+        if offset == 0 {
+            return Err(self.damaged("its first message", "it is empty, not even a schema"));
+        }
+        Ok(())
+    }
+
+    /// The next message's place and header, unless the stream ends.
+    fn read_stream_head(&self, offset: u64) -> Result<Option<(Block, Vec<u8>)>> {
+        if offset == self.file.len() {
+            return Ok(None);
+        }
+        let place = format!("the message at byte {offset}");
+        if offset + 4 > self.file.len() {
+            return Err(self.damaged(place, "it is truncated"));
+        }
+        let mut start = [0; 8];
+        let present = (self.file.len() - offset).min(8) as usize;
+        self.file.read_at(offset, &mut start[..present])?;
+        let [m0, m1, m2, m3, l0, l1, l2, l3] = start;
+        let (prefix, length) = match [m0, m1, m2, m3] {
+            MARKER => (8, i32::from_le_bytes([l0, l1, l2, l3])),
+            length => (4, i32::from_le_bytes(length)),
+        };
+        if length == 0 {
+            return Ok(None);
+        }
+        let (Ok(from), Some(head_bytes)) = (i64::try_from(offset), length.checked_add(prefix)) else {
+            return Err(self.damaged(place, "its length is too large"));
+        };
+        let head = self.read_head(&Block::new(from, head_bytes, 0))?;
+        let body = guarded(&self.path, &place, || {
+            arrow_ipc::root_as_message(message_of(&head)).map(|message| message.bodyLength())
+        })?;
+        let place = Block::new(from, head_bytes, body);
+        self.check_place(&place)?;
+        Ok(Some((place, head)))
+    }
+
+    /// That a message lies within the file.
+    fn check_place(&self, place: &Block) -> Result<()> {
+        let lies_within = || {
+            let offset = u64::try_from(place.offset()).ok()?;
+            let head = u64::try_from(place.metaDataLength()).ok().filter(|head| *head >= MESSAGE_BYTES_MIN)?;
+            let body = u64::try_from(place.bodyLength()).ok()?;
+            offset.checked_add(head)?.checked_add(body).filter(|end| *end <= self.file.len())
+        };
+        match lies_within() {
+            Some(_) => Ok(()),
+            None => Err(self.damaged(
+                at(place),
+                &format!(
+                    "its {} and {} bytes do not lie within the file's {}, so it is truncated",
+                    place.metaDataLength(),
+                    place.bodyLength(),
+                    self.file.len()
+                ),
+            )),
+        }
+    }
+
+    /// The header of a message, with its length before it.
+    fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
+        self.check_place(place)?;
+        let mut head = vec![0; place.metaDataLength() as usize];
+        self.file.read_at(place.offset() as u64, &mut head)?;
+        Ok(head)
+    }
+
+    /// The rows of a record batch; none for another kind of message, such as a dictionary.
+    fn rows(&self, place: &Block, head: &[u8]) -> Result<Option<u64>> {
+        guarded(&self.path, at(place), || {
+            let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
+            let rows = message.header_as_record_batch().map(|batch| u64::try_from(batch.length()));
+            rows.transpose().map_err(|_| "its number of rows is negative".to_owned())
+        })
+    }
+
+    /// The chosen columns, a record batch at a time.
+    fn tables(self, columns: Vec<usize>) -> Tables {
+        let decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
+        Box::new((0..self.blocks.len()).map(move |k| self.read_batch(&self.blocks[k].place, &decoder, &columns)))
+    }
+
+    fn read_batch(&self, place: &Block, decoder: &FileDecoder, columns: &[usize]) -> Result<RecordBatch> {
+        let head = self.read_head(place)?;
+        let wanted = guarded(&self.path, at(place), || self.wanted_buffers(place, &head, columns))?;
+        let total = head.len() + place.bodyLength() as usize;
+        // what is not read stays zero and takes no memory
+        let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
+        bytes[..head.len()].copy_from_slice(&head);
+        for buffer in &wanted.buffers {
+            let start = head.len() + buffer.start;
+            self.file.read_at(place.offset() as u64 + start as u64, &mut bytes[start..start + buffer.bytes])?;
+        }
+        if wanted.compressed {
+            self.check_inflated(place, &wanted, &bytes[head.len()..])?;
+        }
+        let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &Buffer::from_vec(bytes)))?;
+        table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
+    }
+
+    /// The buffers of the chosen columns: a message lists those of all columns, depth first.
+    fn wanted_buffers(&self, place: &Block, head: &[u8], columns: &[usize]) -> std::result::Result<Wanted, String> {
+        let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
+        let batch: BatchHeader = message.header_as_record_batch().ok_or("it is no record batch")?;
+        let mut listed = batch.buffers().into_iter().flatten();
+        let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
+        let mut buffers = Vec::new();
+        for (column, field) in self.schema.fields().iter().enumerate() {
+            let count = buffer_count(field, message.version(), &mut view_buffers);
+            for _ in 0..count {
+                let buffer = listed.next().ok_or("it lacks a buffer")?;
+                let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
+                let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
+                if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
+                    return Err("a buffer lies beyond its end".into());
+                }
+                if columns.contains(&column) {
+                    buffers.push(BodyRange { start: start as usize, bytes: bytes as usize });
+                }
+            }
+        }
+        Ok(Wanted { buffers, compressed: batch.compression().is_some() })
+    }
+
+    /// That the sizes which compressed buffers claim to grow to can be had at all.
+    fn check_inflated(&self, place: &Block, wanted: &Wanted, body: &[u8]) -> Result<()> {
+        let claimed = wanted.buffers.iter().filter_map(|buffer| {
+            let claim = body[buffer.start..buffer.start + buffer.bytes].first_chunk()?;
+            u64::try_from(i64::from_le_bytes(*claim)).ok() // -1: not compressed after all
+        });
+        self.room(place, claimed.fold(0, u64::saturating_add))
+    }
+
+    /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
+    /// ends the process.
+    fn room(&self, place: &Block, bytes: u64) -> Result<()> {
+        let granted = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+        if granted {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{}: the record batch at byte {} asks for {bytes} bytes of memory, which the system refuses; write smaller \
+             record batches, or write the file again if it is damaged",
+            self.path.display(),
+            place.offset()
+        )))
+    }
+}
+
+/// The part of a record batch's body that is read.
+struct Wanted {
+    buffers: Vec<BodyRange>,
+    compressed: bool,
+}
+
+struct BodyRange {
+    start: usize,
+    bytes: usize,
+}
+
+fn at(place: &Block) -> String {
+    format!("the message at byte {}", place.offset())
+}
+
+/// End of a message that lies within the file.
+fn end_of(place: &Block) -> u64 {
+    place.offset() as u64 + place.metaDataLength() as u64 + place.bodyLength() as u64
+}
+
+/// A message's header without the length before it; the header has at least [`MESSAGE_BYTES_MIN`] bytes.
+fn message_of(head: &[u8]) -> &[u8] {
+    if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
+}
+
+fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<SchemaRef, String> {
+    match schema.endianness() {
+        Endianness::Little => Ok(Arc::new(fb_to_schema(schema))),
+        _ => Err("its values are big-endian".into()),
+    }
+}
+
+/// Buffers that a column has in a message.
+fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl Iterator<Item = i64>) -> usize {
+    let mut inner = |field: &Field| buffer_count(field, version, view_buffers);
+    match field.data_type() {
+        DataType::Null => 0,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => 3,
+        DataType::Utf8View | DataType::BinaryView => {
+            2 + view_buffers.next().and_then(|count| u32::try_from(count).ok()).unwrap_or(0) as usize
+        }
+        DataType::FixedSizeList(values, _) => 1 + inner(values),
+        DataType::List(values) | DataType::LargeList(values) | DataType::Map(values, _) => 2 + inner(values),
+        DataType::ListView(values) | DataType::LargeListView(values) => 3 + inner(values),
+        DataType::Struct(fields) => 1 + fields.iter().map(|field| inner(field)).sum::<usize>(),
+        DataType::RunEndEncoded(ends, values) => inner(ends) + inner(values),
+        DataType::Union(fields, mode) => {
+            let validity = usize::from(version < MetadataVersion::V5);
+            let offsets = usize::from(*mode == UnionMode::Dense);
+            validity + 1 + offsets + fields.iter().map(|(_, field)| inner(field)).sum::<usize>()
+        }
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::{Float32Type, Int32Type};
+    use arrow_array::{
+        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, StringViewArray, StructArray,
+    };
+    use arrow_ipc::CompressionType;
+    use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::source::Ids;
+    use crate::source::fixtures::{Folder, error_of, read_all, table};
+
+    /// The columns that are wanted between others, of which each kind has buffers of its own.
+    fn columns(rows: usize) -> RecordBatch {
+        let texts = (0..rows).map(|row| format!("a text longer than a view holds, {row}"));
+        let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts.clone()));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let dictionary: DictionaryArray<Int32Type> =
+            (0..rows).map(|row| if row % 2 == 0 { "a" } else { "b" }).collect();
+        let integers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+        let fields = StructArray::try_from(vec![("x", integers.clone()), ("y", views.clone())]).unwrap();
+        let vectors = (0..rows).map(|row| Some([Some(row as f32), Some(0.5)]));
+        let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
+        table(&[
+            ("texts", texts),
+            ("views", views),
+            ("struct", Arc::new(fields)),
+            ("embedding", Arc::new(vectors)),
+            ("dictionary", Arc::new(dictionary)),
+            ("id", integers),
+        ])
+    }
+
+    fn write(tables: &[RecordBatch], as_file: bool, options: IpcWriteOptions) -> Vec<u8> {
+        let (mut bytes, schema) = (Vec::new(), tables[0].schema());
+        if as_file {
+            let mut writer = FileWriter::try_new_with_options(&mut bytes, &schema, options).unwrap();
+            tables.iter().for_each(|table| writer.write(table).unwrap());
+            writer.finish().unwrap();
+        } else {
+            let mut writer = StreamWriter::try_new_with_options(&mut bytes, &schema, options).unwrap();
+            tables.iter().for_each(|table| writer.write(table).unwrap());
+            writer.finish().unwrap();
+        }
+        bytes
+    }
+
+    fn options(compression: Option<CompressionType>) -> IpcWriteOptions {
+        IpcWriteOptions::default().try_with_compression(compression).unwrap()
+    }
+
+    #[test]
+    fn wanted_columns_are_found_among_others_whatever_the_compression() {
+        let folder = Folder::new();
+        let whole = columns(50);
+        let expected: Vec<u8> = (0..50).flat_map(|row| [row as f32, 0.5].map(f32::to_le_bytes)).flatten().collect();
+        for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+            for as_file in [true, false] {
+                folder.write(
+                    "a.feather",
+                    &write(&[whole.slice(0, 20), whole.slice(20, 30)], as_file, options(compression)),
+                );
+                let source = folder.open(&["a.feather"]).unwrap();
+                for batch_bytes in [1, 100, 1 << 20] {
+                    let all = read_all(source.as_ref(), batch_bytes);
+                    assert_eq!((&all.bytes, &all.ids), (&expected, &Ids::Int64((0..50).collect())));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn older_framings_and_a_stream_without_end_are_read() {
+        let folder = Folder::new();
+        let legacy = IpcWriteOptions::try_new(8, true, MetadataVersion::V4).unwrap();
+        for as_file in [true, false] {
+            folder.write("a.arrow", &write(&[columns(5)], as_file, legacy.clone()));
+            assert_eq!(read_all(folder.open(&["a.arrow"]).unwrap().as_ref(), 100).rows, 5);
+        }
+        let stream = write(&[columns(5)], false, options(None));
+        folder.write("a.arrow", &stream[..stream.len() - 8]);
+        assert_eq!(read_all(folder.open(&["a.arrow"]).unwrap().as_ref(), 100).rows, 5);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let folder = Folder::new();
+        let stream = write(&[columns(5)], false, options(None));
+        let file = write(&[columns(5)], true, options(None));
+        let cases = [
+            (stream[..stream.len() - 20].to_vec(), "so it is truncated"),
+            (file[..file.len() - 20].to_vec(), "cannot read its Arrow footer: it is not there"),
+            (b"ARROW1".to_vec(), "cannot read its Arrow footer"),
+            (b"FEA1 and so on".to_vec(), "Feather version 1, which is not read; write it again"),
+            (Vec::new(), "it is empty, not even a schema"),
+            (b"not an Arrow file".to_vec(), "do not lie within the file"),
+            (b"\xFF\xFF\xFF\xFF\x04\0\0\0abcd".to_vec(), "cannot read the message at byte 0"),
+        ];
+        for (bytes, words) in cases {
+            folder.write("a.arrow", &bytes);
+            let message = error_of(folder.open(&["a.arrow"]));
+            assert!(message.contains("a.arrow: ") && message.contains(words), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_claim_beyond_all_memory_is_refused() {
+        let folder = Folder::new();
+        let mut bytes = write(&[columns(500).project(&[3]).unwrap()], true, options(Some(CompressionType::ZSTD)));
+        let claim = 500u64 * 2 * 4;
+        let places: Vec<usize> =
+            (0..bytes.len() - 8).filter(|at| bytes[*at..].starts_with(&claim.to_le_bytes())).collect();
+        places.iter().for_each(|at| bytes[*at..*at + 8].copy_from_slice(&(1u64 << 50).to_le_bytes()));
+        folder.write("a.arrow", &bytes);
+        let source = folder.open(&["a.arrow"]).unwrap();
+        let message = error_of(source.scan(100).and_then(|mut scan| scan.next_batch()));
+        assert!(message.contains("asks for") && message.contains("smaller record batches"), "{message}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn no_bytes_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+                          compressed in any::<bool>(), as_file in any::<bool>(), cut in any::<bool>()) {
+            let compression = compressed.then_some(CompressionType::LZ4_FRAME);
+            let mut bytes = write(&[columns(9)], as_file, options(compression));
+            changes.iter().for_each(|(place, byte)| *place.get_mut(&mut bytes) = *byte);
+            if cut {
+                bytes.truncate(changes[0].0.index(bytes.len()));
+            }
+            Folder::new().survive("a.arrow", &bytes);
+        }
+    }
+}

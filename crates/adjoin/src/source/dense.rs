@@ -1,0 +1,129 @@
+//! Rows at a fixed stride: what raw and NumPy files have in common.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+
+use super::elements::StoredElement;
+use super::facts::Facts;
+use super::vectors::{IdKind, Ids, VectorBatch, VectorScan};
+use super::{npy, raw};
+use crate::error::{Error, Result};
+use crate::options::Element;
+
+/// How the layout of such a file is found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DenseFormat {
+    Npy,
+    /// Rows and dimensions, then the rows.
+    CountedFile(Element),
+    /// Each row after its dimensions.
+    CountedRows(Element),
+}
+
+impl DenseFormat {
+    /// Reads the header.
+    pub(super) fn layout(self, path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
+        match self {
+            Self::Npy => npy::layout(path, file),
+            Self::CountedFile(element) => raw::counted_file(path, file, element),
+            Self::CountedRows(element) => raw::counted_rows(path, file, element),
+        }
+    }
+}
+
+/// Where the rows of a file lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DenseLayout {
+    /// Byte of the first row.
+    pub(super) start: u64,
+    pub(super) rows: u64,
+    /// Not known where the file is empty and has no header.
+    pub(super) dimensions: Option<usize>,
+    pub(super) element: StoredElement,
+    /// Whether each row starts with its own i32 number of dimensions.
+    pub(super) counted_rows: bool,
+}
+
+impl DenseLayout {
+    /// What it says of the file.
+    pub(super) fn facts(&self) -> Facts {
+        Facts { rows: self.rows, element: self.element, dimensions: self.dimensions, ids: IdKind::None }
+    }
+
+    /// Bytes before the elements of each row.
+    fn count_bytes(&self) -> usize {
+        if self.counted_rows { 4 } else { 0 }
+    }
+
+    /// Bytes of a row of `dimensions` in the file.
+    pub(super) fn row_bytes(&self, dimensions: usize) -> usize {
+        self.count_bytes() + dimensions * self.element.bytes()
+    }
+}
+
+/// A scan of such a file.
+pub(super) struct DenseScan {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    layout: DenseLayout,
+    dimensions: usize,
+    rows_per_batch: usize,
+    next_row: u64,
+}
+
+impl DenseScan {
+    /// Starts at the first row.
+    pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, batch_bytes: usize) -> Self {
+        let dimensions = layout.dimensions.unwrap_or(0); // not known only where there are no rows
+        let rows_per_batch = (batch_bytes / (dimensions * layout.element.element().bytes()).max(1)).max(1);
+        Self { path, file, layout, dimensions, rows_per_batch, next_row: 0 }
+    }
+
+    /// Appends the elements of the rows in `stored`.
+    fn unpack(&self, stored: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
+        for (k, row) in stored.chunks_exact(self.layout.row_bytes(self.dimensions)).enumerate() {
+            let (count, elements) = row.split_at(self.layout.count_bytes());
+            if let Some(count) = count.first_chunk() {
+                self.check_count(self.next_row + k as u64, i32::from_le_bytes(*count))?;
+            }
+            self.layout.element.append(elements, bytes);
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, row: u64, count: i32) -> Result<()> {
+        if usize::try_from(count) == Ok(self.dimensions) {
+            return Ok(());
+        }
+        Err(Error::input(format!(
+            "{}: row {row} has {count} dimensions, row 0 has {}; all vectors of a set must have the same number",
+            self.path.display(),
+            self.dimensions
+        )))
+    }
+}
+
+impl VectorScan for DenseScan {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let rows = (self.layout.rows - self.next_row).min(self.rows_per_batch as u64) as usize;
+        if rows == 0 {
+            return Ok(None);
+        }
+        let row_bytes = self.layout.row_bytes(self.dimensions);
+        let mut stored = vec![0; rows * row_bytes];
+        self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
+        let as_it_lies = !self.layout.counted_rows && self.layout.element != StoredElement::F64;
+        let bytes = if as_it_lies {
+            stored
+        } else {
+            let mut bytes = Vec::with_capacity(rows * self.dimensions * self.layout.element.element().bytes());
+            self.unpack(&stored, &mut bytes)?;
+            bytes
+        };
+        let batch = VectorBatch { first_row: self.next_row, rows, bytes, missing: Vec::new(), ids: Ids::None };
+        self.next_row += rows as u64;
+        Ok(Some(batch))
+    }
+}

@@ -1,0 +1,138 @@
+//! Files for the tests of sources, and scans of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::FileSystem;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use parquet::arrow::ArrowWriter;
+
+use super::open::{SourceOptions, open};
+use super::vectors::{Ids, VectorBatch, VectorSource};
+use crate::error::{ErrorKind, Result};
+
+/// A temporary folder of files.
+pub(super) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(super) fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub(super) fn open(&self, sources: &[&str]) -> Result<Arc<dyn VectorSource>> {
+        self.open_with(sources, &SourceOptions::default())
+    }
+
+    pub(super) fn open_with(&self, sources: &[&str], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+        let sources: Vec<String> = sources.iter().map(|source| self.path(source).to_str().unwrap().into()).collect();
+        open(Arc::new(FileSystem), &sources, options)
+    }
+
+    /// Opens and scans a file of these bytes. The result does not matter, only that there is one.
+    pub(super) fn survive(&self, name: &str, bytes: &[u8]) {
+        self.write(name, bytes);
+        let Ok(source) = self.open(&[name]) else { return };
+        let Ok(mut scan) = source.scan(64) else { return };
+        let mut rows = 0;
+        while let Ok(Some(batch)) = scan.next_batch() {
+            assert_eq!(batch.bytes.len(), batch.rows * source.info().vectors.bytes());
+            rows += batch.rows as u64;
+        }
+        assert!(rows <= source.info().rows);
+    }
+}
+
+/// All batches of a scan as one; checks that they hang together.
+pub(super) fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
+    try_read_all(source, batch_bytes).unwrap()
+}
+
+pub(super) fn try_read_all(source: &dyn VectorSource, batch_bytes: usize) -> Result<VectorBatch> {
+    let info = source.info();
+    let ids = Ids::empty(info.ids);
+    let mut all = VectorBatch { first_row: 0, rows: 0, bytes: Vec::new(), missing: Vec::new(), ids };
+    let mut scan = source.scan(batch_bytes)?;
+    while let Some(batch) = scan.next_batch()? {
+        assert_eq!(batch.first_row, all.rows as u64);
+        assert_eq!(batch.bytes.len(), batch.rows * info.vectors.bytes());
+        assert!(batch.rows == 1 || batch.bytes.len() <= batch_bytes);
+        all.bytes.extend(&batch.bytes);
+        all.missing.extend(batch.missing.iter().map(|row| row + all.rows));
+        (0..batch.rows).for_each(|k| all.ids.push_from(&batch.ids, k));
+        all.rows += batch.rows;
+    }
+    assert!(scan.next_batch()?.is_none());
+    assert_eq!(all.rows as u64, info.rows);
+    Ok(all)
+}
+
+/// The message of an error about the input.
+pub(super) fn error_of<T>(result: Result<T>) -> String {
+    let error = result.err().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Device), "{error}");
+    error.to_string()
+}
+
+pub(super) fn u8bin(dimensions: usize, elements: &[u8]) -> Vec<u8> {
+    [counts(elements.len() / dimensions, dimensions).as_slice(), elements].concat()
+}
+
+pub(super) fn fbin(dimensions: usize, elements: &[f32]) -> Vec<u8> {
+    let bytes: Vec<u8> = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
+    [counts(elements.len() / dimensions, dimensions).as_slice(), &bytes].concat()
+}
+
+pub(super) fn counts(rows: usize, dimensions: usize) -> [u8; 8] {
+    let [rows, dimensions] = [rows, dimensions].map(|count| u32::try_from(count).unwrap().to_le_bytes());
+    [rows, dimensions].concat().try_into().unwrap()
+}
+
+/// Names whose endings [`write_tables`] knows: Parquet, an Arrow file and an Arrow stream.
+pub(super) const TABLE_FORMATS: [&str; 3] = ["a.parquet", "a.arrow", "a.ipc"];
+
+pub(super) fn table(columns: &[(&str, ArrayRef)]) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.iter().map(|(name, column)| (*name, column.clone(), true)))
+        .unwrap()
+}
+
+/// Writes a file of row groups or record batches.
+pub(super) fn write_tables(folder: &Folder, name: &str, tables: &[RecordBatch]) {
+    let schema = tables[0].schema();
+    let mut bytes = Vec::new();
+    match name.rsplit_once('.').unwrap().1 {
+        "parquet" => {
+            let mut writer = ArrowWriter::try_new(&mut bytes, schema, None).unwrap();
+            for table in tables {
+                writer.write(table).unwrap();
+                writer.flush().unwrap();
+            }
+            writer.close().unwrap();
+        }
+        "arrow" => {
+            let mut writer = FileWriter::try_new(&mut bytes, &schema).unwrap();
+            tables.iter().for_each(|table| writer.write(table).unwrap());
+            writer.finish().unwrap();
+        }
+        _ => {
+            let mut writer = StreamWriter::try_new(&mut bytes, &schema).unwrap();
+            tables.iter().for_each(|table| writer.write(table).unwrap());
+            writer.finish().unwrap();
+        }
+    }
+    folder.write(name, &bytes);
+}
+
+/// The real sets, where this machine has them.
+pub(super) fn real_sets() -> Option<PathBuf> {
+    std::env::var_os("ADJOIN_DATA").map(PathBuf::from).filter(|folder| Path::is_dir(folder))
+}

@@ -1,0 +1,146 @@
+//! Clustered random vectors in a file, the same for a seed on every machine: for trying things out at any size.
+
+use std::io::{BufWriter, Write};
+
+use half::f16;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
+use crate::output::{Draft, Target};
+use crate::random::Random;
+
+/// Vectors a cluster has on average.
+const ROWS_A_CLUSTER: u64 = 500;
+/// Most clusters, whose centers are held in memory.
+const CLUSTERS_MAX: u64 = 1 << 16;
+/// How much tighter than the loosest cluster the tightest one is.
+const TIGHTEST: f64 = 1.0 / 8.0;
+/// Integer steps of one standard deviation.
+const INTEGER_SCALE: f64 = 24.0;
+
+/// What to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Generated {
+    /// Number of vectors.
+    pub rows: u64,
+    /// Their type.
+    pub vectors: VectorType,
+    /// How much vectors spread around their cluster's center, in units of the centers' own spread.
+    pub hardness: f64,
+    /// Seed of the random numbers.
+    pub seed: u64,
+}
+
+/// Writes such vectors to a `.fbin`, `.u8bin` or `.i8bin` file, as the element type wants, or to a `.npy` file.
+/// Returns the bytes written.
+///
+/// # Errors
+/// Where the sizes or the file's ending have no meaning, its name is taken, or the disk refuses.
+pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
+    let Target::File { path, force } = target else {
+        return Err(Error::option("vectors are written to a file, not to standard output"));
+    };
+    check(what)?;
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+    let header = header(what, ending)?;
+    let (draft, output) = Draft::create(context, path, *force)?;
+    let written = output.written();
+    let mut file = BufWriter::with_capacity(1 << 20, output);
+    let failed = |error: std::io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
+    file.write_all(&header).map_err(failed)?;
+    let mut clusters = Clusters::new(what);
+    let mut row = Vec::with_capacity(what.vectors.bytes());
+    context.progress.begin("generate", "rows", what.rows);
+    for done in 0..what.rows {
+        if done % 4096 == 0 {
+            context.cancel.check()?;
+            context.progress.advance(done);
+        }
+        row.clear();
+        clusters.write_row(what, &mut row);
+        file.write_all(&row).map_err(failed)?;
+    }
+    file.into_inner().map_err(|error| failed(error.into_error()))?.sync()?;
+    draft.publish()?;
+    Ok(written.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+fn check(what: &Generated) -> Result<()> {
+    if !(1..=DIMENSIONS_MAX).contains(&what.vectors.dimensions) {
+        return Err(Error::option(format!("{} dimensions; give 1 to {DIMENSIONS_MAX}", what.vectors.dimensions)));
+    }
+    if what.rows > ROWS_MAX {
+        return Err(Error::option(format!("{} rows; give at most {ROWS_MAX}", what.rows)));
+    }
+    if !what.hardness.is_finite() || what.hardness < 0.0 {
+        return Err(Error::option(format!("the hardness is {}; give a number of at least 0", what.hardness)));
+    }
+    Ok(())
+}
+
+fn header(what: &Generated, ending: &str) -> Result<Vec<u8>> {
+    let binary = match what.vectors.element {
+        Element::F32 => "fbin",
+        Element::U8 => "u8bin",
+        Element::I8 => "i8bin",
+        Element::F16 => "npy",
+    };
+    if ending == "npy" {
+        return Ok(npy_header(what));
+    }
+    if ending != binary {
+        let or_npy = if binary == "npy" { "" } else { " or .npy" };
+        return Err(Error::option(format!("{} vectors are written to a .{binary}{or_npy} file", what.vectors.element)));
+    }
+    let rows = u32::try_from(what.rows);
+    let rows = rows.map_err(|_| Error::option(format!("a .{binary} file holds at most 2^32 - 1 rows; write .npy")))?;
+    Ok([rows.to_le_bytes(), (what.vectors.dimensions as u32).to_le_bytes()].concat())
+}
+
+fn npy_header(what: &Generated) -> Vec<u8> {
+    let kind = match what.vectors.element {
+        Element::F32 => "<f4",
+        Element::F16 => "<f2",
+        Element::U8 => "|u1",
+        Element::I8 => "|i1",
+    };
+    let shape = (what.rows, what.vectors.dimensions);
+    let mut dictionary = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape:?}, }}");
+    // Magic, version and length take 10 bytes; the whole is a multiple of 64 and ends in a line break.
+    let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
+    dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
+    dictionary.push('\n');
+    [b"\x93NUMPY\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
+}
+
+struct Clusters {
+    centers: Vec<f64>,
+    spreads: Vec<f64>,
+    random: Random,
+}
+
+impl Clusters {
+    fn new(what: &Generated) -> Self {
+        let mut random = Random::new(what.seed, "generate");
+        let count = (what.rows / ROWS_A_CLUSTER).clamp(1, CLUSTERS_MAX) as usize;
+        let centers = (0..count * what.vectors.dimensions).map(|_| random.normal()).collect();
+        let spread = |random: &mut Random| what.hardness * (TIGHTEST + (1.0 - TIGHTEST) * random.uniform().powi(2));
+        let spreads = (0..count).map(|_| spread(&mut random)).collect();
+        Self { centers, spreads, random }
+    }
+
+    fn write_row(&mut self, what: &Generated, row: &mut Vec<u8>) {
+        let cluster = self.random.below(self.spreads.len() as u64) as usize;
+        let center = &self.centers[cluster * what.vectors.dimensions..][..what.vectors.dimensions];
+        for &x in center {
+            let value = x + self.spreads[cluster] * self.random.normal();
+            match what.vectors.element {
+                Element::F32 => row.extend((value as f32).to_le_bytes()),
+                Element::F16 => row.extend(f16::from_f64(value).to_le_bytes()),
+                Element::U8 => row.push((128.0 + INTEGER_SCALE * value).round() as u8),
+                Element::I8 => row.push(((INTEGER_SCALE * value).round() as i8).cast_unsigned()),
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! From the words that name a source to its files, and from a file's ending to its format.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{Device, ReadFile};
+
+use super::dense::{DenseFormat, DenseScan};
+use super::facts::Facts;
+use super::shards::Shards;
+use super::vectors::{VectorScan, VectorSource};
+use super::{arrow, parquet};
+use crate::error::{Error, Result};
+use crate::options::{Element, VectorType};
+
+/// Which columns of a table are read. Files without columns take neither.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// Column of the vectors; if not given, the only column of lists of numbers.
+    pub vector_column: Option<String>,
+    /// Column of the ids; if not given, the column `id`, if there is one of integers or text.
+    pub id_column: Option<String>,
+}
+
+/// Opens files as one set of vectors, in the order given.
+///
+/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder
+/// or glob are sorted by the bytes of their paths. Hidden files, and those whose name starts with `_`, are left out of
+/// folders and globs. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`,
+/// `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first vector where its length is in
+/// no header.
+///
+/// # Errors
+/// Where nothing matches, a file cannot be read or is not what its ending says, or files differ in dimensions, element
+/// type or kind of ids.
+pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+    let mut files = Vec::new();
+    for source in sources {
+        for path in expand(source)? {
+            let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
+            files.push((path, format));
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
+    }
+    Ok(Arc::new(Shards::open(device, files, options)?))
+}
+
+/// The files that a word names, in order.
+fn expand(source: &str) -> Result<Vec<PathBuf>> {
+    let path = Path::new(source);
+    if path.is_dir() {
+        return folder_files(path);
+    }
+    // a file may be called like a glob
+    if path.exists() || !source.contains(['*', '?', '[']) {
+        return Ok(vec![path.to_owned()]);
+    }
+    glob_files(source)
+}
+
+fn folder_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
+    let paths = entries().map_err(|error| cannot_list(folder, error))?;
+    let files = sorted_files(paths.into_iter().filter(|path| !is_left_out(path)));
+    let Some(first) = files.first() else {
+        return Err(Error::input(format!("{}: the folder holds no files; name one that does", folder.display())));
+    };
+    match files.iter().find(|file| ending(file) != ending(first)) {
+        Some(other) => Err(Error::input(format!(
+            "{}: the folder holds files of several endings, {} and {}; name those to read by a glob such as {}",
+            folder.display(),
+            name(first).display(),
+            name(other).display(),
+            folder.join("*.parquet").display()
+        ))),
+        None => Ok(files),
+    }
+}
+
+fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
+    let matches = glob::glob_with(pattern, options).map_err(|error| {
+        Error::input(format!("{pattern}: is no glob: {error}; there * and ? match, [ starts a choice"))
+    })?;
+    let mut paths = Vec::new();
+    for path in matches {
+        paths.push(path.map_err(|error| {
+            let folder = error.path().to_owned();
+            cannot_list(&folder, error.into())
+        })?);
+    }
+    let asks_for_left_out = is_left_out(Path::new(pattern));
+    let files = sorted_files(paths.into_iter().filter(|path| asks_for_left_out || !is_left_out(path)));
+    if files.is_empty() {
+        return Err(Error::input(format!(
+            "{pattern}: no file matches; check the path, and quote the glob for the shell"
+        )));
+    }
+    Ok(files)
+}
+
+fn cannot_list(folder: &Path, error: io::Error) -> Error {
+    Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error)
+}
+
+/// Those that are files, by the bytes of their paths.
+fn sorted_files(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = paths.filter(|path| !path.is_dir()).collect();
+    files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+    files
+}
+
+fn name(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
+}
+
+/// Whether a file is none of a folder's data: hidden, or one of the notes that writers leave, such as `_SUCCESS`.
+fn is_left_out(path: &Path) -> bool {
+    matches!(name(path).as_encoded_bytes().first(), Some(b'.' | b'_'))
+}
+
+fn ending(path: &Path) -> String {
+    path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}
+
+fn unsupported(path: &Path) -> Error {
+    Error::input(format!(
+        "{}: the ending {} is not one that can be read: .parquet, .arrow, .feather, .ipc, .npy, .fbin, .u8bin, .i8bin, \
+         .fvecs, .bvecs; decompress or convert the file",
+        path.display(),
+        match ending(path).as_str() {
+            "" => "(none)".to_owned(),
+            ending => format!(".{ending}"),
+        }
+    ))
+}
+
+/// Format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Parquet,
+    Arrow,
+    Dense(DenseFormat),
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        Some(match ending(path).as_str() {
+            "parquet" => Self::Parquet,
+            "arrow" | "feather" | "ipc" => Self::Arrow,
+            "npy" => Self::Dense(DenseFormat::Npy),
+            "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
+            "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
+            "i8bin" => Self::Dense(DenseFormat::CountedFile(Element::I8)),
+            "fvecs" => Self::Dense(DenseFormat::CountedRows(Element::F32)),
+            "bvecs" => Self::Dense(DenseFormat::CountedRows(Element::U8)),
+            _ => return None,
+        })
+    }
+
+    /// What a file of this format holds.
+    pub(super) fn inspect(self, path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
+        match self {
+            Self::Parquet => parquet::inspect(path, file, options),
+            Self::Arrow => arrow::inspect(path, file, options),
+            Self::Dense(format) => {
+                refuse_columns(path, options)?;
+                format.layout(path, file.as_ref()).map(|layout| layout.facts())
+            }
+        }
+    }
+
+    /// Scans a file of this format.
+    pub(super) fn scan(
+        self,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        options: &SourceOptions,
+        vectors: VectorType,
+        batch_bytes: usize,
+    ) -> Result<Box<dyn VectorScan>> {
+        match self {
+            Self::Parquet => parquet::scan(path, file, options, vectors, batch_bytes),
+            Self::Arrow => arrow::scan(path, file, options, vectors, batch_bytes),
+            Self::Dense(format) => {
+                let layout = format.layout(path, file.as_ref())?;
+                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, batch_bytes)))
+            }
+        }
+    }
+}
+
+fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
+    match options.vector_column.as_ref().or(options.id_column.as_ref()) {
+        Some(column) => Err(Error::input(format!(
+            "{}: has no columns, so none called {column}; leave the column out, or give a Parquet or Arrow file",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fixtures::{Folder, error_of, fbin, read_all, u8bin};
+    use crate::source::{IdKind, Ids};
+
+    #[test]
+    fn files_of_a_folder_or_glob_are_sorted_by_bytes_and_arguments_stay_in_order() {
+        let folder = Folder::new();
+        for (name, first) in [("part-10.u8bin", 10), ("part-9.u8bin", 9), ("Part-1.U8BIN", 1)] {
+            folder.write(name, &u8bin(2, &[first, 0, first, 1]));
+        }
+        folder.write("_SUCCESS", b"");
+        folder.write(".part-10.u8bin.crc", b"crc");
+        let firsts = |sources: &[&str]| -> Vec<u8> {
+            let source = folder.open(sources).unwrap();
+            read_all(source.as_ref(), 1 << 20).bytes.chunks(4).map(|row| row[0]).collect()
+        };
+        assert_eq!(firsts(&[""]), [1, 10, 9]);
+        assert_eq!(firsts(&["part-*.u8bin"]), [10, 9]);
+        assert_eq!(firsts(&["[pP]art-?.*"]), [1, 9]);
+        assert_eq!(firsts(&["part-9.u8bin", "*", "part-9.u8bin"]), [9, 1, 10, 9, 9]);
+    }
+
+    #[test]
+    fn a_file_may_be_called_like_a_glob() {
+        let folder = Folder::new();
+        folder.write("a[1].u8bin", &u8bin(1, &[7]));
+        assert_eq!(read_all(folder.open(&["a[1].u8bin"]).unwrap().as_ref(), 1).bytes, [7]);
+    }
+
+    #[test]
+    fn rows_run_through_the_shards_and_are_located_in_them() {
+        let folder = Folder::new();
+        folder.write("a.fbin", &fbin(2, &[1.0, 2.0, 3.0, 4.0]));
+        folder.write("b.fbin", &fbin(2, &[]));
+        folder.write("c.fbin", &fbin(2, &[5.0, 6.0]));
+        let source = folder.open(&[""]).unwrap();
+        let info = source.info();
+        assert_eq!((info.rows, info.ids, info.rounded_from_f64), (3, IdKind::None, false));
+        for batch_bytes in [1, 8, 1 << 20] {
+            let all = read_all(source.as_ref(), batch_bytes);
+            assert_eq!((all.rows, &all.ids), (3, &Ids::None));
+            assert_eq!(all.bytes, [1f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes).concat());
+        }
+        let places = [0, 1, 2].map(|row| source.locate(row));
+        let expected = [("a.fbin", 0), ("a.fbin", 1), ("c.fbin", 0)].map(|(name, row)| (folder.path(name), row));
+        assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn shards_that_differ_are_named() {
+        let folder = Folder::new();
+        folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
+        folder.write("b.fbin", &fbin(3, &[1.0, 2.0, 3.0]));
+        folder.write("c.u8bin", &u8bin(2, &[1, 2]));
+        let message = error_of(folder.open(&["*.fbin"]));
+        for word in ["a.fbin", "b.fbin", "differ in dimensions: 2 and 3"] {
+            assert!(message.contains(word), "{message}");
+        }
+        let message = error_of(folder.open(&["a.fbin", "c.u8bin"]));
+        assert!(message.contains("differ in elements: f32 and u8"), "{message}");
+        let message = error_of(folder.open(&[""]));
+        assert!(message.contains("several endings, a.fbin and c.u8bin") && message.contains("glob"), "{message}");
+    }
+
+    #[test]
+    fn a_source_that_names_nothing_is_refused() {
+        let folder = Folder::new();
+        assert!(error_of(folder.open(&[""])).contains("holds no files"));
+        assert!(error_of(folder.open(&["*.npy"])).contains("no file matches"));
+        assert!(error_of(folder.open(&["x***.npy"])).contains("is no glob"));
+        assert!(error_of(folder.open(&["x.npy"])).contains("cannot open"));
+        assert!(error_of(folder.open(&[])).contains("no source is given"));
+        for name in ["a.npy.gz", "a.parquet.zst", "a.csv", "a"] {
+            folder.write(name, b"");
+            let message = error_of(folder.open(&[name]));
+            assert!(message.contains("can be read: .parquet, .arrow"), "{message}");
+        }
+    }
+
+    #[test]
+    fn files_without_columns_refuse_them() {
+        let folder = Folder::new();
+        folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
+        let options = SourceOptions { id_column: Some("key".into()), ..SourceOptions::default() };
+        assert!(error_of(folder.open_with(&["a.fbin"], &options)).contains("has no columns, so none called key"));
+    }
+
+    #[test]
+    fn a_file_that_changes_between_scans_is_found_out() {
+        let folder = Folder::new();
+        folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
+        let source = folder.open(&["a.fbin"]).unwrap();
+        for changed in [fbin(2, &[1.0, 2.0, 3.0, 4.0]), fbin(2, &[]), fbin(1, &[1.0])] {
+            folder.write("a.fbin", &changed);
+            let message = error_of(source.scan(1 << 20).and_then(|mut scan| scan.next_batch()));
+            assert!(message.contains("has changed since it was opened"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Parquet, read page by page: of a column chunk, only the page at hand is in memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use arrow_array::RecordBatch;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetStatisticsPolicy;
+
+use super::columns::{ColumnScan, Columns, Tables, rows_per_batch};
+use super::facts::Facts;
+use super::foreign::{damaged, guarded};
+use super::open::SourceOptions;
+use super::vectors::VectorScan;
+use super::window::WindowedFile;
+use crate::error::Result;
+use crate::options::VectorType;
+
+/// Rows that are decoded at a time while the first vector is looked for.
+const PROBED_ROWS: usize = 64;
+
+/// A file whose footer has been read.
+struct Footer {
+    path: PathBuf,
+    file: WindowedFile,
+    metadata: ArrowReaderMetadata,
+    rows: u64,
+    columns: Columns,
+}
+
+/// What a file holds.
+pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
+    let footer = Footer::read(path, file, options)?;
+    footer.columns.facts(footer.rows, || footer.tables(PROBED_ROWS))
+}
+
+/// Scans a file.
+pub(super) fn scan(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+    vectors: VectorType,
+    batch_bytes: usize,
+) -> Result<Box<dyn VectorScan>> {
+    let footer = Footer::read(path, file, options)?;
+    let tables = footer.tables(rows_per_batch(vectors, batch_bytes))?;
+    Ok(Box::new(ColumnScan::new(footer.columns, vectors, batch_bytes, tables)))
+}
+
+impl Footer {
+    fn read(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Self> {
+        let file = WindowedFile::new(file);
+        let settings = ArrowReaderOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
+        let metadata = decode(path, &file, "its Parquet footer", || ArrowReaderMetadata::load(&file, settings))?;
+        let rows =
+            metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
+                u64::try_from(group.num_rows()).ok().and_then(|more| rows.checked_add(more))
+            });
+        let rows =
+            rows.ok_or_else(|| damaged(path, "its Parquet footer", "a number of rows is negative or too large"))?;
+        let columns = Columns::choose(path, metadata.schema(), options)?;
+        Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
+    }
+
+    /// The chosen columns, so many rows at a time.
+    fn tables(&self, rows: usize) -> Result<Tables> {
+        let reader = decode(&self.path, &self.file, "its Parquet columns", || {
+            let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.places());
+            ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
+                .with_projection(mask)
+                .with_batch_size(rows)
+                .build()
+        })?;
+        Ok(Box::new(ParquetTables { path: self.path.clone(), file: self.file.clone(), reader, next_row: 0 }))
+    }
+}
+
+/// Runs the Parquet crate; where the device failed under it, that is the error.
+fn decode<T>(
+    path: &Path,
+    file: &WindowedFile,
+    place: &str,
+    read: impl FnOnce() -> std::result::Result<T, ParquetError>,
+) -> Result<T> {
+    let decoded = guarded(path, place, read);
+    match file.take_failure() {
+        Some(failure) => Err(failure.into()),
+        None => decoded,
+    }
+}
+
+struct ParquetTables {
+    path: PathBuf,
+    file: WindowedFile,
+    reader: ParquetRecordBatchReader,
+    next_row: u64,
+}
+
+impl Iterator for ParquetTables {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let place = format!("the rows from {} on", self.next_row);
+        let reader = &mut self.reader;
+        let table = decode(&self.path, &self.file, &place, || Ok(reader.next().transpose()?)).transpose()?;
+        self.next_row += table.as_ref().map_or(0, |table| table.num_rows() as u64);
+        Some(table)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use adjoin_device::{Device, DeviceError, FileSystem, Operation};
+    use arrow_array::types::Float32Type;
+    use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, ListArray, StringArray};
+    use arrow_schema::{DataType, Field};
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
+    use parquet::file::properties::WriterProperties;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::options::Element;
+    use crate::source::fixtures::{Folder, error_of, read_all, real_sets, table};
+    use crate::source::vectors::VectorSource;
+    use crate::source::{Ids, open};
+
+    const DIMENSIONS: usize = 64;
+
+    fn embeddings(rows: usize) -> RecordBatch {
+        let values = Float32Array::from_iter_values((0..rows * DIMENSIONS).map(|i| (i * 7_919 % 10_007) as f32));
+        let field = Arc::new(Field::new("item", DataType::Float32, true));
+        let vectors = FixedSizeListArray::new(field, DIMENSIONS as i32, Arc::new(values), None);
+        let ids = Int64Array::from_iter_values((0..rows as i64).map(|row| row * 3));
+        let texts = StringArray::from_iter_values((0..rows).map(|row| format!("{row:0400}")));
+        table(&[("text", Arc::new(texts)), ("id", Arc::new(ids)), ("embedding", Arc::new(vectors))])
+    }
+
+    fn write(table: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)).unwrap();
+        writer.write(table).unwrap();
+        writer.close().unwrap();
+        bytes
+    }
+
+    fn plain_pages() -> WriterProperties {
+        WriterProperties::builder()
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_data_page_size_limit(200 << 10)
+            .set_dictionary_enabled(false)
+            .build()
+    }
+
+    fn expected_bytes(rows: usize) -> Vec<u8> {
+        (0..rows * DIMENSIONS).flat_map(|i| ((i * 7_919 % 10_007) as f32).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn every_compression_page_size_and_version_is_read() {
+        let folder = Folder::new();
+        let table = embeddings(500);
+        let compressions = [
+            Compression::UNCOMPRESSED,
+            Compression::SNAPPY,
+            Compression::ZSTD(ZstdLevel::default()),
+            Compression::GZIP(GzipLevel::default()),
+            Compression::BROTLI(BrotliLevel::default()),
+            Compression::LZ4_RAW,
+        ];
+        for compression in compressions {
+            for (page_bytes, dictionary, group_rows) in [(1 << 10, false, 100), (1 << 20, true, 1_000)] {
+                let properties = WriterProperties::builder()
+                    .set_compression(compression)
+                    .set_data_page_size_limit(page_bytes)
+                    .set_write_batch_size(16)
+                    .set_dictionary_enabled(dictionary)
+                    .set_max_row_group_row_count(Some(group_rows))
+                    .build();
+                folder.write("a.parquet", &write(&table, properties));
+                let source = folder.open(&["a.parquet"]).unwrap();
+                for batch_bytes in [1, 70 * DIMENSIONS * 4, usize::MAX] {
+                    let all = read_all(source.as_ref(), batch_bytes);
+                    assert!(all.bytes == expected_bytes(500), "{compression}");
+                    assert_eq!(all.ids, Ids::Int64((0..500).map(|row| row * 3).collect()));
+                }
+            }
+        }
+    }
+
+    /// A file system that counts, and fails from a number of reads on.
+    struct Watched {
+        transferred: Arc<AtomicU64>,
+        longest: Arc<AtomicU64>,
+        reads_left: Arc<AtomicU64>,
+    }
+
+    struct WatchedFile {
+        file: Arc<dyn ReadFile>,
+        path: PathBuf,
+        counts: Watched,
+    }
+
+    impl Watched {
+        fn new(reads: u64) -> Self {
+            Self { transferred: Arc::default(), longest: Arc::default(), reads_left: Arc::new(reads.into()) }
+        }
+
+        fn share(&self) -> Self {
+            let Self { transferred, longest, reads_left } = self;
+            Self { transferred: transferred.clone(), longest: longest.clone(), reads_left: reads_left.clone() }
+        }
+    }
+
+    impl ReadFile for WatchedFile {
+        fn len(&self) -> u64 {
+            self.file.len()
+        }
+
+        fn is_direct(&self) -> bool {
+            self.file.is_direct()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<u64, DeviceError> {
+            let left =
+                self.counts.reads_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            left.map_err(|_| DeviceError {
+                operation: Operation::Read,
+                path: self.path.clone(),
+                offset: Some(offset),
+                source: std::io::Error::other("the disk is gone"),
+            })?;
+            self.counts.transferred.fetch_add(buffer.len() as u64, Ordering::SeqCst);
+            self.counts.longest.fetch_max(buffer.len() as u64, Ordering::SeqCst);
+            self.file.read_at(offset, buffer)
+        }
+    }
+
+    impl Device for Watched {
+        fn open(&self, path: &Path) -> std::result::Result<Arc<dyn ReadFile>, DeviceError> {
+            let file = FileSystem.open(path)?;
+            Ok(Arc::new(WatchedFile { file, path: path.to_owned(), counts: self.share() }))
+        }
+
+        fn create(&self, path: &Path) -> std::result::Result<Box<dyn adjoin_device::WriteFile>, DeviceError> {
+            FileSystem.create(path)
+        }
+
+        fn create_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
+            FileSystem.create_folder(path)
+        }
+
+        fn rename(&self, from: &Path, to: &Path) -> std::result::Result<(), DeviceError> {
+            FileSystem.rename(from, to)
+        }
+
+        fn remove(&self, path: &Path) -> std::result::Result<(), DeviceError> {
+            FileSystem.remove(path)
+        }
+
+        fn remove_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
+            FileSystem.remove_folder(path)
+        }
+
+        fn sync_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
+            FileSystem.sync_folder(path)
+        }
+
+        fn free_bytes(&self, path: &Path) -> std::result::Result<u64, DeviceError> {
+            FileSystem.free_bytes(path)
+        }
+    }
+
+    fn open_watched(folder: &Folder, watched: &Watched) -> crate::error::Result<Arc<dyn VectorSource>> {
+        let path = folder.path("a.parquet").to_str().unwrap().to_owned();
+        open(Arc::new(watched.share()), &[path], &SourceOptions::default())
+    }
+
+    #[test]
+    fn only_the_chosen_columns_are_read_a_page_at_a_time_and_once() {
+        let folder = Folder::new();
+        let rows = 20_000;
+        let bytes = write(&embeddings(rows), plain_pages());
+        folder.write("a.parquet", &bytes);
+        let watched = Watched::new(u64::MAX);
+        let source = open_watched(&folder, &watched).unwrap();
+        let opened = watched.transferred.swap(0, Ordering::SeqCst);
+        assert!(opened <= 400 << 10, "{opened} bytes to open");
+        assert!(read_all(source.as_ref(), 1 << 20).bytes == expected_bytes(rows));
+        let wanted = (rows * (DIMENSIONS * 4 + 8)) as u64;
+        let transferred = watched.transferred.load(Ordering::SeqCst);
+        assert!(bytes.len() as u64 > 2 * wanted && transferred < wanted * 5 / 4, "{transferred} read for {wanted}");
+        let longest = watched.longest.load(Ordering::SeqCst);
+        assert!(longest < 1 << 20, "{longest} bytes in one read");
+    }
+
+    #[test]
+    fn a_failing_device_is_not_taken_for_a_damaged_file() {
+        let folder = Folder::new();
+        folder.write("a.parquet", &write(&embeddings(5_000), plain_pages()));
+        for reads in 0.. {
+            let watched = Watched::new(reads);
+            let read = || -> crate::error::Result<()> {
+                let source = open_watched(&folder, &watched)?;
+                let mut scan = source.scan(1 << 16)?;
+                while scan.next_batch()?.is_some() {}
+                Ok(())
+            };
+            match read() {
+                Ok(()) => return assert!(reads > 5, "only {reads} reads"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Device);
+                    assert!(error.to_string().contains("a.parquet at byte"), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plain_lists_and_lying_rows_are_told_apart() {
+        let folder = Folder::new();
+        let lists = ListArray::from_iter_primitive::<Float32Type, _, _>([Some([Some(1.0)]), None]);
+        folder.write("a.parquet", &write(&table(&[("v", Arc::new(lists))]), WriterProperties::default()));
+        let source = folder.open(&["a.parquet"]).unwrap();
+        assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 1 });
+        assert_eq!(read_all(source.as_ref(), 100).missing, [1]);
+        for bytes in [&b""[..], b"PAR1", b"PAR1xxxxxxxxPAR1", b"not a Parquet file"] {
+            folder.write("b.parquet", bytes);
+            let message = error_of(folder.open(&["b.parquet"]));
+            assert!(message.contains("b.parquet: cannot read its Parquet footer"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_real_table_without_vectors_is_refused() {
+        let Some(data) = real_sets() else { return eprintln!("skipped: ADJOIN_DATA names no folder") };
+        let path = data.join("debdesc.texts.parquet").to_str().unwrap().to_owned();
+        let message = error_of(open(Arc::new(FileSystem), &[path], &SourceOptions::default()));
+        eprintln!("{message}");
+        assert!(message.contains("no column holds vectors"), "{message}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn no_bytes_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+                          compressed in any::<bool>(), in_footer in any::<bool>(), cut in any::<bool>()) {
+            let compression = if compressed { Compression::SNAPPY } else { Compression::UNCOMPRESSED };
+            let properties = WriterProperties::builder().set_compression(compression).build();
+            let table = embeddings(9).project(&[1, 2]).unwrap();
+            let mut bytes = write(&table, properties);
+            let footer = bytes.len() - 8 - bytes[bytes.len() - 8..][..4].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+            for (place, byte) in &changes {
+                let range = if in_footer { footer..bytes.len() } else { 0..footer };
+                *place.get_mut(&mut bytes[range]) = *byte;
+            }
+            if cut {
+                bytes.truncate(changes[0].0.index(bytes.len()));
+            }
+            let folder = Folder::new();
+            folder.survive("a.parquet", &bytes);
+            fs::remove_file(folder.path("a.parquet")).unwrap();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A file as the Parquet crate reads it: page by page, small reads through a few windows that stay in memory.
+
+use std::io::{self, BufReader, Read};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adjoin_device::{DeviceError, ReadFile};
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+
+/// Bytes of a window: a page header and what follows it come in one read, and the page then reads only its rest.
+const WINDOW_BYTES: u64 = 128 << 10;
+/// Windows start at a block, so that direct reads transfer nothing twice.
+const WINDOW_ALIGNMENT: u64 = 4_096;
+/// Windows kept: one for each column that is read, vectors and ids.
+const WINDOWS: usize = 2;
+/// Buffer of a sequential reader; it reads page headers, of some 50 bytes.
+const HEADER_BYTES: usize = 256;
+
+/// A file with its windows. Copies share them.
+#[derive(Clone)]
+pub(super) struct WindowedFile {
+    file: Arc<dyn ReadFile>,
+    windows: Arc<Mutex<Windows>>,
+}
+
+#[derive(Default)]
+struct Windows {
+    /// Most recently used first.
+    kept: Vec<Window>,
+    /// What the device said last, since the Parquet crate's error only quotes it.
+    failure: Option<DeviceError>,
+}
+
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl WindowedFile {
+    /// Views a file so.
+    pub(super) fn new(file: Arc<dyn ReadFile>) -> Self {
+        Self { file, windows: Arc::default() }
+    }
+
+    /// The device's failure that ended a read, if one did.
+    pub(super) fn take_failure(&self) -> Option<DeviceError> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner).failure.take()
+    }
+
+    /// Fills `buffer`, which lies within the file.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = windows.read_at(self.file.as_ref(), offset, buffer);
+        read.map_err(|error| {
+            let quoted = io::Error::other(error.to_string());
+            windows.failure = Some(error);
+            quoted
+        })
+    }
+}
+
+impl Windows {
+    fn read_at(&mut self, file: &dyn ReadFile, offset: u64, buffer: &mut [u8]) -> std::result::Result<(), DeviceError> {
+        let mut done = self.copy_kept(offset, buffer);
+        while done < buffer.len() {
+            let position = offset + done as u64;
+            if (buffer.len() - done) as u64 >= WINDOW_BYTES {
+                file.read_at(position, &mut buffer[done..])?;
+                return Ok(());
+            }
+            self.load(file, position)?;
+            done += self.copy_kept(position, &mut buffer[done..]);
+        }
+        Ok(())
+    }
+
+    /// Copies what a window holds from `offset` on. Returns the bytes copied.
+    fn copy_kept(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
+        let holds =
+            |window: &Window| offset.checked_sub(window.start).is_some_and(|skip| skip < window.bytes.len() as u64);
+        let Some(place) = self.kept.iter().position(holds) else { return 0 };
+        self.kept[..=place].rotate_right(1);
+        let window = &self.kept[0];
+        let present = &window.bytes[(offset - window.start) as usize..];
+        let copied = present.len().min(buffer.len());
+        buffer[..copied].copy_from_slice(&present[..copied]);
+        copied
+    }
+
+    /// Reads the window that holds `position`, which lies within the file.
+    fn load(&mut self, file: &dyn ReadFile, position: u64) -> std::result::Result<(), DeviceError> {
+        let start = position - position % WINDOW_ALIGNMENT;
+        let mut bytes = vec![0; WINDOW_BYTES.min(file.len() - start) as usize];
+        file.read_at(start, &mut bytes)?;
+        self.kept.truncate(WINDOWS - 1);
+        self.kept.insert(0, Window { start, bytes });
+        Ok(())
+    }
+}
+
+impl Length for WindowedFile {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+}
+
+impl ChunkReader for WindowedFile {
+    type T = BufReader<WindowReader>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        Ok(BufReader::with_capacity(HEADER_BYTES, WindowReader { file: self.clone(), position: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        // before the buffer is made: a damaged header may ask for any length
+        if start.checked_add(length as u64).is_none_or(|end| end > self.file.len()) {
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes expected at byte {start}, but the file has {}",
+                self.file.len()
+            )));
+        }
+        let mut bytes = vec![0; length];
+        self.read_at(start, &mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads onwards from a place.
+pub(super) struct WindowReader {
+    file: WindowedFile,
+    position: u64,
+}
+
+impl Read for WindowReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let present = self.file.len().saturating_sub(self.position).min(buffer.len() as u64) as usize;
+        self.file.read_at(self.position, &mut buffer[..present])?;
+        self.position += present as u64;
+        Ok(present)
+    }
+}

@@ -1,0 +1,292 @@
+//! Every byte and constant of a store on disk; `docs/format.md` describes them for readers in other languages.
+//!
+//! All numbers are little-endian.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Error, Result};
+use crate::options::{ROWS_MAX, VectorType};
+use crate::source::{IdKind, Ids, TextIds};
+
+/// Version of the whole format; a reader refuses a newer one.
+pub const FORMAT_VERSION: u32 = 1;
+/// Name of the file that makes a folder a store.
+pub const MANIFEST_FILE: &str = "manifest.json";
+/// Name of the file of the centers.
+pub const CENTERS_FILE: &str = "centers.bin";
+/// Name of the file of the bucket table.
+pub const TABLE_FILE: &str = "buckets.bin";
+/// Name of the file of the buckets.
+pub const VECTORS_FILE: &str = "vectors.bin";
+/// Extents start at multiples of this: the logical block of common devices.
+pub const EXTENT_ALIGNMENT: u64 = 512;
+/// Bytes of an extent's header.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of an entry of the bucket table.
+pub const ENTRY_BYTES: usize = 32;
+
+const EXTENT_MAGIC: [u8; 8] = *b"ADJOINBK";
+
+/// Checksum of bytes: XXH3, 64 bits, seed 0.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
+/// An entry of the bucket table: where a bucket lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Extent {
+    /// Start in the file of buckets.
+    pub offset: u64,
+    /// Vectors in the bucket.
+    pub rows: u32,
+    /// No vector is farther from the center; in coordinates.
+    pub radius: f32,
+    /// Bytes of the header, the vectors and the row numbers.
+    pub body_bytes: u64,
+    /// Bytes of the ids, which follow.
+    pub id_bytes: u64,
+}
+
+impl Extent {
+    /// Bytes of header, vectors and row numbers of a bucket of `rows` vectors.
+    pub fn body_bytes_of(rows: u32, vectors: VectorType) -> u64 {
+        HEADER_BYTES as u64 + vector_section_bytes(rows, vectors) + 8 * u64::from(rows)
+    }
+
+    /// Bytes to read: with or without the ids.
+    pub fn bytes(&self, with_ids: bool) -> u64 {
+        self.body_bytes + if with_ids { self.id_bytes } else { 0 }
+    }
+
+    /// The entry as stored.
+    pub fn encode(&self) -> [u8; ENTRY_BYTES] {
+        let mut bytes = [0; ENTRY_BYTES];
+        bytes[0..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.rows.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.radius.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.id_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Reads an entry.
+    pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
+        Self {
+            offset: u64_at(bytes, 0),
+            rows: u32_at(bytes, 8),
+            radius: f32::from_bits(u32_at(bytes, 12)),
+            body_bytes: u64_at(bytes, 16),
+            id_bytes: u64_at(bytes, 24),
+        }
+    }
+}
+
+/// A bucket's bytes, checked, in parts.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Row numbers, ascending.
+    pub rows: Vec<u64>,
+    /// Where the vectors lie in the bytes that were decoded.
+    pub vectors: std::ops::Range<usize>,
+    /// Ids, where they were read.
+    pub ids: Ids,
+}
+
+/// Appends a bucket's extent to `out`, without the padding behind it. Returns its body's and ids' bytes.
+pub fn encode_bucket(
+    number: u32,
+    vectors: VectorType,
+    rows: &[u64],
+    stored: &[u8],
+    ids: &Ids,
+    out: &mut Vec<u8>,
+) -> (u64, u64) {
+    let start = out.len();
+    out.resize(start + HEADER_BYTES, 0);
+    out.extend_from_slice(stored);
+    out.resize(start + HEADER_BYTES + vector_section_bytes(rows.len() as u32, vectors) as usize, 0);
+    out.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
+    let body_end = out.len();
+    encode_ids(ids, out);
+
+    let body_checksum = checksum(&out[start + HEADER_BYTES..body_end]);
+    let id_checksum = checksum(&out[body_end..]);
+    let id_bytes = (out.len() - body_end) as u64;
+    let header = &mut out[start..start + HEADER_BYTES];
+    header[0..8].copy_from_slice(&EXTENT_MAGIC);
+    header[8..12].copy_from_slice(&number.to_le_bytes());
+    header[12..16].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+    header[16..24].copy_from_slice(&body_checksum.to_le_bytes());
+    header[24..32].copy_from_slice(&id_checksum.to_le_bytes());
+    header[32..40].copy_from_slice(&id_bytes.to_le_bytes());
+    let header_checksum = checksum(&header[..HEADER_BYTES - 8]);
+    header[HEADER_BYTES - 8..].copy_from_slice(&header_checksum.to_le_bytes());
+    ((body_end - start) as u64, id_bytes)
+}
+
+/// Checks a bucket's bytes and finds its parts. `bytes` is what [`Extent::bytes`] says; ids are decoded if there.
+///
+/// # Errors
+/// Where a byte is not what was written: says which part.
+pub fn decode_bucket(number: u32, vectors: VectorType, extent: &Extent, kind: IdKind, bytes: &[u8]) -> Result<Bucket> {
+    let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part} is not as written (checksum)"));
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(broken("its length")) };
+    if u64_at(header, HEADER_BYTES - 8) != checksum(&header[..HEADER_BYTES - 8]) {
+        return Err(broken("its header"));
+    }
+    let as_listed = header[..8] == EXTENT_MAGIC
+        && u32_at(header, 8) == number
+        && u32_at(header, 12) == extent.rows
+        && u64_at(header, 32) == extent.id_bytes
+        && extent.body_bytes == Extent::body_bytes_of(extent.rows, vectors)
+        && bytes.len() as u64 >= extent.body_bytes;
+    if !as_listed {
+        return Err(Error::corrupt(format!("bucket {number}: its header and the bucket table disagree")));
+    }
+    let (body, ids) = bytes.split_at(extent.body_bytes as usize);
+    if u64_at(header, 16) != checksum(&body[HEADER_BYTES..]) {
+        return Err(broken("its vectors or row numbers"));
+    }
+    let ids = if ids.is_empty() {
+        Ids::None
+    } else {
+        let section = ids.get(..extent.id_bytes as usize).ok_or_else(|| broken("its length"))?;
+        if u64_at(header, 24) != checksum(section) {
+            return Err(broken("its ids"));
+        }
+        decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("its ids"))?
+    };
+    let rows_start = HEADER_BYTES + vector_section_bytes(extent.rows, vectors) as usize;
+    let rows = body[rows_start..].as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
+    Ok(Bucket { rows, vectors: HEADER_BYTES..HEADER_BYTES + extent.rows as usize * vectors.bytes(), ids })
+}
+
+/// Reads and checks the bucket table: extents in order, aligned, within a file of `file_bytes`, `rows` in all.
+///
+/// # Errors
+/// Where an entry cannot be true.
+pub fn decode_table(bytes: &[u8], vectors: VectorType, rows: u64, file_bytes: u64) -> Result<Vec<Extent>> {
+    let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+    if !rest.is_empty() || rows > ROWS_MAX {
+        return Err(Error::corrupt("the bucket table has a wrong length"));
+    }
+    let extents: Vec<Extent> = entries.iter().map(Extent::decode).collect();
+    let mut free_from = 0;
+    for (number, extent) in extents.iter().enumerate() {
+        let end = extent.offset.checked_add(extent.body_bytes).and_then(|end| end.checked_add(extent.id_bytes));
+        let possible = extent.offset >= free_from
+            && extent.offset % EXTENT_ALIGNMENT == 0
+            && extent.body_bytes == Extent::body_bytes_of(extent.rows, vectors)
+            && end.is_some_and(|end| end <= file_bytes)
+            && extent.radius >= 0.0;
+        if !possible {
+            return Err(Error::corrupt(format!("entry {number} of the bucket table cannot be true")));
+        }
+        free_from = end.unwrap_or(u64::MAX);
+    }
+    if extents.iter().map(|extent| u64::from(extent.rows)).sum::<u64>() != rows {
+        return Err(Error::corrupt("the bucket table and the manifest differ in the number of rows"));
+    }
+    Ok(extents)
+}
+
+/// Bytes of the vectors of a bucket, padded so that the row numbers behind them are aligned.
+fn vector_section_bytes(rows: u32, vectors: VectorType) -> u64 {
+    (u64::from(rows) * vectors.bytes() as u64).next_multiple_of(8)
+}
+
+fn encode_ids(ids: &Ids, out: &mut Vec<u8>) {
+    match ids {
+        Ids::None => {}
+        Ids::Int64(ids) => out.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+        Ids::Utf8(texts) => {
+            out.extend(texts.ends.iter().flat_map(|end| end.to_le_bytes()));
+            out.extend_from_slice(&texts.bytes);
+        }
+    }
+}
+
+fn decode_ids(kind: IdKind, rows: usize, bytes: &[u8]) -> Option<Ids> {
+    match kind {
+        IdKind::None => None,
+        IdKind::Int64 => {
+            let (ids, rest) = bytes.as_chunks::<8>();
+            (ids.len() == rows && rest.is_empty())
+                .then(|| Ids::Int64(ids.iter().map(|&id| i64::from_le_bytes(id)).collect()))
+        }
+        IdKind::Utf8 => {
+            let (ends, texts) = bytes.split_at_checked(8 * rows)?;
+            let ends: Vec<u64> = ends.as_chunks::<8>().0.iter().map(|&end| u64::from_le_bytes(end)).collect();
+            let ordered = ends.is_sorted() && ends.last().is_none_or(|&last| last == texts.len() as u64);
+            ordered.then(|| Ids::Utf8(TextIds { ends, bytes: texts.to_vec() }))
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are constants within the array"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are constants within the array"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Element;
+
+    const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 3 };
+
+    fn sample(ids: &Ids) -> (Extent, Vec<u8>) {
+        let mut bytes = Vec::new();
+        let (body_bytes, id_bytes) = encode_bucket(7, VECTORS, &[4, 9], &[1, 2, 3, 4, 5, 6], ids, &mut bytes);
+        (Extent { offset: 512, rows: 2, radius: 1.5, body_bytes, id_bytes }, bytes)
+    }
+
+    #[test]
+    fn buckets_come_back_as_written() {
+        let texts = TextIds { ends: vec![1, 3], bytes: b"abc".to_vec() };
+        for (kind, ids) in [
+            (IdKind::None, Ids::None),
+            (IdKind::Int64, Ids::Int64(vec![-5, i64::MAX])),
+            (IdKind::Utf8, Ids::Utf8(texts)),
+        ] {
+            let (extent, bytes) = sample(&ids);
+            assert_eq!(bytes.len() as u64, extent.bytes(true));
+            let bucket = decode_bucket(7, VECTORS, &extent, kind, &bytes).unwrap();
+            assert_eq!((bucket.rows, bucket.ids), (vec![4, 9], ids));
+            assert_eq!(bytes[bucket.vectors], [1, 2, 3, 4, 5, 6]);
+            let body = &bytes[..extent.bytes(false) as usize];
+            assert_eq!(decode_bucket(7, VECTORS, &extent, kind, body).unwrap().ids, Ids::None);
+        }
+    }
+
+    #[test]
+    fn each_flipped_bit_of_a_bucket_is_found() {
+        let (extent, bytes) = sample(&Ids::Int64(vec![1, 2]));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_bucket(7, VECTORS, &extent, IdKind::Int64, &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() - 16 {
+            assert!(decode_bucket(7, VECTORS, &extent, IdKind::Int64, &bytes[..len]).is_err(), "{len} bytes");
+        }
+        assert!(decode_bucket(8, VECTORS, &extent, IdKind::Int64, &bytes).is_err());
+    }
+
+    #[test]
+    fn tables_that_cannot_be_true_are_refused() {
+        let (extent, _) = sample(&Ids::None);
+        let decode = |extent: Extent| decode_table(&extent.encode(), VECTORS, 2, 4096);
+        assert_eq!(decode(extent).unwrap(), [extent]);
+        assert!(decode(Extent { offset: 100, ..extent }).is_err());
+        assert!(decode(Extent { offset: u64::MAX - 511, ..extent }).is_err());
+        assert!(decode(Extent { rows: 3, ..extent }).is_err());
+        assert!(decode(Extent { radius: f32::NAN, ..extent }).is_err());
+        assert!(decode(Extent { offset: 4096, ..extent }).is_err());
+        assert!(decode_table(&extent.encode()[1..], VECTORS, 2, 4096).is_err());
+        assert!(decode_table(&extent.encode(), VECTORS, 3, 4096).is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! An open store: centers and bucket table in memory, buckets read when asked for.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adjoin_device::{AlignedBuffer, BLOCK_BYTES, ReadFile};
+use adjoin_kernels::Panel;
+
+use super::format::{Bucket, Extent, MANIFEST_FILE, decode_bucket, decode_table};
+use super::manifest::{FileFacts, Manifest};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Coordinate;
+
+/// A store, open for reading from any thread.
+pub struct Store {
+    folder: PathBuf,
+    manifest: Manifest,
+    extents: Vec<Extent>,
+    centers: Vec<u8>,
+    file: Arc<dyn ReadFile>,
+    reads: AtomicU64,
+    bytes_requested: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+/// What was read of a store's buckets so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Requests to the device.
+    pub reads: u64,
+    /// Bytes of the extents that were asked for.
+    pub bytes_requested: u64,
+    /// Bytes transferred for them.
+    pub bytes_read: u64,
+}
+
+/// A bucket's bytes as read, checked.
+pub struct BucketBytes {
+    buffer: AlignedBuffer,
+    start: usize,
+    /// Its parts.
+    pub bucket: Bucket,
+}
+
+impl BucketBytes {
+    /// The vectors as stored, end to end.
+    pub fn vectors(&self) -> &[u8] {
+        &self.buffer[self.start..][self.bucket.vectors.clone()]
+    }
+}
+
+/// Whether a folder is a store.
+pub fn is_store(folder: &Path) -> bool {
+    folder.join(MANIFEST_FILE).is_file()
+}
+
+impl Store {
+    /// Opens the store in a folder and checks everything but the buckets.
+    ///
+    /// # Errors
+    /// Where there is none, it is damaged or of a newer version.
+    pub fn open(context: &Context, folder: &Path) -> Result<Self> {
+        if !is_store(folder) {
+            return Err(Error::input(format!("{} is no store; make one with: adjoin build", folder.display())));
+        }
+        let manifest_file = context.device.open(&folder.join(MANIFEST_FILE))?;
+        if manifest_file.len() > Manifest::bytes_max() {
+            return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
+        }
+        let manifest = Manifest::decode(folder, &read_whole(&*manifest_file)?)?;
+        let damaged = |facts: &FileFacts, why: &str| {
+            Error::corrupt(format!("{}: {why}; build the store again", folder.join(&facts.name).display()))
+        };
+        let checked = |facts: &FileFacts| -> Result<Vec<u8>> {
+            let file = context.device.open(&file_path(folder, facts)?)?;
+            if file.len() != facts.bytes {
+                return Err(damaged(facts, &format!("has {} bytes, written were {}", file.len(), facts.bytes)));
+            }
+            let contents = read_whole(&*file)?;
+            if facts.matches(&contents) { Ok(contents) } else { Err(damaged(facts, "is not as written (checksum)")) }
+        };
+        let table = checked(&manifest.files.table)?;
+        let centers = checked(&manifest.files.centers)?;
+        let facts = &manifest.files.vectors;
+        let file = context.device.open(&file_path(folder, facts)?)?;
+        if file.len() != facts.bytes {
+            return Err(damaged(facts, &format!("has {} bytes, written were {}", file.len(), facts.bytes)));
+        }
+        if !file.is_direct() {
+            context.progress.note("this file system refuses direct reads: data passes through the page cache");
+        }
+        let extents = decode_table(&table, manifest.vectors, manifest.rows, facts.bytes)
+            .map_err(|error| damaged(&manifest.files.table, &error.to_string()))?;
+        let store = Self {
+            folder: folder.to_owned(),
+            manifest,
+            extents,
+            centers,
+            file,
+            reads: AtomicU64::new(0),
+            bytes_requested: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+        };
+        store.check_counts()?;
+        Ok(store)
+    }
+
+    fn check_counts(&self) -> Result<()> {
+        let buckets = self.manifest.buckets as usize;
+        let centers_fit = self.centers.len().is_multiple_of(buckets * self.manifest.vectors.dimensions);
+        if self.extents.len() == buckets && centers_fit && !self.centers.is_empty() {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("{}: manifest, table and centers disagree; build it again", self.folder.display())))
+    }
+
+    /// What the store says of itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where each bucket lies.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// Whether buckets are read past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// The centers in bucket order.
+    ///
+    /// # Errors
+    /// Where their number of bytes is not that of such coordinates.
+    pub fn centers<T: Coordinate>(&self) -> Result<Panel<T>> {
+        let vectors = self.manifest.vectors;
+        let bytes = vectors.dimensions * size_of::<T>();
+        if self.centers.len() != bytes * self.extents.len() {
+            return Err(Error::corrupt(format!(
+                "{}: centers of a wrong length; build it again",
+                self.folder.display()
+            )));
+        }
+        let mut panel = Panel::zeroed(self.extents.len(), vectors.dimensions);
+        for (k, center) in self.centers.chunks_exact(bytes).enumerate() {
+            T::read_center(vectors.element, center, panel.row_mut(k));
+        }
+        Ok(panel)
+    }
+
+    /// Reads a bucket, with its ids or without, and checks it.
+    ///
+    /// # Errors
+    /// Where the device fails or the bytes are not as written.
+    pub fn read_bucket(&self, number: u32, with_ids: bool) -> Result<BucketBytes> {
+        let extent = &self.extents[number as usize];
+        let wanted = extent.bytes(with_ids);
+        let block = BLOCK_BYTES as u64;
+        let first = extent.offset / block * block;
+        let end = (extent.offset + wanted).next_multiple_of(block);
+        let mut buffer = AlignedBuffer::zeroed((end - first) as usize);
+        let transferred = self.file.read_at(first, &mut buffer)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes_requested.fetch_add(wanted, Ordering::Relaxed);
+        self.bytes_read.fetch_add(transferred, Ordering::Relaxed);
+        let start = (extent.offset - first) as usize;
+        let bytes = &buffer[start..start + wanted as usize];
+        let bucket =
+            decode_bucket(number, self.manifest.vectors, extent, self.manifest.ids, bytes).map_err(|error| {
+                Error::corrupt(format!(
+                    "{}: {error}; build the store again",
+                    self.folder.join(&self.manifest.files.vectors.name).display()
+                ))
+            })?;
+        Ok(BucketBytes { buffer, start, bucket })
+    }
+
+    /// What was read of the buckets since the store was opened.
+    pub fn read_counts(&self) -> ReadCounts {
+        ReadCounts {
+            reads: self.reads.load(Ordering::Relaxed),
+            bytes_requested: self.bytes_requested.load(Ordering::Relaxed),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A file of the store; a name that would lead out of the folder is refused.
+fn file_path(folder: &Path, facts: &FileFacts) -> Result<PathBuf> {
+    let plain = !facts.name.is_empty() && facts.name != ".." && !facts.name.contains(['/', '\0']);
+    if plain {
+        return Ok(folder.join(&facts.name));
+    }
+    Err(Error::corrupt(format!("{}: its manifest names a file outside of it: {:?}", folder.display(), facts.name)))
+}
+
+fn read_whole(file: &dyn ReadFile) -> Result<Vec<u8>> {
+    let mut contents = vec![0; file.len() as usize];
+    file.read_at(0, &mut contents)?;
+    Ok(contents)
+}
+
+/// Bytes of the store's buckets in all, with or without ids.
+pub fn bucket_bytes(extents: &[Extent], with_ids: bool) -> u64 {
+    extents.iter().map(|extent| extent.bytes(with_ids)).sum()
+}

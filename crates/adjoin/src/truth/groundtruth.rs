@@ -1,0 +1,161 @@
+//! All pairs within a threshold, found without buckets: of all rows, or of a random sample of them with all.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use adjoin_kernels::{Columns, Panel};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Threshold, with_coordinates};
+use crate::predicate::Predicate;
+use crate::random::Random;
+use crate::sink::{PairBatch, PairSink};
+use crate::source::VectorSource;
+use crate::store::{BuildOptions, Intake, intake_bytes, read_all};
+use crate::workers::map_items;
+
+/// Vectors that are compared with all rows at once.
+const CHUNK_COLUMNS: usize = 2048;
+/// Rows that go to the kernel at once; bounds the hits that are held.
+const BLOCK_ROWS: usize = 256;
+
+/// What to find.
+#[derive(Debug, Clone, Copy)]
+pub struct GroundtruthOptions {
+    /// Which pairs are wanted.
+    pub predicate: Predicate,
+    /// Only so many rows, drawn at random, are compared with all.
+    pub sample: Option<u64>,
+    /// Seed of the drawing.
+    pub seed: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroundtruthReport {
+    /// Rows that were compared with all.
+    pub rows: u64,
+    /// Pairs of the result.
+    pub pairs: u64,
+    /// Pairs that were compared.
+    pub verified_pairs: u64,
+}
+
+/// Finds the pairs and hands them to `sink`. Each pair comes once, the earlier row on the left.
+///
+/// # Errors
+/// Where the source has unusable rows or does not fit into the budget, or the sink fails.
+pub fn groundtruth(
+    context: &Context,
+    source: &dyn VectorSource,
+    options: &GroundtruthOptions,
+    sink: Box<dyn PairSink>,
+) -> Result<GroundtruthReport> {
+    let info = source.info();
+    let metric = options.predicate.metric();
+    with_coordinates!(info.vectors, metric, T => {
+        let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
+        let chunk = Columns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
+        let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
+        let a_worker = chunk + hits + 16 * info.rows;
+        let bytes = intake_bytes(info) + panel_bytes + context.threads as u64 * a_worker;
+        let _memory = context.reserve(bytes, "the ground truth")?;
+        let intake = read_all(context, source, &BuildOptions { metric, ..BuildOptions::default() })?;
+        let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
+        T::load(info.vectors, metric, &intake.stored, &mut panel);
+        let threshold = Threshold::new(options.predicate, info.vectors);
+        Scan { context, source, options, intake: &intake, panel: &panel, threshold }.run(sink)
+    })
+}
+
+struct Scan<'a, T: Coordinate> {
+    context: &'a Context,
+    source: &'a dyn VectorSource,
+    options: &'a GroundtruthOptions,
+    intake: &'a Intake,
+    panel: &'a Panel<T>,
+    threshold: Threshold,
+}
+
+impl<T: Coordinate> Scan<'_, T> {
+    fn run(&self, sink: Box<dyn PairSink>) -> Result<GroundtruthReport> {
+        let all = self.panel.rows() as u64;
+        let rows: Vec<u32> = match self.options.sample {
+            Some(0) => return Err(Error::option("a sample of 0 rows finds nothing; give at least 1")),
+            Some(wanted) => Random::new(self.options.seed, "ground truth").ascending_sample(wanted.min(all), all),
+            None => (0..all).collect(),
+        }
+        .iter()
+        .map(|&row| row as u32)
+        .collect();
+        let shared = Mutex::new(sink);
+        let chunks = self.panel.rows().div_ceil(CHUNK_COLUMNS);
+        self.context.progress.begin("compare", "chunks", chunks as u64);
+        let counts = map_items(
+            self.context.threads,
+            chunks,
+            &self.context.cancel,
+            || (),
+            |(), chunk| {
+                let counts = self.compare(&rows, chunk, &shared)?;
+                self.context.progress.advance(chunk as u64 + 1);
+                Ok(counts)
+            },
+        )?;
+        shared.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+        let sum = |of: fn(&(u64, u64)) -> u64| counts.iter().map(of).sum();
+        Ok(GroundtruthReport { rows: rows.len() as u64, pairs: sum(|c| c.0), verified_pairs: sum(|c| c.1) })
+    }
+
+    /// Compares rows with a chunk of all; returns the pairs found and those compared.
+    fn compare(&self, rows: &[u32], chunk: usize, sink: &Mutex<Box<dyn PairSink>>) -> Result<(u64, u64)> {
+        let start = (chunk * CHUNK_COLUMNS) as u32;
+        let end = (self.panel.rows() as u32).min(start + CHUNK_COLUMNS as u32);
+        let columns = self.context.kernel.pack(self.panel, &(start..end).collect::<Vec<_>>());
+        let reach_of = |row: u32| match self.options.sample {
+            Some(_) => end - start,
+            None => row.clamp(start, end) - start, // each pair once: with the rows before it
+        };
+        let limit = T::tile_limit(&self.threshold);
+        let (mut found, mut verified) = (0, 0);
+        let mut hits = Vec::new();
+        for block in rows.chunks(BLOCK_ROWS) {
+            self.context.cancel.check()?;
+            let reach: Vec<u32> = block.iter().map(|&row| reach_of(row)).collect();
+            hits.clear();
+            verified += self.context.kernel.within(self.panel, block, &columns, &reach, limit, &mut hits);
+            let places = hits.iter().map(|&(row, column)| (block[row as usize], start + column));
+            let batch = self.batch(rows, places);
+            found += batch.len() as u64;
+            if !batch.is_empty() {
+                sink.lock().unwrap_or_else(PoisonError::into_inner).accept(&batch)?;
+            }
+        }
+        Ok((found, verified))
+    }
+
+    fn batch(&self, rows: &[u32], places: impl Iterator<Item = (u32, u32)>) -> PairBatch {
+        let mut batch = PairBatch::new(self.source.info().ids);
+        for (row, other) in places {
+            // From the side of the later row; an earlier one finds the pair itself only where it is looked at too.
+            if other == row || (other > row && (self.options.sample.is_none() || rows.binary_search(&other).is_ok())) {
+                continue;
+            }
+            let (left, right) = (row.min(other), row.max(other));
+            let Some(value) = self.decide(left, right) else { continue };
+            batch.left_rows.push(self.intake.rows[left as usize]);
+            batch.right_rows.push(self.intake.rows[right as usize]);
+            batch.left_ids.push_from(&self.intake.ids, left as usize);
+            batch.right_ids.push_from(&self.intake.ids, right as usize);
+            batch.values.push(value);
+        }
+        batch
+    }
+
+    fn decide(&self, left: u32, right: u32) -> Option<f32> {
+        let vectors = self.source.info().vectors;
+        let stored = |row: u32| &self.intake.stored[row as usize * vectors.bytes()..][..vectors.bytes()];
+        self.options.predicate.decide(vectors, stored(left), stored(right))
+    }
+}

@@ -1,0 +1,84 @@
+//! Budgets that are too small are refused with the least that would do, and that does.
+
+use std::time::Instant;
+
+use adjoin::error::{ErrorKind, Result};
+use adjoin::join::Rule;
+use adjoin::options::Element;
+use adjoin::predicate::Predicate;
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup, assert_same, error_of};
+
+/// The budget that a refusal asks for, in bytes.
+fn asked_for(message: &str) -> u64 {
+    let number = message.split("give --memory ").nth(1).and_then(|rest| rest.split("MB").next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{message}")) * 1_000_000
+}
+
+/// Runs `work` with too small a budget, then with the one that the refusal asks for.
+#[track_caller]
+fn refused_then_done<R>(too_small: u64, work: impl Fn(u64) -> Result<R>) -> R {
+    let watch = Instant::now();
+    let error = error_of(work(too_small));
+    assert!(watch.elapsed().as_secs_f64() < 5.0, "a refusal takes no time");
+    assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
+    let asked = asked_for(&error.to_string());
+    assert!(asked > too_small, "{error}");
+    work(asked).unwrap_or_else(|again| panic!("refused with {too_small} bytes: {error}\nand again: {again}"))
+}
+
+fn sparse_sets() -> [(Set, f64); 2] {
+    [(make(Shape::Clustered, Element::F32, 3000, 64, 1), 2.0), (make(Shape::Uniform, Element::F16, 300, 2000, 3), 20.0)]
+}
+
+/// Its bucket graph is complete, or nearly.
+fn dense_set() -> (Set, f64) {
+    (make(Shape::Clustered, Element::U8, 20_000, 16, 2), 20.0)
+}
+
+const TOO_SMALL: [u64; 4] = [1, 1 << 20, 26 << 20, 40 << 20];
+
+#[test]
+fn the_least_budget_of_a_build_is_enough() {
+    for (set, _) in sparse_sets().into_iter().chain([dense_set()]) {
+        for too_small in &TOO_SMALL[..3] {
+            refused_then_done(*too_small, |memory| Setup { memory, ..Setup::default() }.build(&set).map(|_| ()));
+        }
+    }
+}
+
+#[test]
+fn the_least_budget_of_a_join_is_enough() {
+    for (set, eps) in sparse_sets() {
+        let predicate = Predicate::L2 { eps };
+        let built = Setup::default().build(&set).unwrap();
+        let wanted = built.join(&Setup::default(), predicate).unwrap().pairs;
+        for rule in [Rule::MarginSum, Rule::Triangle] {
+            for too_small in TOO_SMALL {
+                let found = refused_then_done(too_small, |memory| {
+                    built.join(&Setup { memory, rule, ..Setup::default() }, predicate)
+                });
+                assert_same(&found.pairs, &wanted, "with the least budget");
+            }
+        }
+    }
+}
+
+/// How many edges a graph has is known only after the pass that finds them: until then the refusal counts none, after
+/// it the refusal is final.
+#[test]
+fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
+    let (set, eps) = dense_set();
+    let predicate = Predicate::L2 { eps };
+    let built = Setup::default().build(&set).unwrap();
+    for rule in [Rule::MarginSum, Rule::Triangle] {
+        let join = |memory| built.join(&Setup { memory, rule, ..Setup::default() }, predicate);
+        let beside_edges = asked_for(&error_of(join(1)).to_string());
+        let whole = match join(beside_edges) {
+            Err(_) => refused_then_done(beside_edges, join),
+            Ok(joined) => joined,
+        };
+        assert_same(&whole.pairs, &join(1 << 30).unwrap().pairs, "with the least budget");
+    }
+}

@@ -1,0 +1,172 @@
+//! Stores that are not as they were written: refused with an error that names the file, never with a wrong result.
+
+use std::path::{Path, PathBuf};
+
+use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::join::Rule;
+use adjoin::options::Element;
+use adjoin::predicate::Predicate;
+use adjoin::sink::{Discard, PairBatch, PairSink};
+use adjoin::store::Store;
+use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Built, Setup, error_of, files_of, within_seconds};
+
+const PREDICATE: Predicate = Predicate::L2 { eps: 1.0 };
+
+/// Wants ids, drops everything.
+struct DiscardIds;
+
+impl PairSink for DiscardIds {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, _batch: &PairBatch) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+fn store() -> Built {
+    let ids: Vec<String> = (0..200).map(|row| format!("id {row}")).collect();
+    let set = make(Shape::Clustered, Element::F16, 200, 5, 9).with_text_ids(&ids);
+    Setup::default().with_buckets(12).build(&set).unwrap()
+}
+
+fn file_starting_with(folder: &Path, start: &str) -> PathBuf {
+    let name = files_of(folder).into_keys().find(|name| name.starts_with(start)).unwrap();
+    folder.join(name)
+}
+
+/// Changes a file, runs `work`, and changes it back.
+fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnOnce() -> R) -> R {
+    let whole = std::fs::read(path).unwrap();
+    let mut damaged = whole.clone();
+    damage(&mut damaged);
+    assert!(damaged != whole);
+    std::fs::write(path, &damaged).unwrap();
+    let result = work();
+    std::fs::write(path, &whole).unwrap();
+    result
+}
+
+/// Opens the store anew and joins.
+fn open_and_join(folder: &Path, rule: Rule, sink: Box<dyn PairSink>) -> Result<()> {
+    let setup = Setup { rule, ..Setup::default() };
+    let context = setup.context();
+    let store = Store::open(&context, folder)?;
+    let options = setup.join_options(PREDICATE);
+    let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
+    adjoin::join::join(&context, &store, &prepared, &options, sink).map(|_| ())
+}
+
+#[track_caller]
+fn assert_corrupt(error: &Error, file: &Path) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let named = error.to_string().contains(file.to_str().unwrap());
+    assert!(named && error.to_string().contains("build the store again"), "{error} does not name {}", file.display());
+}
+
+#[test]
+fn a_flipped_byte_of_a_bucket_is_found() {
+    let built = store();
+    let path = file_starting_with(&built.path(), "vectors-");
+    assert!(built.store.extents().len() > 5);
+    for (number, extent) in built.store.extents().iter().enumerate() {
+        let (start, body, end) = (extent.offset, extent.body_bytes, extent.bytes(true));
+        let places = [0, 8, 16, 56, HEADER_BYTES as u64, body / 2, body - 9, body - 1, body, end - 1];
+        for (k, at) in places.into_iter().enumerate() {
+            let flip = |bytes: &mut Vec<u8>| bytes[(start + at) as usize] ^= 1 << (k % 8);
+            with_damage(&path, flip, || {
+                for rule in [Rule::MarginSum, Rule::Triangle] {
+                    let error = error_of(open_and_join(&built.path(), rule, Box::new(DiscardIds)));
+                    assert_corrupt(&error, &path);
+                    assert!(error.to_string().contains(&format!("bucket {number}")), "{error}");
+                    // Ids are read, and checked, only where they are wanted.
+                    let without_ids = open_and_join(&built.path(), rule, Box::new(Discard));
+                    assert_eq!(without_ids.is_ok(), at >= body, "byte {at} of bucket {number}");
+                }
+            });
+        }
+    }
+    open_and_join(&built.path(), Rule::MarginSum, Box::new(DiscardIds)).unwrap();
+}
+
+#[test]
+fn every_flipped_byte_of_centers_table_and_manifest_is_found() {
+    let built = store();
+    for start in ["centers-", "buckets-", MANIFEST_FILE] {
+        let path = file_starting_with(&built.path(), start);
+        for at in 0..std::fs::metadata(&path).unwrap().len() as usize {
+            let flip = |bytes: &mut Vec<u8>| bytes[at] ^= 1 << (at % 8);
+            let error = with_damage(&path, flip, || error_of(Store::open(&Setup::default().context(), &built.path())));
+            // A flipped version is not told from a newer one.
+            if !(start == MANIFEST_FILE && error.to_string().contains("use a newer adjoin")) {
+                assert_corrupt(&error, &path);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_of_a_wrong_length_are_refused() {
+    let built = store();
+    for start in ["centers-", "buckets-", "vectors-", MANIFEST_FILE] {
+        let path = file_starting_with(&built.path(), start);
+        let len = std::fs::metadata(&path).unwrap().len() as usize;
+        for new_len in [0, 1, len / 2, len - 1, len + 1, len + 4096] {
+            let cut = |bytes: &mut Vec<u8>| bytes.resize(new_len, b' ');
+            let error = with_damage(&path, cut, || error_of(Store::open(&Setup::default().context(), &built.path())));
+            assert_corrupt(&error, &path);
+        }
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for start in ["centers-", "buckets-", "vectors-"] {
+        let built = store();
+        let path = file_starting_with(&built.path(), start);
+        std::fs::remove_file(&path).unwrap();
+        let error = error_of(Store::open(&Setup::default().context(), &built.path()));
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+    let built = store();
+    std::fs::remove_file(built.path().join(MANIFEST_FILE)).unwrap();
+    let error = error_of(Store::open(&Setup::default().context(), &built.path()));
+    assert_eq!((error.kind(), error.to_string().contains("is no store")), (ErrorKind::Input, true), "{error}");
+}
+
+/// Cut off after it was opened: the join ends with an error and does not hang.
+#[test]
+fn a_store_that_shrinks_while_it_is_open_is_noticed() {
+    for rule in [Rule::MarginSum, Rule::Triangle] {
+        let built = store();
+        let path = file_starting_with(&built.path(), "vectors-");
+        let len = std::fs::metadata(&path).unwrap().len();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(len / 2).unwrap();
+        let setup = Setup { rule, ..Setup::default() };
+        let error = error_of(within_seconds(60, move || built.join(&setup, PREDICATE)));
+        assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Corrupt), "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+}
+
+/// Two stores of one shape with their buckets' files exchanged: each is whole in itself, together they are not.
+#[test]
+fn a_file_of_another_store_is_refused() {
+    let setup = Setup::default().with_buckets(1);
+    let [one, other] = [1, 2].map(|seed| setup.build(&make(Shape::Uniform, Element::U8, 64, 4, seed)).unwrap());
+    for start in ["centers-", "buckets-"] {
+        let path = file_starting_with(&one.path(), start);
+        let foreign = std::fs::read(file_starting_with(&other.path(), start)).unwrap();
+        let error =
+            with_damage(&path, |bytes| *bytes = foreign, || error_of(Store::open(&setup.context(), &one.path())));
+        assert_corrupt(&error, &path);
+    }
+}

@@ -1,0 +1,308 @@
+//! Sets in memory, and joins of them in one call.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::join::{JoinOptions, Prepared, Rule, prepare};
+use adjoin::kernels::Kernel;
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::predicate::Predicate;
+use adjoin::report::{Cancel, Progress, Silent, Statistics};
+use adjoin::sink::{Collect, PairSink};
+use adjoin::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+use adjoin::store::{BuildOptions, OnBad, Store, build};
+use tempfile::TempDir;
+
+use crate::oracle::{Oracle, Pair};
+
+/// A set of vectors in memory.
+#[derive(Clone)]
+pub(crate) struct Set {
+    info: SourceInfo,
+    stored: Vec<u8>,
+    ids: Ids,
+    /// Rows whose vector is null, ascending.
+    missing: Vec<u64>,
+    batch_rows: usize,
+}
+
+impl Set {
+    /// Vectors end to end, each value rounded to the element type.
+    pub(crate) fn of(element: Element, dimensions: usize, values: &[f64]) -> Self {
+        let mut stored = Vec::with_capacity(values.len() * element.bytes());
+        for &value in values {
+            match element {
+                Element::F32 => stored.extend((value as f32).to_le_bytes()),
+                Element::F16 => stored.extend(half::f16::from_f64(value).to_le_bytes()),
+                Element::U8 => stored.push(value.round() as u8),
+                Element::I8 => stored.push((value.round() as i8).cast_unsigned()),
+            }
+        }
+        Self::of_stored(VectorType { element, dimensions }, stored)
+    }
+
+    /// Vectors as stored.
+    pub(crate) fn of_stored(vectors: VectorType, stored: Vec<u8>) -> Self {
+        assert!(stored.len().is_multiple_of(vectors.bytes()));
+        let rows = (stored.len() / vectors.bytes()) as u64;
+        let info = SourceInfo { rows, vectors, ids: IdKind::None, rounded_from_f64: false };
+        Self { info, stored, ids: Ids::None, missing: Vec::new(), batch_rows: 7 }
+    }
+
+    pub(crate) fn with_ids(mut self, ids: &[i64]) -> Self {
+        assert_eq!(ids.len() as u64, self.info.rows);
+        self.info.ids = IdKind::Int64;
+        Self { ids: Ids::Int64(ids.to_vec()), ..self }
+    }
+
+    pub(crate) fn with_text_ids(mut self, ids: &[String]) -> Self {
+        assert_eq!(ids.len() as u64, self.info.rows);
+        self.info.ids = IdKind::Utf8;
+        let mut texts = TextIds::default();
+        ids.iter().for_each(|id| texts.push(id.as_bytes()));
+        Self { ids: Ids::Utf8(texts), ..self }
+    }
+
+    pub(crate) fn with_missing(self, rows: &[u64]) -> Self {
+        Self { missing: rows.to_vec(), ..self }
+    }
+
+    pub(crate) fn in_batches_of(self, rows: usize) -> Self {
+        Self { batch_rows: rows, ..self }
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.info.rows
+    }
+
+    pub(crate) fn vectors(&self) -> VectorType {
+        self.info.vectors
+    }
+
+    /// Every pair of it, whatever its value.
+    pub(crate) fn oracle(&self, metric: Metric) -> Oracle {
+        Oracle::of_all(self.vectors(), &self.stored, metric)
+    }
+
+    /// The result that a join must have.
+    pub(crate) fn true_pairs(&self, predicate: Predicate) -> Vec<Pair> {
+        Oracle::within(self.vectors(), &self.stored, predicate).pairs(predicate)
+    }
+}
+
+impl VectorSource for Set {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, _batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        Ok(Box::new(SetScan { set: self, next_row: 0 }))
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (PathBuf::from("set.in.memory"), row)
+    }
+}
+
+struct SetScan<'a> {
+    set: &'a Set,
+    next_row: u64,
+}
+
+impl VectorScan for SetScan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let Set { info, stored, ids, missing, batch_rows } = self.set;
+        let first_row = self.next_row;
+        let rows = (info.rows - first_row).min(*batch_rows as u64);
+        if rows == 0 {
+            return Ok(None);
+        }
+        self.next_row += rows;
+        let size = info.vectors.bytes();
+        let mut batch_ids = Ids::empty(info.ids);
+        (first_row..self.next_row).for_each(|row| batch_ids.push_from(ids, row as usize));
+        let mut bytes = stored[first_row as usize * size..self.next_row as usize * size].to_vec();
+        let here = missing.iter().filter(|&&row| (first_row..first_row + rows).contains(&row));
+        let missing: Vec<usize> = here.map(|row| (row - first_row) as usize).collect();
+        missing.iter().for_each(|&k| bytes[k * size..][..size].fill(0));
+        Ok(Some(VectorBatch { first_row, rows: rows as usize, bytes, missing, ids: batch_ids }))
+    }
+}
+
+/// How to build and join.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) threads: usize,
+    pub(crate) kernel: Kernel,
+    pub(crate) memory: u64,
+    pub(crate) cache_bytes: Option<u64>,
+    pub(crate) rule: Rule,
+    pub(crate) build: BuildOptions,
+    pub(crate) cancel: Cancel,
+    pub(crate) progress: Arc<dyn Progress>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            kernel: Kernel::detect(),
+            memory: 1 << 30,
+            cache_bytes: None,
+            rule: Rule::MarginSum,
+            build: BuildOptions::default(),
+            cancel: Cancel::default(),
+            progress: Arc::new(Silent),
+        }
+    }
+}
+
+impl Setup {
+    pub(crate) fn with_metric(mut self, metric: Metric) -> Self {
+        self.build.metric = metric;
+        self
+    }
+
+    pub(crate) fn with_buckets(mut self, buckets: u32) -> Self {
+        self.build.buckets = Some(buckets);
+        self
+    }
+
+    pub(crate) fn skipping_bad_rows(mut self) -> Self {
+        self.build.on_bad = OnBad::Skip;
+        self
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        let mut context = Context::default().with_memory(self.memory);
+        context.threads = self.threads;
+        context.kernel = self.kernel;
+        context.cancel = self.cancel.clone();
+        context.progress = self.progress.clone();
+        context
+    }
+
+    pub(crate) fn join_options(&self, predicate: Predicate) -> JoinOptions {
+        JoinOptions { rule: self.rule, cache_bytes: self.cache_bytes, ..JoinOptions::exact(predicate) }
+    }
+
+    /// Builds a store that goes away with what is returned.
+    pub(crate) fn build(&self, source: &dyn VectorSource) -> Result<Built> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let context = self.context();
+        build(&context, source, &path, &self.build)?;
+        Ok(Built { store: Store::open(&context, &path)?, folder })
+    }
+}
+
+/// A store in a temporary folder.
+pub(crate) struct Built {
+    pub(crate) store: Store,
+    folder: TempDir,
+}
+
+/// What a join gave.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) statistics: Statistics,
+}
+
+impl Built {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    pub(crate) fn prepare(&self, setup: &Setup, predicate: Predicate) -> Result<Prepared> {
+        prepare(&setup.context(), &self.store, &setup.join_options(predicate), false)
+    }
+
+    /// Joins into any sink.
+    pub(crate) fn join_into(&self, setup: &Setup, predicate: Predicate, sink: Box<dyn PairSink>) -> Result<Statistics> {
+        let context = setup.context();
+        let options = setup.join_options(predicate);
+        let prepared = prepare(&context, &self.store, &options, sink.wants_ids())?;
+        adjoin::join::join(&context, &self.store, &prepared, &options, sink)
+    }
+
+    pub(crate) fn join(&self, setup: &Setup, predicate: Predicate) -> Result<Joined> {
+        let sink = Collect::default();
+        let statistics = self.join_into(setup, predicate, Box::new(sink.clone()))?;
+        let pairs = sink.pairs();
+        assert_eq!(statistics.pairs, Some(pairs.len() as u64), "the statistics count what the sink got");
+        Ok(Joined { pairs, statistics })
+    }
+}
+
+/// Builds and joins.
+pub(crate) fn join(source: &dyn VectorSource, setup: &Setup, predicate: Predicate) -> Result<Joined> {
+    setup.clone().with_metric(predicate.metric()).build(source)?.join(setup, predicate)
+}
+
+/// Runs `work` on a thread of its own and fails where it takes longer: for what might hang.
+pub(crate) fn within_seconds<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Not scoped: a scope would wait for the thread that hangs.
+    let thread = std::thread::Builder::new().spawn(move || sender.send(work()).unwrap()).unwrap();
+    match receiver.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("not done after {seconds} seconds"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(cause) => std::panic::resume_unwind(cause),
+            Ok(()) => unreachable!("it sends before it ends"),
+        },
+    }
+}
+
+/// The error of what must not succeed.
+#[track_caller]
+pub(crate) fn error_of<R>(result: Result<R>) -> Error {
+    match result {
+        Ok(_) => panic!("this must not succeed"),
+        Err(error) => error,
+    }
+}
+
+/// Every file of a folder by name.
+pub(crate) fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+/// Fails where two results differ, and says how.
+#[track_caller]
+pub(crate) fn assert_same(found: &[Pair], wanted: &[Pair], what: &str) {
+    if let Some(difference) = difference(found, wanted) {
+        panic!("{what}: {difference}");
+    }
+}
+
+/// How a result differs from the one wanted, if it does: pairs, and the bits of their values.
+pub(crate) fn difference(found: &[Pair], wanted: &[Pair]) -> Option<String> {
+    let bits = |pairs: &[Pair]| pairs.iter().map(|&(x, y, value)| (x, y, value.to_bits())).collect::<Vec<_>>();
+    let (found, wanted) = (bits(found), bits(wanted));
+    if found == wanted {
+        return None;
+    }
+    let lacking = |from: &[(u64, u64, u32)], of: &[(u64, u64, u32)]| {
+        let lacking = of.iter().filter(|pair| from.binary_search(pair).is_err());
+        lacking.map(|&(x, y, value)| (x, y, f32::from_bits(value))).collect::<Vec<_>>()
+    };
+    let (missing, wrong) = (lacking(&found, &wanted), lacking(&wanted, &found));
+    let first = |pairs: &[Pair]| pairs.iter().take(5).copied().collect::<Vec<_>>();
+    Some(format!(
+        "{} pairs found, {} wanted; {} missing, such as {:?}; {} wrong, such as {:?}",
+        found.len(),
+        wanted.len(),
+        missing.len(),
+        first(&missing),
+        wrong.len(),
+        first(&wrong)
+    ))
+}

@@ -1,0 +1,169 @@
+//! What decides only how fast a join is decides nothing else: the same pairs, the same counts, the same store.
+
+use adjoin::error::ErrorKind;
+use adjoin::join::Rule;
+use adjoin::kernels::Kernel;
+use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
+use adjoin::report::Statistics;
+use adjoin::store::Centers;
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Built, Set, Setup, assert_same, error_of, files_of};
+use crate::oracle::Pair;
+
+const RULES: [Rule; 2] = [Rule::MarginSum, Rule::Triangle];
+
+/// Sets of each kind of coordinates with a threshold that finds something.
+fn cases() -> Vec<(Set, Predicate)> {
+    let l2 = |eps| Predicate::L2 { eps };
+    let cosine = |min_similarity| Predicate::Cosine { min_similarity };
+    vec![
+        (make(Shape::Repeated, Element::F32, 900, 33, 1), l2(1.5)),
+        (make(Shape::Uniform, Element::F16, 900, 4, 2), l2(0.4)),
+        (make(Shape::Clustered, Element::U8, 900, 17, 3), l2(60.0)),
+        (make(Shape::Repeated, Element::I8, 900, 70, 4), l2(110.0)),
+        (make(Shape::Clustered, Element::F32, 900, 33, 5), cosine(0.9)),
+        (make(Shape::Clustered, Element::I8, 900, 9, 6), cosine(0.95)),
+    ]
+}
+
+fn kernels() -> Vec<Kernel> {
+    let kernels = Kernel::available();
+    assert_eq!(kernels[0].name(), "reference");
+    println!("levels: {:?}", kernels.iter().map(Kernel::name).collect::<Vec<_>>());
+    kernels
+}
+
+/// The counts that only the plan may decide.
+fn counts(statistics: &Statistics) -> [Option<u64>; 6] {
+    let Statistics { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances, edges, .. } = *statistics;
+    [pairs, candidate_pairs, verified_pairs, exact_checks, center_distances, edges]
+}
+
+/// The least cache with which a join is not refused, as a refusal states it.
+fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) -> u64 {
+    let with = |cache_bytes| Setup { cache_bytes: Some(cache_bytes), ..setup.clone() };
+    let mut cache_bytes = 1 << 30;
+    while built.prepare(&with(cache_bytes), predicate).is_ok() {
+        cache_bytes /= 2;
+    }
+    let error = error_of(built.prepare(&with(cache_bytes), predicate).map(|_| ()));
+    assert_eq!(error.kind(), ErrorKind::Option, "{error}");
+    let least: u64 = error.to_string().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(cache_bytes < least && least <= 2 * cache_bytes, "{error}");
+    assert!(built.prepare(&with(least - 1), predicate).is_err() && built.prepare(&with(least), predicate).is_ok());
+    least
+}
+
+#[test]
+fn threads_kernels_caches_and_budgets_change_neither_pairs_nor_counts() {
+    for (set, predicate) in cases() {
+        let built = Setup::default().with_metric(predicate.metric()).with_buckets(60).build(&set).unwrap();
+        let wanted = set.true_pairs(predicate);
+        assert!(wanted.len() > 500, "{predicate:?}: {}", wanted.len());
+        for rule in RULES {
+            let setup = Setup { rule, ..Setup::default() };
+            let first = counts(&built.join(&setup, predicate).unwrap().statistics);
+            let least = least_cache(&built, &setup, predicate);
+            let mut setups = Vec::new();
+            for kernel in kernels() {
+                for threads in [1, 2, 3] {
+                    for cache_bytes in [None, Some(least), Some(2 * least)] {
+                        setups.push(Setup { kernel, threads, cache_bytes, ..setup.clone() });
+                    }
+                }
+            }
+            setups.extend([64 << 20, 100 << 20, 1 << 34].map(|memory| Setup { memory, ..setup.clone() }));
+            for setup in setups {
+                let joined = built.join(&setup, predicate).unwrap();
+                let Setup { threads, cache_bytes, memory, .. } = setup;
+                let what = format!("{predicate:?} {rule:?} {} {threads} {cache_bytes:?} {memory}", setup.kernel.name());
+                assert_same(&joined.pairs, &wanted, &what);
+                assert_eq!(counts(&joined.statistics), first, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_cache_is_read_more_often_as_predicted() {
+    let (set, predicate) = cases().swap_remove(1);
+    let built = Setup::default().with_buckets(60).build(&set).unwrap();
+    let least = least_cache(&built, &Setup::default(), predicate);
+    let reads_with = |cache_bytes| {
+        let setup = Setup { cache_bytes, ..Setup::default() };
+        let prepared = built.prepare(&setup, predicate).unwrap().explain(&built.store);
+        let before = built.store.read_counts();
+        let joined = built.join(&setup, predicate).unwrap();
+        let read = built.store.read_counts().bytes_requested - before.bytes_requested;
+        // One pass for the margins, then what the plan says.
+        assert_eq!(read, prepared.store_bytes + prepared.bytes_read);
+        assert_eq!(joined.statistics.predicted.bytes_read, Some(prepared.bytes_read));
+        prepared.bytes_read
+    };
+    let (small, large) = (reads_with(Some(least)), reads_with(None));
+    assert!(small > 2 * large, "{small} {large}");
+}
+
+#[test]
+fn buckets_and_centers_change_no_pair() {
+    for (set, predicate) in cases() {
+        let wanted: Vec<Pair> = set.true_pairs(predicate);
+        for centers in [Centers::Trained, Centers::Random] {
+            for buckets in [Some(1), Some(2), Some(30), Some(450), Some(900), None] {
+                for seed in [1, 77] {
+                    let mut setup = Setup::default().with_metric(predicate.metric());
+                    setup.build.buckets = buckets;
+                    setup.build.centers = centers;
+                    setup.build.seed = seed;
+                    let built = setup.build(&set).unwrap();
+                    for rule in RULES {
+                        let setup = Setup { rule, ..setup.clone() };
+                        let joined = built.join(&setup, predicate).unwrap();
+                        let what = format!("{predicate:?} {centers:?} {buckets:?} {seed} {rule:?}");
+                        assert_same(&joined.pairs, &wanted, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_has_the_same_bytes_whoever_builds_it() {
+    for (set, predicate) in cases() {
+        for (centers, buckets) in [(Centers::Trained, None), (Centers::Trained, Some(100)), (Centers::Random, Some(50))]
+        {
+            let mut setup = Setup::default().with_metric(predicate.metric());
+            setup.build.buckets = buckets;
+            setup.build.centers = centers;
+            let files = |setup: &Setup, set: &Set| files_of(&setup.build(set).unwrap().path());
+            let wanted = files(&setup, &set);
+            assert_eq!(wanted.len(), 4);
+            for kernel in kernels() {
+                for threads in [1, 2, 3] {
+                    let setup = Setup { kernel, threads, ..setup.clone() };
+                    assert!(files(&setup, &set) == wanted, "{predicate:?} {} {threads}", kernel.name());
+                }
+            }
+            let other_batches = set.clone().in_batches_of(1);
+            let small = Setup { memory: 64 << 20, ..setup.clone() };
+            assert!(files(&small, &other_batches) == wanted, "{predicate:?}: batches or budget show in the store");
+            let mut other_seed = setup.clone();
+            other_seed.build.seed = 2;
+            assert!(files(&other_seed, &set) != wanted, "canary: the comparison sees another seed");
+        }
+    }
+}
+
+#[test]
+fn a_store_says_nothing_of_the_machine() {
+    let set = make(Shape::Clustered, Element::F32, 100, 4, 1);
+    let built = Setup::default().with_metric(Metric::Cosine).build(&set).unwrap();
+    let manifest = String::from_utf8(files_of(&built.path())["manifest.json"].clone()).unwrap();
+    let path = built.path();
+    for word in ["thread", "memory", "budget", "kernel", "avx", "time", "set.in.memory", path.to_str().unwrap()] {
+        assert!(!manifest.contains(word), "{manifest}");
+    }
+}

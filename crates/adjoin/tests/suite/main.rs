@@ -1,0 +1,16 @@
+//! The tests that cross modules, in one binary: a module for each doubt.
+
+#![allow(clippy::unwrap_used)] // in helpers too, a failed unwrap is a failed test
+
+mod budget;
+mod damage;
+mod datasets;
+mod hard;
+mod harness;
+mod invariance;
+mod model;
+mod oracle;
+mod plan_golden;
+mod real;
+mod stops;
+mod tidy;

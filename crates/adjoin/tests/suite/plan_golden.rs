@@ -1,0 +1,128 @@
+//! What a join plans and counts for a small set, in files under `tests/golden`. A change of an algorithm shows here;
+//! run the tests with `ADJOIN_TEST=overwrite` to accept it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use adjoin::join::Rule;
+use adjoin::kernels::Kernel;
+use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::store::Manifest;
+
+use crate::harness::{Built, Set, Setup};
+
+const DIMENSIONS: usize = 4;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Compares text with a golden file.
+#[track_caller]
+fn assert_golden(name: &str, found: &str) {
+    let golden = std::fs::read_to_string(golden(name)).unwrap_or_default();
+    assert!(found == golden, "{name} has changed\n--- found\n{found}\n--- golden\n{golden}");
+}
+
+/// Three clusters of 200 vectors, the rows in turn.
+fn three_clusters(element: Element) -> Set {
+    let mut random = Random::new(1, "three clusters");
+    let centers: Vec<f64> = (0..3 * DIMENSIONS).map(|_| 60.0 + 136.0 * random.uniform()).collect();
+    let mut values = Vec::new();
+    for row in 0..600 {
+        let cluster = row % 3;
+        let spread = [4.0, 8.0, 16.0][cluster];
+        values.extend(
+            centers[cluster * DIMENSIONS..][..DIMENSIONS]
+                .iter()
+                .map(|c| (c + spread * random.normal()).clamp(0.0, 255.0)),
+        );
+    }
+    Set::of(element, DIMENSIONS, &values)
+}
+
+fn describe_store(manifest: &Manifest, built: &Built) -> String {
+    let rows: Vec<u32> = built.store.extents().iter().map(|extent| extent.rows).collect();
+    let radii: Vec<f32> = built.store.extents().iter().map(|extent| extent.radius).collect();
+    let files = &manifest.files;
+    format!(
+        "{} x {} {} by {}, seed {}\nrows of the buckets  {rows:?}\nradii                {radii:?}\n{} {} {}\n",
+        manifest.rows,
+        manifest.vectors.dimensions,
+        manifest.vectors.element,
+        manifest.metric,
+        manifest.seed,
+        files.centers.name,
+        files.table.name,
+        files.vectors.name,
+    )
+}
+
+/// Plan and counts of a join; the cache is given, so that the text depends on no budget.
+fn describe_join(built: &Built, setup: &Setup, predicate: Predicate) -> String {
+    let explanation = built.prepare(setup, predicate).unwrap().explain(&built.store);
+    let counts = built.join(setup, predicate).unwrap().statistics;
+    let candidates = counts.candidate_pairs.unwrap();
+    assert!(candidates <= explanation.candidate_pairs_max, "{candidates} of at most {explanation}");
+    let mut text = format!("\n{predicate:?}\n{explanation}");
+    for (name, count) in [
+        ("edges", counts.edges),
+        ("candidates", counts.candidate_pairs),
+        ("verified", counts.verified_pairs),
+        ("exact checks", counts.exact_checks),
+        ("centers", counts.center_distances),
+        ("pairs", counts.pairs),
+        ("predicted", counts.predicted.verified_pairs),
+    ] {
+        writeln!(text, "{name:<13}{}", count.unwrap()).unwrap();
+    }
+    text
+}
+
+fn check(name: &str, element: Element, metric: Metric, predicates: &[Predicate]) {
+    let set = three_clusters(element);
+    let mut overwrite = std::env::var_os("ADJOIN_TEST").is_some_and(|value| value == "overwrite");
+    for kernel in Kernel::available() {
+        for threads in [1, 2] {
+            let setup = Setup { kernel, threads, ..Setup::default() }.with_metric(metric).with_buckets(30);
+            let built = setup.build(&set).unwrap();
+            let mut text = describe_store(built.store.manifest(), &built);
+            for &predicate in predicates {
+                for rule in [Rule::MarginSum, Rule::Triangle] {
+                    for cache_bytes in [1 << 20, 36 << 10] {
+                        let setup = Setup { rule, cache_bytes: Some(cache_bytes), ..setup.clone() };
+                        text += &describe_join(&built, &setup, predicate);
+                    }
+                }
+            }
+            if overwrite {
+                std::fs::write(golden(name), &text).unwrap();
+                overwrite = false; // the other levels and threads must give the same
+            }
+            assert_golden(name, &text);
+        }
+    }
+}
+
+#[test]
+fn bytes_by_distance() {
+    check("u8-l2.txt", Element::U8, Metric::L2, &[Predicate::L2 { eps: 4.0 }, Predicate::L2 { eps: 16.0 }]);
+}
+
+#[test]
+fn floats_by_distance() {
+    check("f32-l2.txt", Element::F32, Metric::L2, &[Predicate::L2 { eps: 6.0 }]);
+}
+
+#[test]
+fn halves_by_cosine() {
+    check("f16-cosine.txt", Element::F16, Metric::Cosine, &[Predicate::Cosine { min_similarity: 0.9998 }]);
+}
+
+#[test]
+#[should_panic(expected = "has changed")]
+fn canary_a_changed_plan_is_noticed() {
+    assert_golden("u8-l2.txt", "another plan\n");
+}

@@ -1,0 +1,192 @@
+//! House rules that a machine can check. Every finding says where, what, and what to do instead.
+//!
+//! The tables below are the rules; each submodule knows one kind of text and proves on canaries, texts with a known
+//! fault, that it finds what it looks for.
+
+mod documents;
+mod licences;
+mod manifests;
+mod mentions;
+mod modules;
+mod scan;
+mod tree;
+
+use std::fmt;
+
+use tree::Tree;
+
+/// Modules of the engine, highest layer first. `use crate::` goes from a layer to lower ones only; the last layer is
+/// the vocabulary, whose members may also use one another, sparingly.
+const LAYERS: &[&[&str]] = &[
+    &["serve"],
+    &["live"],
+    &["graph", "join"],
+    &["truth"],
+    &["plan"],
+    &["store", "sink"],
+    &["source"],
+    &["context", "error", "geometry", "options", "output", "predicate", "random", "report", "workers"],
+];
+
+/// Modules that compute and do nothing else: they use the vocabulary and themselves only.
+const PURE_MODULES: &[&str] = &["plan"];
+
+/// What a pure module must not name: the crate, and what of it.
+const IMPURE: &[(&str, &[&str])] = &[
+    ("std", &["env", "fs", "io", "net", "process", "thread", "time"]),
+    ("crate", &["context", "workers"]),
+    ("adjoin_device", &["Device", "FileSystem", "ReadFile", "WriteFile"]),
+];
+
+/// Words that a pure module must not contain however they were imported.
+const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime"];
+
+/// Crates that stand alone: none of them uses another of these, nor the engine.
+const LEAVES: &[&str] = &["adjoin-device", "adjoin-flash", "adjoin-kernels"];
+
+/// Dependencies that only the crate in one folder may have.
+const RESERVED: &[(&str, &str)] =
+    &[("clap", "crates/adjoin-cli/"), ("indicatif", "crates/adjoin-cli/"), ("pyo3", "python/")];
+
+/// Where `unsafe` may stand.
+const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];
+
+/// Most lines of a function, signature and closing brace included.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Most lines of a file, in-file tests left out.
+const FILE_LINES_MAX: usize = 800;
+
+/// A reader's patience with a map.
+const ARCHITECTURE_LINES_MAX: usize = 299;
+
+/// Licences that a dependency may offer.
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+/// A rule broken.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    file: String,
+    line: usize,
+    what: String,
+    instead: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, what: impl Into<String>, instead: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, what: what.into(), instead: instead.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}\n    instead: {}", self.file, self.line, self.what, self.instead)
+    }
+}
+
+/// Fails with all findings, if there are any.
+#[track_caller]
+fn none_of(findings: &[Finding]) {
+    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    assert!(lines.is_empty(), "rules broken: {}\n{}", lines.len(), lines.join("\n"));
+}
+
+/// Runs `check` on every Rust file whose path starts with `folder`.
+fn in_rust(folder: &str, check: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Finding> {
+    let tree = Tree::of_repository();
+    let files = tree.files().filter(|path| path.starts_with(folder) && path.ends_with(".rs"));
+    let findings: Vec<_> = files.map(|path| check(path, &tree.read(path))).collect();
+    assert!(!findings.is_empty(), "no Rust files under {folder}: the check looks at nothing");
+    findings.into_iter().flatten().collect()
+}
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    none_of(&in_rust(modules::ENGINE, modules::edges_that_go_up));
+}
+
+#[test]
+fn planning_does_no_io_and_knows_no_clock() {
+    none_of(&in_rust(modules::ENGINE, modules::impurities));
+}
+
+#[test]
+fn unsafe_stays_in_its_two_homes() {
+    none_of(&in_rust("", scan::unsafe_outside_its_homes));
+}
+
+#[test]
+fn crates_depend_only_on_what_is_theirs() {
+    let tree = Tree::of_repository();
+    let manifests = tree.files().filter(|path| path.ends_with("Cargo.toml"));
+    none_of(&manifests.flat_map(|path| manifests::foreign_dependencies(path, &tree.read(path))).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_crate_keeps_the_common_lints() {
+    let tree = Tree::of_repository();
+    let manifests = tree.files().filter(|path| path.starts_with("crates/") && path.ends_with("Cargo.toml"));
+    none_of(&manifests.filter_map(|path| manifests::lints_of_its_own(path, &tree.read(path))).collect::<Vec<_>>());
+}
+
+#[test]
+fn functions_are_short() {
+    none_of(&scan::worst_first(in_rust("", scan::long_functions)));
+}
+
+#[test]
+fn files_are_short() {
+    none_of(&scan::worst_first(in_rust("", |path, text| scan::long_file(path, text).into_iter().collect())));
+}
+
+#[test]
+fn documents_name_files_that_exist() {
+    let tree = Tree::of_repository();
+    let documents = tree.files().filter(|path| documents::is_document(path));
+    none_of(&documents.flat_map(|path| documents::dead_paths(&tree, path, &tree.read(path))).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_map_of_the_code_is_short() {
+    let tree = Tree::of_repository();
+    if !tree.has("ARCHITECTURE.md") {
+        return; // nothing to be too long yet
+    }
+    let lines = tree.read("ARCHITECTURE.md").lines().count();
+    assert!(
+        lines <= ARCHITECTURE_LINES_MAX,
+        "ARCHITECTURE.md:{lines}: longer than {ARCHITECTURE_LINES_MAX} lines\n    instead: move detail into docs/ or \
+         beside the code"
+    );
+}
+
+#[test]
+fn there_is_one_arrow() {
+    let tree = Tree::of_repository();
+    let locks = tree.files().filter(|path| path.ends_with("Cargo.lock"));
+    none_of(&locks.flat_map(|path| manifests::doubled_packages(path, &tree.read(path))).collect::<Vec<_>>());
+}
+
+#[test]
+fn dependencies_are_permissive() {
+    none_of(&licences::unwelcome(&licences::metadata(Tree::of_repository().root())));
+}
+
+#[test]
+fn the_project_speaks_of_itself_alone() {
+    let tree = Tree::of_repository();
+    none_of(&tree.files().flat_map(|path| mentions::of_elsewhere(path, &tree.read_bytes(path))).collect::<Vec<_>>());
+}

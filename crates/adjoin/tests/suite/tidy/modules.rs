@@ -1,0 +1,151 @@
+//! Which module of the engine uses which.
+
+use super::scan::{blank, heads, inline_modules, line_of, without_tests, words};
+use super::{Finding, IMPURE, IMPURE_WORDS, LAYERS, PURE_MODULES};
+
+/// Where the engine's modules lie.
+pub(crate) const ENGINE: &str = "crates/adjoin/src/";
+
+/// Uses of a module that does not lie below, or of something that the table does not know.
+pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
+    let Some(module) = module_of(path) else {
+        return Vec::new();
+    };
+    if layer_of(module).is_none() {
+        let what = format!("module `{module}` is not in the table of layers");
+        return vec![Finding::new(path, 1, what, "add it to LAYERS in crates/adjoin/tests/suite/tidy.rs")];
+    }
+    let code = without_tests(&blank(source));
+    let mut edges: Vec<_> = words(&code, "crate").flat_map(|at| heads(&code, at + "crate".len())).collect();
+    edges.extend(heads_above_the_root(path, &code));
+    let wrong = edges.into_iter().filter_map(|(at, to)| {
+        let (what, instead) = objection(module, to)?;
+        Some(Finding::new(path, line_of(&code, at), what, instead))
+    });
+    wrong.collect()
+}
+
+/// I/O, clock and threads in a module that must have none.
+pub(crate) fn impurities(path: &str, source: &str) -> Vec<Finding> {
+    let Some(module) = module_of(path).filter(|module| PURE_MODULES.contains(module)) else {
+        return Vec::new();
+    };
+    let code = without_tests(&blank(source));
+    let named = IMPURE.iter().flat_map(|(krate, names)| {
+        let heads = words(&code, krate).flat_map(|at| heads(&code, at + krate.len()));
+        heads.filter(|(_, name)| names.contains(name)).map(move |(at, name)| (at, format!("{krate}::{name}")))
+    });
+    let said = IMPURE_WORDS.iter().flat_map(|word| words(&code, word).map(|at| (at, (*word).to_owned())));
+    let instead = "take what is needed as data; the passes that read or time belong to `truth` and `join`";
+    let finding = |(at, name)| Finding::new(path, line_of(&code, at), format!("`{module}` names `{name}`"), instead);
+    named.chain(said).map(finding).collect()
+}
+
+/// The engine's module that a file belongs to; `None` for the root, and for tests in a file of their own.
+fn module_of(path: &str) -> Option<&str> {
+    let inside = path.strip_prefix(ENGINE)?;
+    let module = inside.split('/').next()?.trim_end_matches(".rs");
+    let is_test = inside.ends_with("/tests.rs") || inside.contains("/tests/");
+    (module != "lib" && !is_test).then_some(module)
+}
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// What is wrong with `from` using `to`, and what to do instead.
+fn objection(from: &str, to: &str) -> Option<(String, String)> {
+    let vocabulary = LAYERS.len() - 1;
+    let what = format!("`{from}` uses `crate::{to}`");
+    let Some(below) = layer_of(to) else {
+        let instead = "name the module it lies in; a new module goes into LAYERS in crates/adjoin/tests/suite/tidy.rs";
+        return Some((format!("{what}, which is no module of the table"), instead.to_owned()));
+    };
+    let above = layer_of(from)?;
+    if from == to || below == vocabulary {
+        return None;
+    }
+    if PURE_MODULES.contains(&from) {
+        let instead = "take it as data, or move the words that both need into the vocabulary";
+        return Some((format!("{what}, but may use the vocabulary only"), instead.to_owned()));
+    }
+    let order: Vec<_> = LAYERS.iter().map(|layer| layer.join(", ")).collect();
+    let instead = format!("let a higher module join the two; arrows go down only: {}", order.join(" -> "));
+    (below <= above).then(|| (format!("{what}, which does not lie below it"), instead))
+}
+
+/// What is named through as many `super` as lead to the root of the crate.
+fn heads_above_the_root<'a>(path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
+    let inside = path.strip_prefix(ENGINE).unwrap_or(path).trim_end_matches("/mod.rs");
+    let file_depth = 1 + inside.matches('/').count();
+    let modules = inline_modules(code);
+    let mut found = Vec::new();
+    for first in words(code, "super").filter(|&at| !code[..at].trim_end().ends_with("super::")) {
+        let mut depth = file_depth + modules.iter().filter(|module| module.contains(&first)).count();
+        let mut named = vec![(first, "super")];
+        while let (true, [(at, "super")]) = (depth > 0, named.as_slice()) {
+            named = heads(code, at + "super".len());
+            depth -= 1;
+        }
+        if depth == 0 {
+            found.extend(named);
+        }
+    }
+    found
+}
+
+/// No line.
+const NONE: [usize; 0] = [];
+
+/// Lines of the edges found in a file.
+fn lines_found(file: &str, source: &str) -> Vec<usize> {
+    edges_that_go_up(&format!("{ENGINE}{file}"), source).iter().map(|finding| finding.line).collect()
+}
+
+#[test]
+fn canary_an_edge_that_goes_up_is_found_however_it_is_written() {
+    let up = "use crate::error::Error;\nuse crate::plan::Schedule;\n";
+    assert_eq!(lines_found("store/reader.rs", up), [2]);
+    assert_eq!(lines_found("join/run.rs", up), NONE);
+    assert_eq!(lines_found("plan/order.rs", up), NONE);
+    assert_eq!(lines_found("store/reader.rs", "use crate::{\n    error::{Error},\n    join,\n};\n"), [3]);
+    assert_eq!(lines_found("store/reader.rs", "fn f() -> crate :: join::Run { todo }"), [1]);
+    assert_eq!(lines_found("store/reader.rs", "use super::super::join;\nuse super::format;\n"), [1]);
+    assert_eq!(lines_found("store/mod.rs", "mod inner { use super::X;\nuse super::super::join; }"), [2]);
+    assert_eq!(lines_found("error.rs", "use crate::options::Metric;\nuse super::source;\n"), [2]);
+    assert_eq!(lines_found("graph/build.rs", "use crate::join::Run;\n"), [1]);
+}
+
+#[test]
+fn canary_planning_may_use_the_vocabulary_only() {
+    assert_eq!(lines_found("plan/mod.rs", "use crate::geometry::X;\nuse crate::store::Reader;\n"), [2]);
+    assert_eq!(lines_found("plan/mod.rs", "pub(in crate::plan) fn f() {}\nuse crate::source::Ids;\n"), [2]);
+}
+
+#[test]
+fn comments_strings_and_tests_make_no_edge() {
+    let source = "// use crate::join;\n//! [`crate::join`]\nlet a = \"crate::join\";\n#[cfg(test)]\nmod tests {\n    use \
+                  super::*;\n    use crate::join::Run;\n}\n";
+    assert_eq!(lines_found("store/reader.rs", source), NONE);
+    assert_eq!(lines_found("store/tests.rs", "use crate::join::Run;"), NONE);
+    assert_eq!(lines_found("lib.rs", "pub use crate::join::Run;"), NONE);
+}
+
+#[test]
+fn canary_what_the_table_does_not_know_is_found() {
+    let found = edges_that_go_up("crates/adjoin/src/misc/mod.rs", "");
+    assert!(found[0].to_string().contains("`misc` is not in the table"), "{}", found[0]);
+    assert_eq!(lines_found("store/mod.rs", "use crate::*;\nuse crate::Error;\nuse crate::error::Error;"), [1, 2]);
+}
+
+#[test]
+fn canary_io_and_clock_in_planning_are_found() {
+    let source = "use std::collections::BTreeMap;\nuse std::{cmp, fs, time::Duration};\nfn f() { std::thread::spawn(g) }\n\
+                  let t = Instant::now(); // std::io\nuse adjoin_device::{MemoryBudget, Device};\nuse crate::workers::scope;\n#[cfg(test)]\nmod t { \
+                  use std::io; }\n";
+    let found = impurities("crates/adjoin/src/plan/order.rs", source);
+    let mut lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [2, 2, 3, 4, 5, 6]);
+    assert_eq!(impurities("crates/adjoin/src/truth/sample.rs", source), []);
+}
