@@ -1,0 +1,226 @@
+//! Flags as typed.
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser as NonEmpty;
+use clap::{Args, Parser, Subcommand};
+
+/// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
+#[derive(Debug, Parser)]
+#[command(name = "adjoin", version, max_term_width = 110)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lay vectors on disk so that near ones lie together
+    Build(Build),
+    /// Find every pair of vectors within a threshold
+    Join(Join),
+    /// Show the plan of a join and what it would cost, without running it
+    Explain(Explain),
+    /// Show what a store holds
+    Info(Info),
+    /// Make a file of clustered random vectors
+    Gen(Gen),
+    /// Find the true pairs or neighbours by comparing everything with everything
+    Groundtruth(Groundtruth),
+}
+
+/// What every command that computes takes.
+#[derive(Debug, Args)]
+pub(crate) struct Resources {
+    /// Memory of the whole process, such as 51MB, 512MiB or 2GiB
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    pub(crate) memory: String,
+    /// Threads that compute; as many as the machine has cores where not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Level of the distance kernels: reference, avx2 or avx512-vnni (for experts)
+    #[arg(long, value_name = "K", hide_short_help = true)]
+    pub(crate) kernel: Option<String>,
+    /// Print neither progress nor summary
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+/// Which columns of a table are meant.
+#[derive(Debug, Args)]
+pub(crate) struct Columns {
+    /// Column of the vectors; the only list of numbers where not given
+    #[arg(long, value_name = "C")]
+    pub(crate) vector_column: Option<String>,
+    /// Column of the ids; the column `id` where there is one, else rows go by their number
+    #[arg(long, value_name = "C")]
+    pub(crate) id_column: Option<String>,
+}
+
+/// How a store is built.
+#[derive(Debug, Args)]
+pub(crate) struct StoreOptions {
+    #[command(flatten)]
+    pub(crate) columns: Columns,
+    /// Number of buckets; by the number of rows where not given
+    #[arg(long, value_name = "M")]
+    pub(crate) buckets: Option<u32>,
+    /// Seed of whatever is drawn at random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Rows without a usable vector (null, NaN, infinite): error or skip
+    #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "skip"])]
+    pub(crate) on_bad: String,
+    /// Ids that occur twice: error or keep
+    #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "keep"])]
+    pub(crate) on_duplicate_id: String,
+}
+
+/// The threshold: exactly one of both.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Threshold {
+    /// Pairs at most this far apart (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    pub(crate) eps: Option<f64>,
+    /// Pairs at least this alike (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Build {
+    /// Files, folders of shards or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) sources: Vec<String>,
+    /// Folder of the store
+    #[arg(short, long, value_name = "STORE")]
+    pub(crate) output: PathBuf,
+    /// Metric of the joins to come: l2 or cosine
+    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine"])]
+    pub(crate) metric: String,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+    /// Strategies beside the default, such as centers=random
+    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
+    pub(crate) strategy: Option<String>,
+    /// Replace a store that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Join {
+    /// A store, or what `build` takes: the store is then built in a temporary place first
+    #[arg(required = true, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) inputs: Vec<String>,
+    #[command(flatten)]
+    pub(crate) threshold: Threshold,
+    /// Share of the pairs to find; this version finds all of them whatever is asked
+    #[arg(long, value_name = "R", conflicts_with = "exact", allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Find every pair
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// Where pairs go: a .parquet, .csv or .jsonl file, or - for standard output; only counted where not given
+    #[arg(short, value_name = "OUT", value_parser = NonEmpty::new())]
+    pub(crate) output: Option<String>,
+    /// Write what the run did to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Strategies beside the default, such as rule=triangle or centers=random
+    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
+    pub(crate) strategy: Option<String>,
+    /// Bytes of the cache of buckets; what the budget leaves where not given (for experts)
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    pub(crate) cache: Option<String>,
+    /// Replace a result that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) threshold: Threshold,
+    /// Strategies beside the default, such as rule=triangle
+    #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
+    pub(crate) strategy: Option<String>,
+    /// Bytes of the cache of buckets; what the budget leaves where not given (for experts)
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    pub(crate) cache: Option<String>,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Print the manifest as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Gen {
+    /// Number of vectors
+    #[arg(long, value_name = "N")]
+    pub(crate) rows: u64,
+    /// Elements of a vector
+    #[arg(long, value_name = "D")]
+    pub(crate) dimensions: usize,
+    /// Type of the elements: f32, f16, u8 or i8
+    #[arg(long, value_name = "T", default_value = "f32", value_parser = ["f32", "f16", "u8", "i8"])]
+    pub(crate) element: String,
+    /// How much vectors spread around their clusters: 0 are copies of them, 1 is no cluster to speak of
+    #[arg(long, value_name = "H", default_value_t = 0.5, allow_negative_numbers = true)]
+    pub(crate) hardness: f64,
+    /// Seed of the random numbers
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The file: .fbin, .u8bin or .i8bin by the element type, or .npy
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print no progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Groundtruth {
+    /// What `build` takes
+    #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) sources: Vec<String>,
+    #[command(flatten)]
+    pub(crate) columns: Columns,
+    #[command(flatten)]
+    pub(crate) threshold: Threshold,
+    /// Only so many rows, drawn at random, are compared with all; all rows where not given
+    #[arg(long, value_name = "N")]
+    pub(crate) sample: Option<u64>,
+    /// Seed of the drawing
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the pairs go: a .parquet, .csv or .jsonl file, or - for standard output
+    #[arg(short, long, value_name = "OUT", value_parser = NonEmpty::new())]
+    pub(crate) output: String,
+    /// Replace a result that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}

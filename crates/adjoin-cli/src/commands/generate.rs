@@ -1,0 +1,47 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::options::{VectorType, format_bytes};
+use adjoin::output::{Target, check_free, parent};
+use adjoin::source::{Generated, generate as write_vectors};
+
+use crate::Outcome;
+use crate::args::Gen;
+use crate::progress::Terminal;
+use crate::signals::Stopped;
+
+pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
+    let mut context = Context::default();
+    context.cancel = stopped.cancel.clone();
+    if !arguments.quiet {
+        context.progress = Arc::new(Terminal::new());
+    }
+    let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
+    let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed };
+    let target = Target::File { path: arguments.output.clone(), force: arguments.force };
+    check_free(&arguments.output, arguments.force)?;
+    check_room(&context, &what, &arguments.output)?;
+    let bytes = write_vectors(&context, &what, &target)?;
+    drop(context); // ends the progress bar
+    if !arguments.quiet {
+        eprintln!("{}: {} vectors, {}", arguments.output.display(), arguments.rows, format_bytes(bytes));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Refuses vectors that the disk has no room for.
+fn check_room(context: &Context, what: &Generated, path: &Path) -> Result<()> {
+    let needed = what.rows.saturating_mul(what.vectors.bytes() as u64);
+    let free = context.device.free_bytes(parent(path))?;
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Error::device(format!(
+        "{} would take {}, and its disk has {} left; give fewer --rows, or another folder",
+        path.display(),
+        format_bytes(needed),
+        format_bytes(free)
+    )))
+}

@@ -1,0 +1,25 @@
+use adjoin::error::Result;
+use adjoin::sink::{PairSchema, PairWriter};
+use adjoin::truth::{GroundtruthOptions, groundtruth as find};
+
+use crate::Outcome;
+use crate::args::Groundtruth;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let predicate = resolve::predicate(&arguments.threshold)?;
+    let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
+    let target = resolve::target(&arguments.output, arguments.force);
+    resolve::check_not_read(&arguments.sources, &target)?;
+    let schema = PairSchema { ids: source.info().ids, metric: predicate.metric() };
+    let sink = Box::new(PairWriter::create(&context, &target, schema)?);
+    let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };
+    let report = find(&context, &*source, &options, sink)?;
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        eprintln!("{} pairs of {} rows with all, {} compared", report.pairs, report.rows, report.verified_pairs);
+    }
+    Ok(Outcome::Done)
+}

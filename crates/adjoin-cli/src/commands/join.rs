@@ -1,0 +1,157 @@
+use std::path::{Path, PathBuf};
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::join::{JoinOptions, join as run_join, prepare};
+use adjoin::options::{format_bytes, parse_bytes};
+use adjoin::output::{Target, check_free, parent, write_file};
+use adjoin::predicate::Predicate;
+use adjoin::report::Statistics;
+use adjoin::sink::{Discard, PairFormat, PairSchema, PairSink, PairWriter};
+use adjoin::store::{Store, TemporaryStore, is_store};
+
+use crate::Outcome;
+use crate::args::Join;
+use crate::resolve::{self, Strategy};
+use crate::signals::Stopped;
+
+pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let predicate = resolve::predicate(&arguments.threshold)?;
+    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "centers"])?;
+    let recall = resolve::recall(arguments.recall, arguments.exact)?;
+    let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
+    let options = JoinOptions { predicate, recall, rule: strategy.rule, cache_bytes };
+    let target = arguments.output.as_deref().map(|output| resolve::target(output, arguments.force));
+    check_outputs(target.as_ref(), arguments)?;
+
+    let opened = open(&context, arguments, predicate, strategy, target.as_ref())?;
+    let store = &opened.store;
+    let prepared = prepare(&context, store, &options, target.is_some())?;
+    let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
+    let sink: Box<dyn PairSink> = match &target {
+        Some(target) => Box::new(PairWriter::create(&context, target, schema)?),
+        None => Box::new(Discard),
+    };
+    let mut statistics = run_join(&context, store, &prepared, &options, sink)?;
+    statistics.seconds.build = opened.build_seconds;
+    statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
+    if let Some(path) = &arguments.stats {
+        write_statistics(&context, path, arguments.force, &statistics)?;
+    }
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise(&statistics, arguments.output.as_deref());
+    }
+    Ok(verdict(&statistics))
+}
+
+/// Refuses names that are taken before any work is done.
+fn check_outputs(target: Option<&Target>, arguments: &Join) -> Result<()> {
+    if let Some(Target::File { path, force }) = target {
+        PairFormat::of(path)?;
+        check_free(path, *force)?;
+    }
+    if let Some(path) = &arguments.stats {
+        if path == Path::new("-") {
+            return Err(Error::option("--stats writes to a file, not to standard output; name one"));
+        }
+        check_free(path, arguments.force)?;
+        resolve::check_not_read(&arguments.inputs, &Target::File { path: path.clone(), force: arguments.force })?;
+        if matches!(target, Some(Target::File { path: result, .. }) if resolve::is_same(result, path)) {
+            return Err(Error::option(format!("{} cannot be both -o and --stats; name two files", path.display())));
+        }
+    }
+    target.map_or(Ok(()), |target| resolve::check_not_read(&arguments.inputs, target))
+}
+
+struct Opened {
+    store: Store,
+    build_seconds: Option<f64>,
+    _temporary: Option<TemporaryStore>,
+}
+
+/// Opens the store that is named, or builds one from sources beside the result.
+fn open(
+    context: &Context,
+    arguments: &Join,
+    predicate: Predicate,
+    strategy: Strategy,
+    target: Option<&Target>,
+) -> Result<Opened> {
+    if let [input] = arguments.inputs.as_slice()
+        && is_store(Path::new(input))
+    {
+        refuse_build_options(arguments, input)?;
+        let store = Store::open(context, Path::new(input))?;
+        return Ok(Opened { store, build_seconds: None, _temporary: None });
+    }
+    if let Some(store) = arguments.inputs.iter().find(|input| is_store(Path::new(input))) {
+        return Err(Error::option(format!("{store} is a store and joins alone; give one store, or sources only")));
+    }
+    let source = resolve::source(context, &arguments.inputs, &arguments.store.columns)?;
+    let options = resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?;
+    let (temporary, report) = TemporaryStore::build(context, &*source, &folder_beside(target), &options)?;
+    let store = Store::open(context, temporary.folder())?;
+    Ok(Opened { store, build_seconds: Some(report.seconds), _temporary: Some(temporary) })
+}
+
+/// The folder of the result, on whose disk there must be room anyway; else the system's place for temporary files.
+fn folder_beside(target: Option<&Target>) -> PathBuf {
+    match target {
+        Some(Target::File { path, .. }) => parent(path).to_owned(),
+        _ => std::env::temp_dir(),
+    }
+}
+
+/// Refuses what only a build can heed.
+fn refuse_build_options(arguments: &Join, store: &str) -> Result<()> {
+    let options = &arguments.store;
+    let strategy = arguments.strategy.as_deref().unwrap_or_default();
+    let given = [
+        ("--vector-column", options.columns.vector_column.is_some()),
+        ("--id-column", options.columns.id_column.is_some()),
+        ("--buckets", options.buckets.is_some()),
+        ("--on-bad skip", options.on_bad == "skip"),
+        ("--on-duplicate-id keep", options.on_duplicate_id == "keep"),
+        ("--strategy centers=", strategy.contains("centers=")),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Error::option(format!(
+            "{store} is a store, and {option} has a meaning only while one is built; leave it out, or build again with it"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
+    let text = serde_json::to_string_pretty(statistics);
+    let text = text.map_err(|error| Error::device(format!("cannot write {}: {error}", path.display())))?;
+    write_file(context, path, force, (text + "\n").as_bytes())
+}
+
+fn summarise(statistics: &Statistics, output: Option<&str>) {
+    let pairs = statistics.pairs.unwrap_or(0);
+    let place = output.filter(|output| *output != "-").map(|output| format!(" in {output}")).unwrap_or_default();
+    eprintln!("{pairs} pairs{place}, {:.1} s", statistics.seconds.total);
+    let (candidates, verified) = (statistics.candidate_pairs.unwrap_or(0), statistics.verified_pairs.unwrap_or(0));
+    let all = statistics.rows as f64 * statistics.rows.saturating_sub(1) as f64 / 2.0;
+    let share = 100.0 * candidates as f64 / all.max(1.0);
+    eprintln!("compared   {candidates} pairs, {share:.2} % of all, by {verified} distances in whole tiles");
+    if let Some(recall) = &statistics.recall {
+        eprintln!("recall     {} by proof, {} was asked", recall.pair.estimate, recall.target);
+    }
+    let memory = &statistics.memory;
+    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
+    eprintln!("memory     {peak} at most, of a budget of {budget}");
+}
+
+fn verdict(statistics: &Statistics) -> Outcome {
+    if statistics.memory.kept {
+        return Outcome::Done;
+    }
+    let memory = &statistics.memory;
+    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
+    eprintln!("adjoin: the memory budget was not kept: {peak} were resident, the budget is {budget}");
+    Outcome::PromiseNotKept
+}

@@ -1,0 +1,15 @@
+//! What each command does, once its flags are resolved.
+
+mod build;
+mod explain;
+mod generate;
+mod groundtruth;
+mod info;
+mod join;
+
+pub(crate) use build::build;
+pub(crate) use explain::explain;
+pub(crate) use generate::generate;
+pub(crate) use groundtruth::groundtruth;
+pub(crate) use info::info;
+pub(crate) use join::join;

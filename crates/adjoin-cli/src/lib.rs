@@ -1,0 +1,85 @@
+//! The command line of adjoin as a library, so that a Python console script can call it too.
+//!
+//! `args` are the flags as typed, `resolve` what they come to, `commands` what is then done.
+
+mod args;
+mod commands;
+mod print;
+mod progress;
+mod resolve;
+mod signals;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use adjoin::error::{Error, ErrorKind};
+use clap::Parser;
+use clap::error::ErrorKind as UsageError;
+
+use args::{Arguments, Command};
+
+/// Ran, but a promise was not kept.
+const NOT_KEPT: u8 = 1;
+/// Something about the input or the environment is wrong.
+const WRONG: u8 = 2;
+
+/// What a command that ran to its end has to say to the shell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    PromiseNotKept,
+}
+
+/// Runs the command line `arguments`, the program's name first. Returns the exit code: 0 done, 1 a promise was not
+/// kept, 2 wrong input or environment, 130 or 143 interrupted.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            return ExitCode::from(refuse(&error));
+        }
+    };
+    let stopped = signals::watch();
+    let result = match arguments.command {
+        Command::Build(arguments) => commands::build(&arguments, &stopped),
+        Command::Join(arguments) => commands::join(&arguments, &stopped),
+        Command::Explain(arguments) => commands::explain(&arguments, &stopped),
+        Command::Info(arguments) => commands::info(&arguments),
+        Command::Gen(arguments) => commands::generate(&arguments, &stopped),
+        Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::PromiseNotKept) => ExitCode::from(NOT_KEPT),
+        Err(error) => ExitCode::from(report(&error, &stopped)),
+    }
+}
+
+/// Says in one line what is wrong with the flags; help and version are printed as they are.
+fn refuse(error: &clap::Error) -> u8 {
+    if !error.use_stderr() || error.kind() == UsageError::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return if error.use_stderr() { WRONG } else { 0 };
+    }
+    let text = error.render().to_string();
+    let said = ["\n\nUsage:", "\n\nFor more information"]
+        .iter()
+        .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
+    let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
+    eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
+    WRONG
+}
+
+fn report(error: &Error, stopped: &signals::Stopped) -> u8 {
+    let reader_gone = error.kind() == ErrorKind::ReaderGone;
+    // Ctrl-C ends all of a pipeline: work that waited to write then learns first that its reader is gone.
+    if error.kind() == ErrorKind::Cancelled || (reader_gone && stopped.cancel.is_cancelled()) {
+        eprintln!("adjoin: interrupted; what was temporary is removed");
+        return stopped.exit_code();
+    }
+    if reader_gone {
+        return 0; // as with `| head`: whoever reads has what it wanted
+    }
+    eprintln!("adjoin: {error}");
+    WRONG
+}

@@ -1,0 +1,161 @@
+//! Flags as decided.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::error::{Error, Result};
+use adjoin::join::Rule;
+use adjoin::kernels::Kernel;
+use adjoin::options::parse_bytes;
+use adjoin::output::{Target, parent};
+use adjoin::predicate::Predicate;
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
+
+use crate::args::{Columns, Resources, StoreOptions, Threshold};
+use crate::progress::Terminal;
+use crate::signals::Stopped;
+
+/// Most threads: more than any machine of today runs at once.
+const THREADS_MAX: usize = 4_096;
+
+pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Context> {
+    let memory = parse_bytes(&resources.memory)?;
+    if memory <= RUNTIME_BYTES {
+        let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
+        return Err(Error::budget(format!(
+            "--memory {} is not enough to start; give --memory {least}MB or more",
+            resources.memory
+        )));
+    }
+    let mut context = Context::default().with_memory(memory);
+    context.cancel = stopped.cancel.clone();
+    if let Some(threads) = resources.threads {
+        if !(1..=THREADS_MAX).contains(&threads) {
+            return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
+        }
+        context.threads = threads;
+    }
+    if let Some(name) = &resources.kernel {
+        context.kernel = kernel(name)?;
+    }
+    if !resources.quiet {
+        context.progress = Arc::new(Terminal::new());
+    }
+    Ok(context)
+}
+
+fn kernel(name: &str) -> Result<Kernel> {
+    Kernel::named(name).ok_or_else(|| {
+        let there: Vec<&str> = Kernel::available().iter().map(Kernel::name).collect();
+        Error::option(format!("this processor has no kernel {name}; it has {}", there.join(", ")))
+    })
+}
+
+pub(crate) fn predicate(threshold: &Threshold) -> Result<Predicate> {
+    match (threshold.eps, threshold.min_similarity) {
+        (Some(eps), None) => Predicate::l2(eps),
+        (None, Some(similarity)) => Predicate::cosine(similarity),
+        _ => Err(Error::option("give a threshold: either --eps or --min-similarity")),
+    }
+}
+
+/// The recall to promise: that of every pair where `--exact` is given, 0.95 where nothing is.
+pub(crate) fn recall(recall: Option<f64>, exact: bool) -> Result<f64> {
+    match recall {
+        _ if exact => Ok(1.0),
+        None => Ok(0.95),
+        Some(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
+        Some(recall) => Err(Error::option(format!("--recall is {recall}; give a share above 0, at most 1"))),
+    }
+}
+
+/// Opens what is named as one set of vectors; one without rows is refused.
+pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
+    let options = SourceOptions { vector_column: columns.vector_column.clone(), id_column: columns.id_column.clone() };
+    let source = source::open(context.device.clone(), names, &options)?;
+    if source.info().rows == 0 {
+        return Err(Error::input(format!("{} has no rows; name a source that has some", names.join(", "))));
+    }
+    Ok(source)
+}
+
+/// Refuses a result that would replace what it is made from.
+pub(crate) fn check_not_read(sources: &[String], target: &Target) -> Result<()> {
+    let Target::File { path, .. } = target else { return Ok(()) };
+    match sources.iter().find(|source| is_same(Path::new(source), path)) {
+        Some(source) => Err(Error::option(format!("{source} is read and cannot be the result; choose another name"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether two names are those of one file, there or yet to come.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| match path.canonicalize() {
+        Ok(place) => Some(place),
+        Err(_) => Some(parent(path).canonicalize().ok()?.join(path.file_name()?)),
+    };
+    one == other || place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
+}
+
+pub(crate) fn target(output: &str, force: bool) -> Target {
+    match output {
+        "-" => Target::Standard,
+        path => Target::File { path: PathBuf::from(path), force },
+    }
+}
+
+/// Strategies by name; what is not named stays the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Strategy {
+    pub(crate) rule: Rule,
+    pub(crate) centers: Centers,
+}
+
+/// Strategies as named in `text`; those that mean something to the command have one of `keys`.
+pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
+    let mut strategy = Strategy { rule: Rule::MarginSum, centers: Centers::Trained };
+    for named in text.into_iter().flat_map(|text| text.split(',')) {
+        if let Some((key @ ("rule" | "centers"), _)) = named.split_once('=')
+            && !keys.contains(&key)
+        {
+            return Err(Error::option(format!(
+                "--strategy {named} has no meaning here, only {}=; leave it out",
+                keys.join("= and ")
+            )));
+        }
+        match named.split_once('=') {
+            Some(("rule", rule)) => strategy.rule = rule.parse()?,
+            Some(("centers", "trained")) => strategy.centers = Centers::Trained,
+            Some(("centers", "random")) => strategy.centers = Centers::Random,
+            _ => {
+                return Err(Error::option(format!(
+                    "no such strategy: {named}; there are rule=margin-sum, rule=triangle, centers=trained, \
+                     centers=random"
+                )));
+            }
+        }
+    }
+    Ok(strategy)
+}
+
+pub(crate) fn build_options(
+    store: &StoreOptions,
+    metric: adjoin::options::Metric,
+    centers: Centers,
+    force: bool,
+) -> Result<BuildOptions> {
+    if store.buckets == Some(0) {
+        return Err(Error::option("--buckets 0 holds no vector; give at least 1"));
+    }
+    Ok(BuildOptions {
+        metric,
+        seed: store.seed,
+        buckets: store.buckets,
+        centers,
+        on_bad: if store.on_bad == "skip" { OnBad::Skip } else { OnBad::Error },
+        on_duplicate_id: if store.on_duplicate_id == "keep" { OnDuplicateId::Keep } else { OnDuplicateId::Error },
+        force,
+    })
+}

@@ -1,0 +1,44 @@
+//! Ctrl-C and SIGTERM cancel the work, so that it ends in order and leaves nothing temporary behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use adjoin::report::Cancel;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Exit code of a process that a signal ended: this plus the signal's number.
+const SIGNAL_BASE: usize = 128;
+
+/// The flag that stops the work, and the signal that set it.
+#[derive(Clone, Default)]
+pub(crate) struct Stopped {
+    pub(crate) cancel: Cancel,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Stopped {
+    pub(crate) fn exit_code(&self) -> u8 {
+        (SIGNAL_BASE + self.signal.load(Ordering::Relaxed)) as u8
+    }
+}
+
+/// Watches for signals from now on. A second one ends the process at once.
+pub(crate) fn watch() -> Stopped {
+    let stopped = Stopped::default();
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else {
+        return stopped; // without a handler a signal just ends the process
+    };
+    let watched = stopped.clone();
+    let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if watched.cancel.is_cancelled() {
+                std::process::exit((SIGNAL_BASE + signal.unsigned_abs() as usize) as i32);
+            }
+            watched.signal.store(signal.unsigned_abs() as usize, Ordering::Relaxed);
+            watched.cancel.cancel();
+        }
+    });
+    drop(watcher); // it ends with the process
+    stopped
+}

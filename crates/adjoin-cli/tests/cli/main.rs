@@ -1,0 +1,15 @@
+//! The command line as its users meet it: the built binary, run in temporary folders.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod end_to_end;
+mod inputs;
+mod options;
+mod pairs;
+mod place;
+mod refused_inputs;
+mod refused_options;
+mod replacing;
+mod signals;
+mod statistics;
+mod streams;

@@ -1,0 +1,111 @@
+//! A temporary folder, and the command run in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder of files that a test makes.
+pub(crate) struct Place(tempfile::TempDir);
+
+/// What a run of the command left.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) said: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8(self.read(name)).unwrap()
+    }
+
+    /// The command with arguments, not yet started.
+    pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adjoin"));
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        command.env("TMPDIR", self.0.path()); // where stores are built that have no result to lie beside
+        command
+    }
+
+    /// Runs the command with arguments that are parted by single spaces.
+    pub(crate) fn run(&self, line: &str) -> Ran {
+        self.run_words(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Runs the command with these arguments.
+    pub(crate) fn run_words(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }
+    }
+
+    /// Runs the command, which must succeed. Returns what it printed.
+    pub(crate) fn done(&self, line: &str) -> Ran {
+        let ran = self.run(line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.said);
+        ran
+    }
+
+    /// Runs the command, which must refuse: with exit code 2, nothing on standard output, one line that contains all
+    /// of `words`, and every file as before.
+    pub(crate) fn refused(&self, line: &str, words: &[&str]) {
+        self.refused_words(&line.split(' ').collect::<Vec<_>>(), words);
+    }
+
+    /// The same for arguments with spaces in them.
+    pub(crate) fn refused_words(&self, arguments: &[&str], words: &[&str]) {
+        let before = self.listing();
+        let Ran { code, out, said } = self.run_words(arguments);
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {said}");
+        let lines: Vec<&str> = said.lines().filter(|line| !is_note(line)).collect();
+        assert_eq!(lines.len(), 1, "{arguments:?}: {said}");
+        assert!(lines[0].starts_with("adjoin: ") && said.ends_with('\n'), "{arguments:?}: {said}");
+        for word in words {
+            assert!(lines[0].contains(word), "{arguments:?} does not say {word}: {said}");
+        }
+        assert_eq!(self.listing(), before, "{arguments:?}");
+    }
+
+    /// Every file and folder, hidden ones too, with the length of files.
+    pub(crate) fn listing(&self) -> Vec<(PathBuf, Option<u64>)> {
+        let mut found = Vec::new();
+        list(self.0.path(), &mut found);
+        found.sort();
+        found
+    }
+}
+
+/// Lines that depend on the file system of the machine.
+fn is_note(line: &str) -> bool {
+    line.contains("refuses direct reads")
+}
+
+fn list(folder: &Path, found: &mut Vec<(PathBuf, Option<u64>)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            list(&path, found);
+            found.push((path, None));
+        } else {
+            let bytes = fs::metadata(&path).unwrap().len();
+            found.push((path, Some(bytes)));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Inputs that are not what they must be: one line that names file, row, value and remedy, and nothing left behind.
+
+use rustix::fs::{FileType, Mode};
+
+use crate::inputs::{fbin, npy, write_parquet};
+use crate::place::Place;
+
+/// Refused alike by every command that reads sources.
+fn refused_by_all(place: &Place, sources: &str, threshold: &str, words: &[&str]) {
+    let metric = if threshold.starts_with("--eps") { "l2" } else { "cosine" };
+    place.refused(&format!("build {sources} --metric {metric} -o store"), words);
+    place.refused(&format!("join {sources} {threshold} -o pairs.parquet"), words);
+    place.refused(&format!("join {sources} {threshold}"), words);
+    place.refused(&format!("groundtruth {sources} {threshold} -o pairs.csv"), words);
+}
+
+#[test]
+fn values_that_are_no_numbers() {
+    for (value, word) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
+        let place = Place::new();
+        place.write("set.fbin", &fbin(2, &[0.0, 0.0, 1.0, value]));
+        refused_by_all(&place, "set.fbin", "--eps 1", &["set.fbin", "row 1 ", word, "element 1", "--on-bad skip"]);
+    }
+}
+
+#[test]
+fn the_first_of_many_bad_rows() {
+    let place = Place::new();
+    let mut elements = vec![0.0; 200];
+    (3..200).for_each(|row| elements[row] = f32::NAN);
+    place.write("set.fbin", &fbin(1, &elements));
+    refused_by_all(&place, "set.fbin", "--eps 1", &["row 3 ", "row 4 ", "row 7 ", "and more"]);
+}
+
+#[test]
+fn rows_are_named_as_their_shard_counts_them() {
+    let place = Place::new();
+    place.write("a.fbin", &fbin(1, &[0.0, 1.0]));
+    place.write("b.fbin", &fbin(1, &[2.0, f32::NAN]));
+    refused_by_all(&place, "a.fbin b.fbin", "--eps 1", &["b.fbin", "row 1 "]);
+}
+
+#[test]
+fn null_vectors_and_duplicate_ids() {
+    let place = Place::new();
+    write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", None)]);
+    refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", "row 1 ", "null", "--on-bad skip"]);
+    write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("a", Some([1.0, 1.0]))]);
+    let words = ["set.parquet", "the id a of row 1", "--on-duplicate-id keep"];
+    place.refused("build set.parquet --id-column key -o store", &words);
+    place.refused("join set.parquet --id-column key --eps 1 -o pairs.csv", &words);
+    place.done("build set.parquet -o store"); // without ids there is nothing to repeat
+}
+
+#[test]
+fn zero_vectors_have_no_cosine() {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[1.0, 0.0, 0.0, 0.0]));
+    let words = ["set.fbin", "row 1 ", "zero", "--on-bad skip"];
+    refused_by_all(&place, "set.fbin", "--min-similarity 0.5", &words);
+    assert_eq!(place.done("join set.fbin --eps 1 -o -").out, "left,right,distance\n0,1,1.0\n");
+}
+
+#[test]
+fn shards_of_different_dimensions_or_elements() {
+    let place = Place::new();
+    place.write("a.fbin", &fbin(2, &[1.0, 2.0]));
+    place.write("b.fbin", &fbin(3, &[1.0, 2.0, 3.0]));
+    place.write("c.u8bin", &[1, 0, 0, 0, 2, 0, 0, 0, 7, 8]);
+    refused_by_all(&place, "a.fbin b.fbin", "--eps 1", &["a.fbin", "b.fbin", "2", "3"]);
+    refused_by_all(&place, "a.fbin c.u8bin", "--eps 1", &["a.fbin", "c.u8bin", "f32", "u8"]);
+    refused_by_all(&place, ".", "--eps 1", &["several endings", "a.fbin", "c.u8bin", "glob"]);
+}
+
+#[test]
+fn raw_files_of_a_wrong_length() {
+    let place = Place::new();
+    let whole = fbin(2, &[1.0, 2.0, 3.0, 4.0]);
+    for bytes in [&whole[..whole.len() - 1], &whole[..12], &whole[..5], &[whole.clone(), vec![0]].concat(), b""] {
+        place.write("set.fbin", bytes);
+        refused_by_all(&place, "set.fbin", "--eps 1", &["set.fbin"]);
+    }
+}
+
+#[test]
+fn headers_that_lie() {
+    let place = Place::new();
+    for counts in [[u32::MAX, 2], [2, u32::MAX], [u32::MAX, u32::MAX], [1, 0], [1, 8193]] {
+        place.write("set.fbin", &[&counts.map(u32::to_le_bytes).concat()[..], &[0; 16]].concat());
+        refused_by_all(&place, "set.fbin", "--eps 1", &["set.fbin"]);
+    }
+    for shape in ["(999999999999, 2)", "(18446744073709551616, 2)", "(2, 0)", "(2, 8193)", "(-1, 2)", "(2.0, 2)"] {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+        place.write("set.npy", &npy(&header, &[0; 16]));
+        refused_by_all(&place, "set.npy", "--eps 1", &["set.npy"]);
+    }
+}
+
+#[test]
+fn numpy_files_of_other_kinds() {
+    let place = Place::new();
+    let header = |kind: &str, fortran: &str, shape: &str| {
+        format!("{{'descr': '{kind}', 'fortran_order': {fortran}, 'shape': {shape}, }}")
+    };
+    for (header, words) in [
+        (header("<f4", "False", "(1, 2, 2)"), &["set.npy", "3"][..]),
+        (header("<f4", "True", "(2, 2)"), &["set.npy", "Fortran"]),
+        (header("|O", "False", "(2, 2)"), &["set.npy", "|O"]),
+        (header("<c8", "False", "(1, 2)"), &["set.npy", "<c8"]),
+        ("{'no': 1}".to_owned(), &["set.npy"]),
+    ] {
+        place.write("set.npy", &npy(&header, &[0; 16]));
+        refused_by_all(&place, "set.npy", "--eps 1", words);
+    }
+    let mut bytes = npy(&header("<f4", "False", "(2, 2)"), &[0; 16]);
+    bytes[0] = b'X';
+    place.write("set.npy", &bytes);
+    refused_by_all(&place, "set.npy", "--eps 1", &["set.npy"]);
+}
+
+#[test]
+fn sets_without_rows() {
+    let place = Place::new();
+    place.done("gen --rows 0 --dimensions 4 -o set.fbin");
+    place.done("gen --rows 0 --dimensions 4 -o set.npy");
+    refused_by_all(&place, "set.fbin", "--eps 1", &["set.fbin", "no rows"]);
+    refused_by_all(&place, "set.npy", "--eps 1", &["set.npy", "no rows"]);
+    write_parquet(&place.path("set.parquet"), &[]);
+    refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", "no rows"]);
+    place.write("bad.fbin", &fbin(1, &[f32::NAN]));
+    place.refused("build bad.fbin --on-bad skip -o store", &["usable"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    refused_by_all(&place, "empty", "--eps 1", &["empty", "no files"]);
+}
+
+#[test]
+fn files_and_columns_that_are_not_there() {
+    let place = Place::new();
+    write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0]))]);
+    refused_by_all(&place, "nowhere.npy", "--eps 1", &["nowhere.npy", "No such file"]);
+    refused_by_all(&place, "*.npy", "--eps 1", &["*.npy", "no file matches"]);
+    for option in ["--vector-column", "--id-column"] {
+        let words = ["set.parquet", "wrong", "embedding"];
+        refused_by_all(&place, &format!("set.parquet {option} wrong"), "--eps 1", &words);
+    }
+    place.write("set.fbin", &fbin(1, &[0.0]));
+    refused_by_all(&place, "set.fbin --id-column key", "--eps 1", &["set.fbin", "key", "no columns"]);
+    place.write("set.txt", b"1 2 3");
+    refused_by_all(&place, "set.txt", "--eps 1", &["set.txt", ".txt", ".parquet"]);
+    rustix::fs::mknodat(rustix::fs::CWD, place.path("pipe.fbin"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    refused_by_all(&place, "pipe.fbin", "--eps 1", &["pipe.fbin", "a pipe"]);
+    place.write("set.parquet", b"PAR1 but no more");
+    refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet"]);
+}

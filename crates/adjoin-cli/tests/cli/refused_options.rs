@@ -1,0 +1,222 @@
+//! Options without a meaning, and places where nothing can be written.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::inputs::fbin;
+use crate::place::Place;
+
+fn with_set_and_store() -> Place {
+    let place = Place::new();
+    place.done("gen --rows 500 --dimensions 4 -o set.fbin");
+    place.done("build set.fbin -o store");
+    place
+}
+
+#[test]
+fn thresholds() {
+    let place = with_set_and_store();
+    for command in
+        ["join store -o pairs.csv", "join set.fbin -o pairs.csv", "explain store", "groundtruth set.fbin -o t.csv"]
+    {
+        for (threshold, words) in [
+            ("--eps -1", &["eps is -1", "at least 0"][..]),
+            ("--eps nan", &["eps is NaN"]),
+            ("--eps inf", &["eps is inf"]),
+            ("--eps wide", &["wide", "--eps"]),
+            ("--min-similarity 1.1", &["1.1", "between -1 and 1"]),
+            ("--min-similarity -2", &["-2", "between -1 and 1"]),
+            ("--min-similarity nan", &["NaN"]),
+            ("--eps 1 --min-similarity 0.9", &["--eps", "--min-similarity", "cannot be used with"]),
+        ] {
+            place.refused(&format!("{command} {threshold}"), words);
+        }
+        place.refused(command, &["--eps", "--min-similarity", "required"]);
+    }
+}
+
+#[test]
+fn recalls() {
+    let place = with_set_and_store();
+    for recall in ["0", "1.5", "-1", "nan", "inf"] {
+        place.refused(&format!("join store --eps 1 --recall {recall}"), &["--recall", "above 0, at most 1"]);
+    }
+    place.refused("join store --eps 1 --recall 0.9 --exact", &["--recall", "--exact", "cannot be used with"]);
+}
+
+#[test]
+fn numbers_sizes_and_names() {
+    let place = with_set_and_store();
+    for (line, words) in [
+        ("join store --eps 1 --threads 0", &["--threads is 0", "give 1 to"][..]),
+        ("join store --eps 1 --threads 1000000", &["--threads is 1000000"]),
+        ("join store --eps 1 --threads two", &["two", "--threads"]),
+        ("build set.fbin -o other --buckets 0", &["--buckets 0", "at least 1"]),
+        ("join set.fbin --eps 1 --buckets 0", &["--buckets 0", "at least 1"]),
+        ("join store --eps 1 --memory lots", &["lots is no size", "512MiB"]),
+        ("join store --eps 1 --memory 0", &["0 is no size"]),
+        ("join store --eps 1 --memory 1MB", &["--memory 1MB", "MB or more"]),
+        ("join store --eps 1 --cache 1", &["1 bytes", "at least"]),
+        ("join store --eps 1 --kernel gpu", &["gpu", "reference"]),
+        ("join store --eps 1 --strategy best", &["best", "rule=triangle"]),
+        ("join store --eps 1 --strategy rule=best", &["best", "triangle"]),
+        ("join set.fbin --eps 1 --strategy centers=best", &["centers=best", "centers=random"]),
+        ("build set.fbin -o other --strategy rule=triangle", &["rule=triangle", "no meaning"]),
+        ("explain store --eps 1 --strategy centers=random", &["centers=random", "no meaning"]),
+        ("build set.fbin -o other --metric dot", &["dot", "cosine"]),
+        ("build set.fbin -o other --on-bad ignore", &["ignore", "skip"]),
+        ("groundtruth set.fbin --eps 1 --sample 0 -o t.csv", &["sample of 0"]),
+        ("join store --epz 1", &["--epz", "--eps"]),
+        ("join store --eps 1 --stats -", &["--stats", "file"]),
+        ("join", &["required"]),
+        ("explode", &["explode"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+#[test]
+fn options_that_only_a_build_can_heed() {
+    let place = with_set_and_store();
+    for option in [
+        "--id-column key",
+        "--vector-column v",
+        "--buckets 3",
+        "--on-bad skip",
+        "--on-duplicate-id keep",
+        "--strategy centers=random",
+    ] {
+        let name = option.split(' ').next().unwrap();
+        place.refused(&format!("join store --eps 1 {option}"), &["store is a store", name, "build again"]);
+    }
+}
+
+#[test]
+fn generated_sets_without_a_meaning() {
+    let place = Place::new();
+    for (line, words) in [
+        ("gen --rows 5 --dimensions 0 -o a.fbin", &["0 dimensions", "1 to 8192"][..]),
+        ("gen --rows 5 --dimensions 9000 -o a.fbin", &["9000 dimensions"]),
+        ("gen --rows 5 --dimensions 4 --hardness nan -o a.fbin", &["hardness is NaN"]),
+        ("gen --rows 5 --dimensions 4 --hardness -1 -o a.fbin", &["hardness is -1"]),
+        ("gen --rows 5 --dimensions 4 -o a.u8bin", &["f32", ".fbin", ".npy"]),
+        ("gen --rows 5 --dimensions 4 --element f16 -o a.fbin", &["f16", ".npy"]),
+        ("gen --rows 5 --dimensions 4 --element f64 -o a.npy", &["f64", "f32"]),
+        ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere is missing", "make that folder"]),
+        ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy would take", "disk has", "fewer --rows"]),
+        ("gen --rows many --dimensions 8000 -o a.npy", &["many", "--rows"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+#[test]
+fn stores_that_are_none_or_of_the_other_metric() {
+    let place = with_set_and_store();
+    place.done("build set.fbin --metric cosine -o cosine");
+    let to_cosine = ["store was built for the metric l2", "--eps", "--metric cosine"];
+    let to_l2 = ["cosine was built for the metric cosine", "--min-similarity", "--metric l2"];
+    place.refused("join store --min-similarity 0.9 -o pairs.csv", &to_cosine);
+    place.refused("explain store --min-similarity 0.9", &to_cosine);
+    place.refused("join cosine --eps 1 -o pairs.csv", &to_l2);
+    place.refused("explain cosine --eps 1", &to_l2);
+    for line in ["explain set.fbin --eps 1", "explain nowhere --eps 1", "info nowhere", "info set.fbin"] {
+        place.refused(line, &["is no store", "adjoin build"]);
+    }
+    place.refused("join store set.fbin --eps 1", &["store is a store and joins alone"]);
+}
+
+#[test]
+fn damaged_stores() {
+    let files = |place: &Place| -> Vec<_> {
+        std::fs::read_dir(place.path("store")).unwrap().map(|file| file.unwrap().path()).collect()
+    };
+    for number in 0..4 {
+        let place = with_set_and_store();
+        let file = files(&place).remove(number);
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        place.refused("join store --eps 1 -o pairs.csv", &["store"]);
+        std::fs::write(&file, b"").unwrap();
+        place.refused("join store --eps 1 -o pairs.csv", &["store"]);
+    }
+}
+
+#[test]
+fn names_that_are_taken_or_cannot_be() {
+    let place = with_set_and_store();
+    place.write("pairs.csv", b"mine");
+    place.write("stats.json", b"mine");
+    std::fs::create_dir(place.path("folder.csv")).unwrap();
+    for input in ["store", "set.fbin"] {
+        for (rest, words) in [
+            ("-o pairs.csv", &["pairs.csv is there already", "--force"][..]),
+            ("--stats stats.json", &["stats.json is there already", "--force"]),
+            ("-o folder.csv", &["folder.csv is a folder"]),
+            ("--stats folder.csv", &["folder.csv is a folder"]),
+            ("-o pairs.txt", &["pairs.txt", ".parquet, .csv or .jsonl"]),
+            ("-o pairs", &["pairs", ".parquet, .csv or .jsonl"]),
+            ("-o nowhere/pairs.csv", &["nowhere is missing"]),
+            ("-o set.fbin/pairs.csv", &["set.fbin is no folder"]),
+            ("--stats nowhere/stats.json", &["nowhere is missing"]),
+            ("-o one.csv --stats one.csv", &["one.csv", "two files"]),
+            ("-o one.csv --stats ./one.csv", &["one.csv", "two files"]),
+        ] {
+            place.refused(&format!("join {input} --eps 1 {rest}"), words);
+        }
+    }
+    place.refused_words(&["join", "", "--eps", "1"], &["STORE|SOURCE", "value is required"]);
+    place.refused_words(&["join", "store", "--eps", "1", "-o", ""], &["-o <OUT>", "value is required"]);
+    place.refused("groundtruth set.fbin --eps 1 -o pairs.csv", &["pairs.csv is there already"]);
+    place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin is there already", "--force"]);
+    place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
+    place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
+    place.refused("build set.fbin -o nowhere/store", &["nowhere is missing"]);
+    place.refused("build set.fbin -o .", &["no store"]);
+    assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
+}
+
+#[test]
+fn results_that_would_replace_their_source() {
+    let place = Place::new();
+    crate::inputs::write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", Some([1.0, 1.0]))]);
+    let words = ["set.parquet is read", "another name"];
+    place.refused("join set.parquet --eps 1 -o set.parquet --force", &words);
+    place.refused("join set.parquet --eps 1 -o ./set.parquet --force", &words);
+    place.refused("join set.parquet --eps 1 --stats set.parquet --force", &words);
+    place.refused("groundtruth set.parquet --eps 1 -o set.parquet --force", &words);
+}
+
+#[test]
+fn folders_that_may_not_be_written() {
+    let place = with_set_and_store();
+    let folder = place.path("locked");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
+    if std::fs::write(folder.join("probe"), b"").is_ok() {
+        println!("skipped: this user may write anywhere, so no refusal can be seen");
+        return;
+    }
+    for line in [
+        "build set.fbin -o locked/store",
+        "join store --eps 1 -o locked/pairs.csv",
+        "join set.fbin --eps 1 -o locked/pairs.csv",
+        "groundtruth set.fbin --eps 1 -o locked/pairs.csv",
+        "gen --rows 5 --dimensions 4 -o locked/a.fbin",
+    ] {
+        place.refused(line, &["locked", "denied"]);
+    }
+}
+
+#[test]
+fn budgets_that_are_too_small() {
+    let place = Place::new();
+    place.done("gen --rows 50000 --dimensions 64 -o set.fbin");
+    place.write("small.fbin", &fbin(1, &[0.0, 1.0]));
+    for line in
+        ["build set.fbin -o store", "join set.fbin --eps 1 -o pairs.csv", "groundtruth set.fbin --eps 1 -o t.csv"]
+    {
+        place.refused(&format!("{line} --memory 28MB"), &["the budget is 28.0 MB", "give --memory", "MB or more"]);
+    }
+}

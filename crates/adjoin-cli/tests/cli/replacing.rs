@@ -1,0 +1,83 @@
+//! `--force`: what is there is replaced whole, or stays as it was.
+
+use crate::inputs::fbin;
+use crate::place::Place;
+
+#[test]
+fn a_store_is_replaced_by_force_and_nothing_of_the_old_one_stays() {
+    let place = Place::new();
+    place.done("gen --rows 1000 --dimensions 4 -o old.fbin");
+    place.done("gen --rows 700 --dimensions 6 --seed 2 -o new.fbin");
+    place.done("build new.fbin -o fresh");
+    place.done("build old.fbin -o store");
+    place.done("build new.fbin -o store --force");
+    assert!(place.done("info store").out.contains("700 of 6 x f32"));
+    let names = |store: &str| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(place.path(store)).unwrap().map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("store"), names("fresh"));
+    place.done("build new.fbin -o store --force");
+    assert_eq!(names("store"), names("fresh"), "built again from the same source");
+    place.done("join store --eps 1");
+}
+
+#[test]
+fn a_forced_build_that_fails_leaves_the_old_store_readable() {
+    let place = Place::new();
+    place.done("gen --rows 1000 --dimensions 4 -o old.fbin");
+    place.done("build old.fbin -o store");
+    let expected = place.done("join store --eps 0.5 -o - --threads 1").out;
+    place.write("bad.fbin", &fbin(2, &[1.0, 2.0, 3.0, f32::NAN]));
+    place.write("short.fbin", &fbin(2, &[1.0, 2.0, 3.0])[..15]);
+    place.refused("build bad.fbin -o store --force", &["bad.fbin", "row 1 "]);
+    place.refused("build short.fbin -o store --force", &["short.fbin"]);
+    place.refused("build nowhere.fbin -o store --force", &["nowhere.fbin"]);
+    place.refused("build old.fbin -o store --force --memory 25MB", &["--memory"]);
+    assert_eq!(place.done("join store --eps 0.5 -o - --threads 1").out, expected);
+}
+
+#[test]
+fn a_folder_with_something_else_in_it_is_never_a_store() {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(1, &[0.0, 1.0]));
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/letter.txt", b"dear");
+    place.refused("build set.fbin -o mine", &["mine", "no store"]);
+    place.refused("build set.fbin -o mine --force", &["mine", "no store"]);
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.done("build set.fbin -o empty");
+    place.done("join empty --eps 1");
+}
+
+#[test]
+fn results_are_replaced_by_force() {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(1, &[0.0, 1.0]));
+    place.write("pairs.csv", b"mine");
+    place.write("stats.json", b"mine");
+    place.refused("join set.fbin --eps -1 -o pairs.csv --stats stats.json --force", &["eps"]);
+    assert_eq!(place.text("pairs.csv"), "mine");
+    place.done("join set.fbin --eps 1 -o pairs.csv --stats stats.json --force");
+    assert_eq!(place.text("pairs.csv"), "left,right,distance\n0,1,1.0\n");
+    assert!(place.text("stats.json").starts_with('{'));
+    place.done("groundtruth set.fbin --eps 0.5 -o pairs.csv --force");
+    assert_eq!(place.text("pairs.csv"), "left,right,distance\n");
+    place.done("gen --rows 5 --dimensions 1 -o set.fbin --force");
+    assert_eq!(place.read("set.fbin").len(), 28);
+}
+
+#[test]
+fn nothing_temporary_stays_behind() {
+    let place = Place::new();
+    place.done("gen --rows 500 --dimensions 4 -o set.fbin");
+    let mut expected = place.listing();
+    place.done("join set.fbin --eps 0.5");
+    place.done("join set.fbin --eps 0.5 -o -");
+    assert_eq!(place.listing(), expected);
+    place.done("join set.fbin --eps 0.5 -o pairs.parquet");
+    expected = place.listing().into_iter().filter(|(path, _)| !path.ends_with("pairs.parquet")).collect();
+    assert_eq!(expected.len(), 1);
+}

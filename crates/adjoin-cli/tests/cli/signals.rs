@@ -1,0 +1,171 @@
+//! Interrupted work ends in order: its exit code says which signal, and nothing temporary stays behind.
+
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::place::Place;
+
+/// How long a phase may take to begin before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Rows of the first set that is tried; each further one has twice as many.
+const ROWS: usize = 200_000;
+const ATTEMPTS: usize = 3;
+
+/// Interrupts runs of `line`, in which `set.fbin` is the source and `store` a store of it, as soon as `begun` holds.
+fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let ended = (0..ATTEMPTS).find_map(|attempt| interrupt_once(line, ROWS << attempt, signal, &begun));
+        let output = ended.unwrap_or_else(|| panic!("{line} always ends before it can be interrupted"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert_eq!(said.lines().last(), Some("adjoin: interrupted; what was temporary is removed"), "{line}");
+    }
+}
+
+/// `None` where the run was over before the signal.
+fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Place) -> bool) -> Option<Output> {
+    let place = Place::new();
+    place.done(&format!("gen --rows {rows} --dimensions 64 -o set.fbin --quiet"));
+    if line.contains("store") && !line.starts_with("build") {
+        place.done("build set.fbin --buckets 100 -o store --quiet");
+    }
+    let before = place.listing();
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    if !wait_until_begun(&mut child, || begun(&place)) {
+        assert!(child.wait().unwrap().success(), "{line}");
+        return None;
+    }
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() {
+        return None;
+    }
+    assert_eq!(place.listing(), before, "{line}");
+    Some(output)
+}
+
+/// Waits until the run has begun what is waited for; false where it ended without.
+fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
+    let started = Instant::now();
+    while !begun() {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(started.elapsed() < PATIENCE, "the phase never begins");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Whether the folder holds a file or folder whose path contains `part`.
+fn holds(place: &Place, part: &str) -> bool {
+    // Unlike a whole listing, this bears files that come and go.
+    let mut waiting = vec![place.path("")];
+    while let Some(folder) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        if paths.iter().any(|path| path.to_string_lossy().contains(part)) {
+            return true;
+        }
+        waiting.extend(paths.into_iter().filter(|path| path.is_dir()));
+    }
+    false
+}
+
+#[test]
+fn a_build_is_interrupted() {
+    interrupt("build set.fbin -o fresh", |place| place.path("fresh").is_dir());
+}
+
+#[test]
+fn a_build_that_already_writes_is_interrupted() {
+    interrupt("build set.fbin -o fresh --buckets 300", |place| holds(place, "vectors.bin.partial"));
+}
+
+#[test]
+fn a_forced_build_is_interrupted_and_the_old_store_stays() {
+    let place = Place::new();
+    place.done("gen --rows 200000 --dimensions 64 -o set.fbin --quiet");
+    place.done("gen --rows 100 --dimensions 4 -o small.fbin --quiet");
+    place.done("build small.fbin -o store --quiet");
+    let before = place.listing();
+    let words = ["build", "set.fbin", "-o", "store", "--force", "--threads", "1"];
+    let mut child = place.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    // It reads and trains for seconds; wherever the signal finds it, the old store must stay.
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(place.listing(), before);
+    assert!(place.done("info store").out.contains("100 of 4 x f32"));
+}
+
+#[test]
+fn a_join_of_a_source_is_interrupted_while_it_builds() {
+    interrupt("join set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".store"));
+}
+
+#[test]
+fn a_join_of_a_store_is_interrupted_while_it_compares() {
+    for ending in ["parquet", "csv"] {
+        interrupt(&format!("join store --eps 3 -o pairs.{ending}"), |place| holds(place, ".partial"));
+    }
+}
+
+#[test]
+fn a_ground_truth_is_interrupted() {
+    interrupt("groundtruth set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".partial"));
+}
+
+#[test]
+fn a_join_whose_reader_ends_with_it_is_interrupted() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 4 -o set.fbin --quiet");
+    let before = place.listing();
+    let words = ["join", "set.fbin", "--eps", "100", "-o", "-"];
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    // The rest of the pairs is far more than a pipe holds: from here on the join waits for its reader.
+    std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(place.listing(), before);
+}
+
+#[test]
+fn the_making_of_a_set_is_interrupted() {
+    let place = Place::new();
+    let before = place.listing();
+    let mut child = place
+        .command(&["gen", "--rows", "4000000", "--dimensions", "64", "-o", "big.fbin", "--quiet"])
+        .spawn()
+        .unwrap();
+    assert!(wait_until_begun(&mut child, || holds(&place, ".partial")));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(place.listing(), before);
+}
+
+#[test]
+fn progress_goes_to_standard_error_line_by_line() {
+    let place = Place::new();
+    // Long enough for a line every few seconds, then interrupted.
+    let words = ["gen", "--rows", "1000000000", "--dimensions", "2", "--element", "u8", "-o", "big.u8bin"];
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let line = lines.next().unwrap().unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(
+        line.starts_with("generate: ") && line.contains(" of 1000000000 rows, ") && line.ends_with(" s left"),
+        "{line}"
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0));
+    assert!(place.listing().is_empty());
+}

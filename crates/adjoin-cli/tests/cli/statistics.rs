@@ -1,0 +1,97 @@
+//! `--stats`: every key is there, whatever was run.
+
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+/// The keys of the document; a leaf is `true` where a run of this version must fill it.
+fn keys() -> Value {
+    let interval = || json!({"estimate": true, "low": true, "high": true});
+    json!({
+        "version": true, "command": true, "rows": true, "dimensions": true, "element": true, "metric": true,
+        "eps": false, "min_similarity": false, "seed": true, "skipped_rows": true, "duplicate_ids": true,
+        "pairs": true, "candidate_pairs": true, "verified_pairs": true, "exact_checks": true,
+        "center_distances": true, "edges": true, "buckets": true,
+        "recall": {
+            "target": true, "kept": true, "pair": interval(), "per_vector": interval(),
+            "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
+        },
+        "memory": {"budget_bytes": true, "peak_bytes": true, "before_bytes": false, "kept": true},
+        "io": {
+            "bytes_read": true, "bytes_requested": true, "read_amplification": true, "passes": true,
+            "bytes_written": true, "spill_bytes": true, "reads": true, "cache_hit_rate": true, "device": true,
+            "direct": true,
+        },
+        "seconds": {
+            "total": true, "build": false, "calibrate": false, "plan": true, "execute": true, "write": true,
+            "compute_waited_for_disk": true, "compute_waited_for_sink": true,
+        },
+        "predicted": {"bytes_read": true, "verified_pairs": true, "center_distances": false},
+        "strategy": {"rule": true, "order": true, "cache": true, "centers": true},
+        "threads": true, "kernel": true,
+    })
+}
+
+/// Compares the keys of both, at every depth.
+fn check(at: &str, wanted: &Value, found: &Value) {
+    let Some(wanted) = wanted.as_object() else {
+        assert!(!found.is_object(), "{at} is an object");
+        assert!(!found.is_null() || wanted == &json!(false), "{at} is null");
+        return;
+    };
+    let found = found.as_object().unwrap_or_else(|| panic!("{at} is no object"));
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>(), "keys of {at}");
+    wanted.iter().for_each(|(key, wanted)| check(&format!("{at}.{key}"), wanted, &found[key]));
+}
+
+fn statistics(place: &Place, line: &str) -> Value {
+    place.done(&format!("{line} --stats stats.json --force"));
+    let statistics = serde_json::from_str(&place.text("stats.json")).unwrap();
+    check("statistics", &keys(), &statistics);
+    statistics
+}
+
+#[test]
+fn every_key_is_there_and_null_where_it_does_not_apply() {
+    let place = Place::new();
+    place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
+    place.done("build set.fbin --seed 3 -o store");
+    let of_store = statistics(&place, "join store --eps 0.8 -o pairs.csv --threads 2 --memory 200MB");
+    assert_eq!(of_store["pairs"], json!(place.text("pairs.csv").lines().count() - 1));
+    assert_eq!(of_store["io"]["bytes_written"], json!(place.text("pairs.csv").len()));
+    for (key, value) in [
+        ("version", json!(1)),
+        ("command", json!("join")),
+        ("rows", json!(2000)),
+        ("dimensions", json!(8)),
+        ("element", json!("f32")),
+        ("metric", json!("l2")),
+        ("eps", json!(0.8)),
+        ("min_similarity", Value::Null),
+        ("seed", json!(3)),
+        ("threads", json!(2)),
+    ] {
+        assert_eq!(of_store[key], value, "{key}");
+    }
+    assert_eq!(of_store["memory"]["budget_bytes"], json!(200_000_000));
+    assert_eq!((&of_store["seconds"]["build"], &of_store["recall"]["target"]), (&Value::Null, &json!(0.95)));
+
+    let of_source = statistics(&place, "join set.fbin --min-similarity 0.9 --exact --strategy rule=triangle");
+    assert!(of_source["seconds"]["build"].is_number());
+    assert_eq!((&of_source["eps"], &of_source["min_similarity"]), (&Value::Null, &json!(0.9)));
+    assert_eq!((&of_source["metric"], &of_source["recall"]["target"]), (&json!("cosine"), &json!(1.0)));
+    assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("triangle"), &json!(0)));
+}
+
+#[test]
+fn more_work_is_never_counted_as_less() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 8 -o set.fbin");
+    let counts = statistics(&place, "join set.fbin --eps 0.8");
+    let count = |key: &str| counts[key].as_u64().unwrap();
+    assert!(count("pairs") <= count("exact_checks") && count("exact_checks") <= count("verified_pairs"));
+    assert!(count("pairs") <= count("candidate_pairs") && count("candidate_pairs") <= count("verified_pairs"));
+    let io = &counts["io"];
+    assert!(io["bytes_read"].as_u64() >= io["bytes_requested"].as_u64() && io["passes"].as_f64() >= Some(1.0));
+    assert!(counts["memory"]["peak_bytes"].as_u64() <= counts["memory"]["budget_bytes"].as_u64());
+}

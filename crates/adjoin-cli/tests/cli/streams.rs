@@ -1,0 +1,136 @@
+//! What goes to which stream, and what happens when one is closed or full.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::place::Place;
+
+fn with_set_and_store() -> Place {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 4 -o set.fbin");
+    place.done("build set.fbin -o store");
+    place
+}
+
+#[test]
+fn quiet_commands_print_nothing() {
+    let place = Place::new();
+    for line in [
+        "gen --rows 500 --dimensions 4 -o set.fbin",
+        "build set.fbin -o store",
+        "join store --eps 1 -o pairs.parquet --stats stats.json",
+        "join set.fbin --eps 1 -o pairs.csv",
+        "groundtruth set.fbin --eps 1 -o truth.csv",
+    ] {
+        let ran = place.done(&format!("{line} --quiet"));
+        assert_eq!((ran.out.as_str(), ran.said.as_str()), ("", ""), "{line}");
+    }
+}
+
+#[test]
+fn standard_output_carries_results_only() {
+    let place = with_set_and_store();
+    for line in [
+        "build set.fbin -o other",
+        "join store --eps 1 -o a.csv",
+        "groundtruth set.fbin --eps 1 -o b.csv",
+        "gen --rows 5 --dimensions 4 -o c.npy",
+    ] {
+        let ran = place.done(line);
+        assert!(ran.out.is_empty() && !ran.said.is_empty(), "{line}");
+    }
+    for line in ["join store --eps 0.2 -o -", "groundtruth set.fbin --eps 0.2 -o -"] {
+        let ran = place.done(line);
+        assert!(
+            ran.out.starts_with("left,right,distance\n")
+                && ran.out.lines().skip(1).all(|line| line.matches(',').count() == 2)
+        );
+        assert!(ran.said.contains(" pairs"), "{}", ran.said);
+    }
+    let help = place.done("join --help");
+    assert!(help.out.contains("--min-similarity") && help.said.is_empty());
+    assert!(place.done("--version").out.starts_with("adjoin "));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_fault() {
+    let place = with_set_and_store();
+    let before = place.listing();
+    for line in ["join store --eps 100 -o -", "join set.fbin --eps 100 -o -", "groundtruth set.fbin --eps 100 -o -"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), first.as_str()), (Some(0), "left,right,distance\n"), "{line}");
+        assert!(output.stderr.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(place.listing(), before, "{line}");
+    }
+    for line in ["info store", "info store --json", "explain store --eps 1", "join --help"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(&words).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output();
+        let output = output.unwrap();
+        assert!(output.status.code() == Some(0) && output.stderr.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_in_one_line() {
+    let place = with_set_and_store();
+    let Ok(full) = OpenOptions::new().write(true).open("/dev/full") else {
+        println!("skipped: this system has no /dev/full");
+        return;
+    };
+    let before = place.listing();
+    for line in [
+        "join store --eps 100 -o -",
+        "join set.fbin --eps 0 -o -",
+        "groundtruth set.fbin --eps 1 -o -",
+        "info store",
+        "info store --json",
+        "explain store --eps 1",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = place.command(&words).stdout(full.try_clone().unwrap()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{line}: {said}");
+        assert!(said.starts_with("adjoin: cannot write standard output: ") && said.contains("No space left"), "{said}");
+        assert_eq!(place.listing(), before, "{line}");
+    }
+}
+
+/// Removes the mount of a test, whatever becomes of the test.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output(); // best effort: a test cannot do more
+    }
+}
+
+#[test]
+fn a_small_disk_fills_up_and_is_left_as_it_was() {
+    let place = with_set_and_store();
+    std::fs::create_dir(place.path("disk")).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32k", "tmpfs"]).arg(place.path("disk")).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        println!("skipped: this user may not mount a small disk");
+        return;
+    }
+    let _mounted = Mounted(place.path("disk"));
+    for line in [
+        "build set.fbin -o disk/store",
+        "join store --eps 100 -o disk/pairs.parquet",
+        "join store --eps 100 -o disk/pairs.csv",
+        "join store --eps 100 -o disk/pairs.jsonl",
+        "join set.fbin --eps 1 -o disk/pairs.parquet",
+        "groundtruth set.fbin --eps 100 -o disk/pairs.parquet",
+    ] {
+        place.refused(line, &["No space left"]);
+    }
+    place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin would take 80.0 kB", "left"]);
+    place.done("join store --eps 0.001 -o disk/pairs.parquet");
+}
