@@ -1,11 +1,19 @@
 //! The face that every file access goes through.
 
+use std::any::Any;
+use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+
+use crate::aligned::AlignedBuffer;
+use crate::error::{DeviceError, Operation};
 
 /// Files and folders, as the engine uses them. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
+    /// How it reads: `io_uring`, `pread` or `simulated`.
+    fn name(&self) -> &'static str;
+
     /// Opens a file for reading.
     ///
     /// # Errors
@@ -42,6 +50,17 @@ pub trait Device: Send + Sync {
     /// Where there is none or the system refuses.
     fn remove_folder(&self, path: &Path) -> Result<(), DeviceError>;
 
+    /// Removes a folder in which nothing is. A device that others write to at the same time does this in one step.
+    ///
+    /// # Errors
+    /// Where there is none, something is in it, or the system refuses.
+    fn remove_empty_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        if self.list(path)?.is_empty() {
+            return self.remove_folder(path);
+        }
+        Err(DeviceError::new(Operation::RemoveFolder, path, io::ErrorKind::DirectoryNotEmpty.into()))
+    }
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors
@@ -53,10 +72,41 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Where the system refuses.
     fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError>;
+
+    /// What lies at `path`, links followed; `None` where nothing does.
+    ///
+    /// # Errors
+    /// Where the system does not let us look.
+    fn kind(&self, path: &Path) -> Result<Option<FileKind>, DeviceError>;
+
+    /// The names in a folder, sorted by their bytes.
+    ///
+    /// # Errors
+    /// Where there is none or it may not be read.
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError>;
+
+    /// A queue that keeps up to `depth` reads in flight, 1 to 4096; other numbers are taken for the nearest of these.
+    ///
+    /// # Errors
+    /// Where the system gives no threads for it.
+    fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError>;
+}
+
+/// What lies at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Bytes.
+    File,
+    /// Names.
+    Folder,
+    /// A pipe, a device or the like.
+    Other,
 }
 
 /// An open file, read at offsets, from any thread.
-pub trait ReadFile: Send + Sync {
+///
+/// `Any`, so that the queue of a device knows the files of that device.
+pub trait ReadFile: Any + Send + Sync {
     /// Length in bytes when it was opened.
     fn len(&self) -> u64;
 
@@ -68,6 +118,10 @@ pub trait ReadFile: Send + Sync {
     /// Whether reads go past the page cache.
     fn is_direct(&self) -> bool;
 
+    /// What offsets, lengths and addresses of a read must be multiples of so that it needs no copy: a power of two from
+    /// 512 to 4096. An [`AlignedBuffer`] has such an address.
+    fn alignment(&self) -> usize;
+
     /// Fills `buffer` from `offset` on. Returns the bytes that were transferred for it, alignment included.
     ///
     /// # Errors
@@ -75,73 +129,64 @@ pub trait ReadFile: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError>;
 }
 
-/// A file being written front to back.
+/// Reads in flight, many at a time; their ends come in any order. Files of other devices are read as well, but while
+/// [`submit`](Self::submit) waits.
+///
+/// Dropping it waits for the reads in flight, whose buffers belong to the system until then.
+pub trait ReadQueue: Send {
+    /// Starts to fill the whole of `buffer` from `offset` on. Waits for an earlier read where the queue is full.
+    ///
+    /// What is not aligned as the file wants it is read through a copy, while `submit` waits.
+    ///
+    /// # Errors
+    /// Where the read cannot be started at all. What happens to it later is said by its [`Completion`].
+    fn submit(
+        &mut self,
+        token: u64,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError>;
+
+    /// Waits until a read has ended; `None` where none is in flight.
+    fn wait(&mut self) -> Option<Completion>;
+
+    /// Reads that were submitted and not yet returned by [`wait`](Self::wait).
+    fn in_flight(&self) -> usize;
+}
+
+/// A read that has ended.
+pub struct Completion {
+    /// What its submission was called.
+    pub token: u64,
+    /// The buffer that was handed in. An empty one where the kernel failed in a way that leaves it unknown whether it
+    /// still writes there; that memory is then given up.
+    pub buffer: AlignedBuffer,
+    /// Bytes transferred for it, alignment included, or why not all of the buffer was filled: a read that reaches past
+    /// the end of its file is an `UnexpectedEof`.
+    pub result: Result<u64, DeviceError>,
+}
+
+/// A file being written front to back. It may gather up to [`WRITE_BUFFER_BYTES`](crate::WRITE_BUFFER_BYTES).
+///
+/// After an error nothing more can be written: what the file then holds is unknown, and a system that failed to make
+/// bytes durable may have forgotten that they were not. Dropping it writes what is left, without a word on failure.
 pub trait WriteFile: Send {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// Where the system fails, as on a full disk.
+    /// Where the system fails, as on a full disk; perhaps for what was appended earlier.
     fn append(&mut self, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Hands all that was appended to the system: whoever opens the file now sees it, a loss of power may take it.
+    ///
+    /// # Errors
+    /// Where the system fails.
+    fn flush(&mut self) -> Result<(), DeviceError>;
 
     /// Makes all that was appended durable.
     ///
     /// # Errors
     /// Where the system fails.
     fn sync(&mut self) -> Result<(), DeviceError>;
-}
-
-/// What was asked of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
-pub enum Operation {
-    Open,
-    Read,
-    Create,
-    Write,
-    Sync,
-    Rename,
-    Remove,
-    CreateFolder,
-    FreeSpace,
-}
-
-impl std::fmt::Display for Operation {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(match self {
-            Self::Open => "open",
-            Self::Read => "read",
-            Self::Create => "create",
-            Self::Write => "write",
-            Self::Sync => "sync",
-            Self::Rename => "rename",
-            Self::Remove => "remove",
-            Self::CreateFolder => "create the folder",
-            Self::FreeSpace => "ask the free space of",
-        })
-    }
-}
-
-/// An operation that failed, on which file, and why.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {}{}: {source}", path.display(), at(*offset))]
-pub struct DeviceError {
-    /// What was asked.
-    pub operation: Operation,
-    /// Of which file or folder.
-    pub path: PathBuf,
-    /// At which byte, for reads.
-    pub offset: Option<u64>,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
-}
-
-fn at(offset: Option<u64>) -> String {
-    offset.map(|offset| format!(" at byte {offset}")).unwrap_or_default()
-}
-
-impl DeviceError {
-    pub(crate) fn new(operation: Operation, path: &Path, source: io::Error) -> Self {
-        Self { operation, path: path.to_owned(), offset: None, source }
-    }
 }

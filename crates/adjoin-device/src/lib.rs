@@ -1,19 +1,60 @@
 //! Where bytes lie: files opened, read, written, renamed and removed behind one trait.
 //!
-//! The engine names a file, an offset and a length; a [`Device`] says how that is done. [`FileSystem`]
-//! does it with `pread` past the page cache (DiskJoin, section 6.1: `O_DIRECT`). [`MemoryBudget`] is what
-//! every buffer of the engine is taken from, and [`AlignedBuffer`] is such a buffer.
+//! The engine names a file, an offset and a length; a [`Device`] says how that is done.
+//!
+//! - [`FileSystem`] is the machine's: files past the page cache (DiskJoin, section 6.1: `O_DIRECT`), with many reads in
+//!   flight by io_uring or, where that is refused, by a few threads.
+//! - [`SimulatedDevice`] keeps files in memory and fails, tears and loses power on demand.
+//! - [`Recorder`] writes down what is asked of another device; a [`Trace`] reads that again.
+//!
+//! [`MemoryBudget`] is what every buffer of the engine is taken from, and [`AlignedBuffer`] is such a buffer.
+//!
+//! ```
+//! use std::path::Path;
+//! use adjoin_device::{AlignedBuffer, Device, FaultPlan, Keep, SimulatedDevice};
+//!
+//! let device = SimulatedDevice::new(FaultPlan::None);
+//! let mut file = device.create(Path::new("log"))?;
+//! file.append(b"first")?;
+//! file.sync()?;
+//! device.sync_folder(Path::new("."))?;
+//! file.append(b" second")?;
+//! // The power goes: of what was not synced, nothing need be there.
+//! assert_eq!(device.after_crash(Keep::Nothing).bytes("log").as_deref(), Some(&b"first"[..]));
+//!
+//! let file = device.open(Path::new("log"))?;
+//! let mut queue = device.read_queue(8)?;
+//! queue.submit(7, &file, 0, AlignedBuffer::zeroed(5))?;
+//! let done = queue.wait().expect("one read is in flight");
+//! assert_eq!((done.token, &done.buffer[..], done.result?), (7, &b"first"[..], 5));
+//! # Ok::<(), adjoin_device::DeviceError>(())
+//! ```
 
-#![allow(unsafe_code)] // aligned.rs views blocks as bytes
+#![deny(unsafe_code)] // but in the two modules that say why
 
+#[allow(unsafe_code)] // views blocks as bytes
 mod aligned;
 mod budget;
 mod device;
-mod pread;
+mod error;
+mod file_system;
+mod read_file;
+#[allow(unsafe_code)] // calls mallopt
 mod resident;
+mod simulated;
+mod threads;
+mod trace;
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)] // lends memory to the kernel
+mod uring;
+mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use device::{Device, DeviceError, Operation, ReadFile, WriteFile};
-pub use pread::FileSystem;
-pub use resident::{current_resident_bytes, peak_resident_bytes};
+pub use device::{Completion, Device, FileKind, ReadFile, ReadQueue, WriteFile};
+pub use error::{DeviceError, Operation};
+pub use file_system::FileSystem;
+pub use resident::{current_resident_bytes, peak_resident_bytes, spare_memory};
+pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
+pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};
+pub use write_file::WRITE_BUFFER_BYTES;

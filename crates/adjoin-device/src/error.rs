@@ -1,0 +1,109 @@
+//! What was asked of a device, and what went wrong.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was asked of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names say it
+pub enum Operation {
+    Open,
+    Read,
+    Create,
+    Write,
+    Sync,
+    Rename,
+    Remove,
+    CreateFolder,
+    FreeSpace,
+    Flush,
+    SyncFolder,
+    RemoveFolder,
+    Kind,
+    List,
+    Queue,
+}
+
+/// Every operation with its name in traces.
+const NAMES: [(Operation, &str); 15] = [
+    (Operation::Open, "open"),
+    (Operation::Read, "read"),
+    (Operation::Create, "create"),
+    (Operation::Write, "write"),
+    (Operation::Sync, "sync"),
+    (Operation::Rename, "rename"),
+    (Operation::Remove, "remove"),
+    (Operation::CreateFolder, "create-folder"),
+    (Operation::FreeSpace, "free-space"),
+    (Operation::Flush, "flush"),
+    (Operation::SyncFolder, "sync-folder"),
+    (Operation::RemoveFolder, "remove-folder"),
+    (Operation::Kind, "kind"),
+    (Operation::List, "list"),
+    (Operation::Queue, "queue"),
+];
+
+impl Operation {
+    /// Its name in traces: one word.
+    pub fn word(self) -> &'static str {
+        let named = NAMES.iter().find(|(operation, _)| *operation == self);
+        named.expect("the table has every operation").1
+    }
+
+    /// The operation of such a name.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, name)| *name == word).map(|(operation, _)| *operation)
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::CreateFolder => "create the folder",
+            Self::FreeSpace => "ask the free space of",
+            Self::Flush => "write",
+            Self::SyncFolder => "sync the folder",
+            Self::RemoveFolder => "remove the folder",
+            Self::Kind => "find out what lies at",
+            Self::List => "list",
+            Self::Queue => "set up reads by",
+        })
+    }
+}
+
+/// An operation that failed, on which file, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}{}: {source}", path.display(), at(*offset))]
+pub struct DeviceError {
+    /// What was asked.
+    pub operation: Operation,
+    /// Of which file or folder.
+    pub path: PathBuf,
+    /// At which byte, for reads.
+    pub offset: Option<u64>,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+fn at(offset: Option<u64>) -> String {
+    offset.map(|offset| format!(" at byte {offset}")).unwrap_or_default()
+}
+
+impl DeviceError {
+    pub(crate) fn new(operation: Operation, path: &Path, source: io::Error) -> Self {
+        Self { operation, path: path.to_owned(), offset: None, source }
+    }
+
+    /// A read at `offset` that failed.
+    pub(crate) fn read(path: &Path, offset: u64, source: io::Error) -> Self {
+        Self { offset: Some(offset), ..Self::new(Operation::Read, path, source) }
+    }
+}

@@ -1,0 +1,181 @@
+//! The file system of the machine.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use crate::device::{Device, FileKind, ReadFile, ReadQueue, WriteFile};
+use crate::error::{DeviceError, Operation};
+use crate::read_file::OpenFile;
+use crate::threads::ThreadQueue;
+#[cfg(target_os = "linux")]
+use crate::uring::UringQueue;
+use crate::write_file::AppendFile;
+
+/// Most reads that a queue has in flight.
+const DEPTH_MAX: usize = 4096;
+
+/// The machine's files. How its queues read is chosen when it is made; all else is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSystem {
+    engine: Engine,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Pread,
+    #[cfg(target_os = "linux")]
+    Uring,
+}
+
+impl FileSystem {
+    /// Queues of a few threads, each of which waits for its read.
+    pub fn pread() -> Self {
+        Self { engine: Engine::Pread }
+    }
+
+    /// Queues that are io_uring rings.
+    ///
+    /// # Errors
+    /// Where the kernel knows no such ring, or refuses it, as in many containers.
+    #[cfg(target_os = "linux")]
+    pub fn io_uring() -> io::Result<Self> {
+        UringQueue::probe()?;
+        Ok(Self { engine: Engine::Uring })
+    }
+
+    /// Queues that are io_uring rings: not on this system.
+    ///
+    /// # Errors
+    /// Always.
+    #[cfg(not(target_os = "linux"))]
+    pub fn io_uring() -> io::Result<Self> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    /// The better of both that the system allows, and a line for the log where that is not io_uring.
+    pub fn detect() -> (Self, Option<String>) {
+        match Self::io_uring() {
+            Ok(files) => (files, None),
+            Err(error) => (Self::pread(), Some(format!("this system refuses io_uring ({error}): reads go by pread"))),
+        }
+    }
+}
+
+impl Device for FileSystem {
+    fn name(&self) -> &'static str {
+        match self.engine {
+            Engine::Pread => "pread",
+            #[cfg(target_os = "linux")]
+            Engine::Uring => "io_uring",
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>, DeviceError> {
+        let file = OpenFile::open(path).map_err(|source| DeviceError::new(Operation::Open, path, source))?;
+        Ok(Arc::new(file))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
+        let file = AppendFile::create(path).map_err(|source| DeviceError::new(Operation::Create, path, source))?;
+        Ok(Box::new(file))
+    }
+
+    fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        fs::create_dir(path).map_err(|source| DeviceError::new(Operation::CreateFolder, path, source))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
+        fs::rename(from, to).map_err(|source| DeviceError::new(Operation::Rename, from, source))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DeviceError> {
+        fs::remove_file(path).map_err(|source| DeviceError::new(Operation::Remove, path, source))
+    }
+
+    fn remove_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        fs::remove_dir_all(path).map_err(|source| DeviceError::new(Operation::RemoveFolder, path, source))
+    }
+
+    fn remove_empty_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        fs::remove_dir(path).map_err(|source| DeviceError::new(Operation::RemoveFolder, path, source))
+    }
+
+    fn sync_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        let only_folders = OFlags::DIRECTORY.bits().cast_signed();
+        let sync = || OpenOptions::new().read(true).custom_flags(only_folders).open(path)?.sync_all();
+        sync().map_err(|source| DeviceError::new(Operation::SyncFolder, path, source))
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {
+        let facts = rustix::fs::statvfs(path)
+            .map_err(|errno| DeviceError::new(Operation::FreeSpace, path, io::Error::from(errno)))?;
+        Ok(facts.f_bavail * facts.f_frsize)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<FileKind>, DeviceError> {
+        match fs::metadata(path) {
+            Ok(facts) if facts.is_file() => Ok(Some(FileKind::File)),
+            Ok(facts) if facts.is_dir() => Ok(Some(FileKind::Folder)),
+            Ok(_) => Ok(Some(FileKind::Other)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(DeviceError::new(Operation::Kind, path, error)),
+        }
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
+        let names = || fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        let mut names = names().map_err(|source| DeviceError::new(Operation::List, folder, source))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {
+        let depth = depth.clamp(1, DEPTH_MAX);
+        // A ring may be refused now that was granted before, as for want of lockable memory: threads do the same.
+        #[cfg(target_os = "linux")]
+        if self.engine == Engine::Uring
+            && let Ok(queue) = UringQueue::new(depth)
+        {
+            return Ok(Box::new(queue));
+        }
+        match ThreadQueue::new(depth) {
+            Ok(queue) => Ok(Box::new(queue)),
+            Err(source) => Err(DeviceError::new(Operation::Queue, Path::new("threads"), source)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_file() {
+        let missing = FileSystem::pread().open(Path::new("no/such/file")).err().unwrap();
+        assert_eq!(missing.to_string(), "cannot open no/such/file: No such file or directory (os error 2)");
+        let folder = FileSystem::pread().open(Path::new("/")).err().unwrap();
+        assert_eq!(folder.source.kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_folder_is_told_and_not_opened() {
+        let device = FileSystem::pread();
+        assert_eq!(device.kind(Path::new("/dev/null")).unwrap(), Some(FileKind::Other));
+        assert_eq!(device.open(Path::new("/dev/null")).err().unwrap().source.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_refused_ring_is_told() {
+        match (FileSystem::detect(), FileSystem::io_uring()) {
+            ((files, None), Ok(_)) => assert_eq!(files.name(), "io_uring"),
+            ((files, Some(note)), Err(_)) => assert!(files.name() == "pread" && note.contains("refuses io_uring")),
+            _ => panic!("detection and choice disagree"),
+        }
+    }
+}

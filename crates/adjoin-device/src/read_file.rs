@@ -1,0 +1,190 @@
+//! An open file, read at offsets, past the page cache where the file system allows that.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
+use crate::device::ReadFile;
+use crate::error::DeviceError;
+
+/// Largest piece that an unaligned read takes through a buffer of its own.
+const BOUNCE_BYTES: usize = 1 << 20;
+/// The least alignment that is used, whatever the system says: no block is smaller.
+const ALIGNMENT_MIN: usize = 512;
+
+pub(crate) struct OpenFile {
+    pub(crate) file: File,
+    path: PathBuf,
+    len: u64,
+    /// Bytes that direct reads are aligned to; `None` where reads pass through the page cache.
+    direct: Option<usize>,
+}
+
+impl OpenFile {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        // Asked before it is opened: a named pipe would wait for its writer, and signals could not end that.
+        let kind = fs::metadata(path)?.file_type();
+        if kind.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or device is read once, not at offsets"));
+        }
+        let (file, direct) = open_direct(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { file, path: path.to_owned(), len, direct })
+    }
+
+    /// An error of a read at `offset`.
+    pub(crate) fn failed(&self, offset: u64, source: io::Error) -> DeviceError {
+        DeviceError::read(&self.path, offset, source)
+    }
+
+    /// Whether such a read needs no copy.
+    pub(crate) fn takes(&self, offset: u64, buffer: &[u8]) -> bool {
+        let aligned = |alignment: usize| {
+            offset.is_multiple_of(alignment as u64)
+                && buffer.len().is_multiple_of(alignment)
+                && buffer.as_ptr().addr().is_multiple_of(alignment)
+        };
+        self.direct.is_none_or(aligned)
+    }
+
+    /// Whether a read that ended after `filled` bytes of a buffer met the end of the file: a direct read stops within a
+    /// block for no other reason.
+    pub(crate) fn ends_after(&self, filled: usize) -> bool {
+        self.direct.is_some_and(|alignment| !filled.is_multiple_of(alignment))
+    }
+
+    /// Reads what [`takes`](Self::takes) allows; less than the buffer only where the file ends.
+    fn read_blocks(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() && !self.ends_after(filled) {
+            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Reads through an aligned buffer, for offsets, lengths or addresses that are not.
+    fn read_bounced(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
+        let alignment = self.alignment();
+        let mut transferred = 0;
+        let mut done = 0;
+        while done < buffer.len() {
+            let position = offset + done as u64;
+            let skipped = (position % alignment as u64) as usize;
+            let wanted = (buffer.len() - done).min(BOUNCE_BYTES - skipped);
+            let mut blocks = AlignedBuffer::zeroed((skipped + wanted).next_multiple_of(alignment));
+            let filled = self.read_blocks(position - skipped as u64, &mut blocks)?;
+            if filled < skipped + wanted {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+            buffer[done..done + wanted].copy_from_slice(&blocks[skipped..skipped + wanted]);
+            transferred += filled as u64;
+            done += wanted;
+        }
+        Ok(transferred)
+    }
+}
+
+impl ReadFile for OpenFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    fn alignment(&self) -> usize {
+        self.direct.unwrap_or(BLOCK_BYTES)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| i64::try_from(*end).is_ok());
+        let read = if end.is_none() {
+            Err(io::Error::from(io::ErrorKind::UnexpectedEof)) // no file reaches as far as that
+        } else if self.takes(offset, buffer) {
+            self.read_blocks(offset, buffer).and_then(|filled| match filled == buffer.len() {
+                true => Ok(filled as u64),
+                false => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            })
+        } else {
+            self.read_bounced(offset, buffer)
+        };
+        read.map_err(|source| self.failed(offset, source))
+    }
+}
+
+/// Opens past the page cache; where the file system refuses that, through it.
+fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
+    let direct_flag = OFlags::DIRECT.bits().cast_signed();
+    match OpenOptions::new().read(true).custom_flags(direct_flag).open(path) {
+        Ok(file) => match direct_alignment(&file) {
+            Some(alignment) => Ok((file, Some(alignment))),
+            None => Ok((File::open(path)?, None)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok((File::open(path)?, None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the system wants direct access to a file to be aligned to: a power of two from 512 to 4096, which is also the
+/// guess where it does not say; `None` where it wants more than that, or no direct access at all.
+pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{AtFlags, StatxFlags};
+        let asked = StatxFlags::DIOALIGN;
+        if let Ok(facts) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked)
+            && facts.stx_mask & asked.bits() != 0
+        {
+            return usable_alignment(facts.stx_dio_mem_align, facts.stx_dio_offset_align);
+        }
+    }
+    Some(BLOCK_BYTES)
+}
+
+/// One alignment for memory and offsets.
+fn usable_alignment(memory: u32, offset: u32) -> Option<usize> {
+    let wanted = memory.max(offset) as usize;
+    let usable = offset > 0 && wanted.is_power_of_two() && wanted <= BLOCK_BYTES;
+    usable.then_some(wanted.max(ALIGNMENT_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignments_are_powers_of_two_up_to_a_block() {
+        assert_eq!(usable_alignment(4, 512), Some(512));
+        assert_eq!(usable_alignment(512, 4096), Some(4096));
+        assert_eq!(usable_alignment(1, 1), Some(512));
+        for refused in [(0, 0), (4, 65_536), (4, 1_536)] {
+            assert_eq!(usable_alignment(refused.0, refused.1), None);
+        }
+    }
+
+    #[test]
+    fn the_system_says_how_to_align() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, [7; 5_000]).unwrap();
+        let file = OpenFile::open(&path).unwrap();
+        let alignment = file.alignment();
+        assert!(alignment.is_power_of_two() && (512..=4096).contains(&alignment));
+        let mut buffer = AlignedBuffer::zeroed(alignment);
+        assert!(file.takes(alignment as u64, &buffer) && file.read_at(alignment as u64, &mut buffer).is_ok());
+        assert_eq!(file.takes(1, &buffer), !file.is_direct());
+    }
+}

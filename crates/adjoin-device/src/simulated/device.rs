@@ -1,0 +1,189 @@
+//! The simulated device as the engine and a test see it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::faults::{FaultPlan, Keep, LoggedOperation};
+use super::files::{SimulatedReader, SimulatedWriter};
+use super::queue::SimulatedQueue;
+use super::state::{Fate, State};
+use crate::device::{Device, FileKind, ReadFile, ReadQueue, WriteFile};
+use crate::error::{DeviceError, Operation};
+
+/// Files in memory, with faults on demand. Clones are the same device. Paths start at its root, with a slash or
+/// without; folders above the root do not exist.
+#[derive(Clone, Default)]
+pub struct SimulatedDevice {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimulatedDevice {
+    /// An empty device with room without end.
+    pub fn new(plan: FaultPlan) -> Self {
+        Self { state: Arc::new(Mutex::new(State::new(plan))) }
+    }
+
+    /// Another plan from now on; operations keep their numbers.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.lock().plan = plan;
+    }
+
+    /// Limits what may still be written, in bytes; what is removed is free again.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.lock().set_free_bytes(bytes);
+    }
+
+    /// Every operation so far, also those that failed, up to the loss of power.
+    pub fn operations(&self) -> Vec<LoggedOperation> {
+        self.lock().log.clone()
+    }
+
+    /// Whether the power is gone.
+    pub fn crashed(&self) -> bool {
+        self.lock().crashed()
+    }
+
+    /// Changes that are not durable: creations, renames, removals, writes.
+    pub fn unsynced(&self) -> usize {
+        self.lock().unsynced()
+    }
+
+    /// The device as it is found after a loss of power at this moment: what is durable, and what `keep` says of the
+    /// rest. It has no faults, and its operations are numbered from 0.
+    #[must_use]
+    pub fn after_crash(&self, keep: Keep) -> Self {
+        Self { state: Arc::new(Mutex::new(self.lock().after_crash(keep))) }
+    }
+
+    /// Puts a file there, with its folders, durably and without the number of an operation.
+    ///
+    /// # Panics
+    /// Where a folder has that name, or a file that of one of its folders.
+    pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+        let path = path.as_ref();
+        self.lock().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
+    }
+
+    /// The bytes of a file as its writer sees it; `None` where there is none.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let state = self.lock();
+        let file = state.open(path.as_ref()).ok()?;
+        Some(state.written(file).to_vec())
+    }
+
+    /// Copies a folder of the machine to `at`, durably and without numbers of operations.
+    ///
+    /// # Errors
+    /// Where the folder cannot be read.
+    pub fn import(&self, folder: &Path, at: &Path) -> io::Result<()> {
+        self.lock().put_folder(at)?;
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let (path, to) = (entry.path(), at.join(entry.file_name()));
+            if path.is_dir() {
+                self.import(&path, &to)?;
+            } else {
+                self.lock().put(&to, &std::fs::read(&path)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what lies in the folder `at` into a folder of the machine, which is made where it is missing.
+    ///
+    /// # Errors
+    /// Where there is no such folder, or the machine's cannot be written.
+    pub fn export(&self, at: &Path, folder: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let names = self.lock().list(at)?;
+        for name in names {
+            let (path, to) = (at.join(&name), folder.join(&name));
+            match self.bytes(&path) {
+                Some(bytes) => std::fs::write(to, bytes)?,
+                None => self.export(&path, &to)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the work of an operation that has no bytes, unless a fault comes first.
+    fn attempt<R>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        work: impl FnOnce(&mut State) -> io::Result<R>,
+    ) -> Result<R, DeviceError> {
+        let mut state = self.lock();
+        let done = state.begin(operation, path, 0).and_then(|_: Fate| work(&mut state));
+        done.map_err(|source| DeviceError::new(operation, path, source))
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>, DeviceError> {
+        let (file, len) = self.attempt(Operation::Open, path, |state| {
+            let file = state.open(path)?;
+            Ok((file, state.readable(file).len() as u64))
+        })?;
+        Ok(Arc::new(SimulatedReader { state: self.state.clone(), path: path.to_owned(), file, len }))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
+        let file = self.attempt(Operation::Create, path, |state| state.create(path))?;
+        Ok(Box::new(SimulatedWriter::new(self.state.clone(), path.to_owned(), file)))
+    }
+
+    fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::CreateFolder, path, |state| state.create_folder(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::Rename, from, |state| state.rename(from, to))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::Remove, path, |state| state.remove(path))
+    }
+
+    fn remove_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::RemoveFolder, path, |state| state.remove_folder(path))
+    }
+
+    fn remove_empty_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::RemoveFolder, path, |state| match state.list(path)?.is_empty() {
+            true => state.remove_folder(path),
+            false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+        })
+    }
+
+    fn sync_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        self.attempt(Operation::SyncFolder, path, |state| state.sync_folder(path))
+    }
+
+    fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {
+        self.attempt(Operation::FreeSpace, path, |state| Ok(state.free_bytes()))
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<FileKind>, DeviceError> {
+        self.attempt(Operation::Kind, path, |state| Ok(state.kind(path)))
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
+        self.attempt(Operation::List, folder, |state| state.list(folder))
+    }
+
+    fn read_queue(&self, _depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {
+        self.attempt(Operation::Queue, &PathBuf::new(), |_| Ok(()))?;
+        Ok(Box::new(SimulatedQueue::default()))
+    }
+}

@@ -1,0 +1,328 @@
+//! Both images, what lies between them, and the operations so far.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use super::change::Change;
+use super::faults::{Coins, FaultPlan, Keep, LoggedOperation, SECTOR_BYTES};
+use super::image::{Image, Name, Node, ROOT};
+use crate::device::FileKind;
+use crate::error::Operation;
+
+/// What a device of no stated size says is free.
+const UNLIMITED_BYTES: u64 = 1 << 50;
+
+#[derive(Default)]
+pub(super) struct State {
+    live: Image,
+    durable: Image,
+    /// Changes of the live image that are not in the durable one, in their order.
+    unsynced: Vec<Change>,
+    pub(super) log: Vec<LoggedOperation>,
+    pub(super) plan: FaultPlan,
+    crashed: bool,
+    capacity_bytes: Option<u64>,
+    nodes: u64,
+    /// How much of the files being written others can see: a real file gathers what is appended.
+    visible: BTreeMap<u64, u64>,
+}
+
+/// What becomes of an operation that is not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Whole,
+    /// Only the first half, then an error.
+    Half,
+    /// Only so many bytes, which are on the disk, then the power goes.
+    Torn(u64),
+}
+
+impl State {
+    pub(super) fn new(plan: FaultPlan) -> Self {
+        Self { plan, ..Self::default() }
+    }
+
+    /// Numbers an operation and says what becomes of it.
+    pub(super) fn begin(&mut self, operation: Operation, path: &Path, bytes: u64) -> io::Result<Fate> {
+        if self.crashed {
+            return Err(power_is_gone());
+        }
+        let number = self.log.len() as u64;
+        self.log.push(LoggedOperation { number, operation, path: path.to_owned(), bytes });
+        match self.plan {
+            FaultPlan::Fail { at, kind } if at == number => Err(kind.into()),
+            FaultPlan::Short { at } if at == number => Ok(Fate::Half),
+            FaultPlan::Torn { at, sectors } if at == number && operation == Operation::Write => {
+                Ok(Fate::Torn(sectors.saturating_mul(SECTOR_BYTES).min(bytes)))
+            }
+            FaultPlan::Torn { at, .. } | FaultPlan::Crash { at } if at == number => {
+                self.crashed = true;
+                Err(power_is_gone())
+            }
+            _ => Ok(Fate::Whole),
+        }
+    }
+
+    pub(super) fn crashed(&self) -> bool {
+        self.crashed
+    }
+
+    pub(super) fn unsynced(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.live);
+        self.unsynced.push(change);
+    }
+
+    fn new_node(&mut self) -> u64 {
+        self.nodes += 1;
+        ROOT + self.nodes
+    }
+
+    pub(super) fn open(&self, path: &Path) -> io::Result<u64> {
+        match self.live.find(path)? {
+            Node::File(file) => Ok(file),
+            Node::Folder(_) => Err(ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    /// All of a file, as its writer knows it.
+    pub(super) fn written(&self, file: u64) -> &[u8] {
+        self.live.bytes(file)
+    }
+
+    /// What of a file can be read.
+    pub(super) fn readable(&self, file: u64) -> &[u8] {
+        let bytes = self.live.bytes(file);
+        let visible = self.visible.get(&file).map_or(bytes.len(), |visible| bytes.len().min(*visible as usize));
+        &bytes[..visible]
+    }
+
+    pub(super) fn create(&mut self, path: &Path) -> io::Result<u64> {
+        let name = match self.live.find(path) {
+            Ok(Node::Folder(_)) => return Err(ErrorKind::IsADirectory.into()),
+            _ => self.live.name(path)?,
+        };
+        let file = match self.live.named(&name) {
+            Some(Node::File(file)) => {
+                self.change(Change::Truncate(file));
+                file
+            }
+            _ => {
+                let file = self.new_node();
+                self.change(Change::Link(name, Node::File(file)));
+                file
+            }
+        };
+        self.show(file, 0);
+        Ok(file)
+    }
+
+    /// Writes at the end of what a writer wrote, as far as there is room.
+    pub(super) fn write(&mut self, file: u64, offset: u64, bytes: &[u8], fate: Fate) -> io::Result<()> {
+        let wanted = match fate {
+            Fate::Whole => bytes.len(),
+            Fate::Half => bytes.len() / 2,
+            Fate::Torn(reached) => {
+                self.crashed = true;
+                self.durable.write(file, offset, &bytes[..reached as usize]);
+                return Err(power_is_gone());
+            }
+        };
+        let room = usize::try_from(self.free_bytes()).unwrap_or(usize::MAX);
+        let written = wanted.min(room);
+        if written > 0 {
+            self.change(Change::Write { file, offset, bytes: bytes[..written].to_vec() });
+        }
+        match (written < wanted, fate) {
+            (true, _) => Err(ErrorKind::StorageFull.into()),
+            (false, Fate::Half) => Err(ErrorKind::WriteZero.into()),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Lets others see the first `bytes` of a file that is being written.
+    pub(super) fn show(&mut self, file: u64, bytes: u64) {
+        self.visible.insert(file, bytes);
+    }
+
+    /// Lets others see all of a file, whose writer is gone.
+    pub(super) fn show_all(&mut self, file: u64) {
+        self.visible.remove(&file);
+    }
+
+    /// Makes the changes durable whose numbers are `meant`, in ascending order.
+    fn make_durable(&mut self, meant: &[usize]) {
+        let mut number = 0;
+        self.unsynced.retain(|change| {
+            let is_meant = meant.binary_search(&number).is_ok();
+            if is_meant {
+                change.apply(&mut self.durable);
+            }
+            number += 1;
+            !is_meant
+        });
+    }
+
+    pub(super) fn sync_file(&mut self, file: u64) {
+        let numbered = self.unsynced.iter().enumerate();
+        let meant: Vec<_> =
+            numbered.filter(|(_, change)| change.file() == Some(file)).map(|(number, _)| number).collect();
+        self.make_durable(&meant);
+    }
+
+    /// A rename from another folder takes along what it builds on there: all that came before it.
+    pub(super) fn sync_folder(&mut self, path: &Path) -> io::Result<()> {
+        let mut folders = vec![self.live.find_folder(path)?];
+        let mut meant = Vec::new();
+        for (number, change) in self.unsynced.iter().enumerate().rev() {
+            let touched = change.folders();
+            if touched.iter().any(|folder| folders.contains(folder)) {
+                folders.extend(touched);
+                meant.push(number);
+            }
+        }
+        meant.reverse();
+        self.make_durable(&meant);
+        Ok(())
+    }
+
+    pub(super) fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        if self.live.find(path).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let name = self.live.name(path)?;
+        let folder = self.new_node();
+        self.change(Change::Link(name, Node::Folder(folder)));
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.live.name(from)?, self.live.name(to)?);
+        let node = self.live.named(&from).ok_or(ErrorKind::NotFound)?;
+        let replaced = self.live.named(&to);
+        match (node, replaced) {
+            (Node::Folder(folder), _) if folder == to.folder || self.live.holds(folder, to.folder) => {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            (_, Some(Node::Folder(folder))) if self.live.holds(folder, from.folder) => {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            (_, Some(there)) if there == node => return Ok(()),
+            (Node::Folder(_), Some(Node::File(_))) => return Err(ErrorKind::NotADirectory.into()),
+            (Node::File(_), Some(Node::Folder(_))) => return Err(ErrorKind::IsADirectory.into()),
+            (_, Some(Node::Folder(folder))) if self.live.entries(folder).next().is_some() => {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
+            _ => {}
+        }
+        self.change(Change::Rename { from, to, node });
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let file = self.open(path)?;
+        let name = self.live.name(path)?;
+        self.change(Change::Unlink(name, Node::File(file)));
+        Ok(())
+    }
+
+    pub(super) fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        let folder = self.live.find_folder(path)?;
+        let name = self.live.name(path)?;
+        for (inner, node) in self.live.below(folder) {
+            self.change(Change::Unlink(inner, node));
+        }
+        self.change(Change::Unlink(name, Node::Folder(folder)));
+        Ok(())
+    }
+
+    pub(super) fn kind(&self, path: &Path) -> Option<FileKind> {
+        self.live.find(path).ok().map(|node| match node {
+            Node::File(_) => FileKind::File,
+            Node::Folder(_) => FileKind::Folder,
+        })
+    }
+
+    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<std::ffi::OsString>> {
+        let folder = self.live.find_folder(path)?;
+        Ok(self.live.entries(folder).map(|(name, _)| name.clone()).collect())
+    }
+
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.map_or(UNLIMITED_BYTES, |capacity| capacity.saturating_sub(self.live.used_bytes()))
+    }
+
+    pub(super) fn set_free_bytes(&mut self, bytes: u64) {
+        self.capacity_bytes = Some(self.live.used_bytes().saturating_add(bytes));
+    }
+
+    /// Puts a file there, in folders that are made where they are missing, at once and durably.
+    pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.put_folder(path.parent().unwrap_or(Path::new("")))?;
+        let name = self.live.name(path)?;
+        let file = match self.live.named(&name) {
+            Some(Node::File(file)) => file,
+            Some(Node::Folder(_)) => return Err(ErrorKind::IsADirectory.into()),
+            None => self.new_node(),
+        };
+        self.place(&name, Node::File(file));
+        for image in [&mut self.live, &mut self.durable] {
+            image.truncate(file);
+            image.write(file, 0, bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_folder(&mut self, path: &Path) -> io::Result<()> {
+        if path.file_name().is_none() || self.live.find_folder(path).is_ok() {
+            return Ok(());
+        }
+        self.put_folder(path.parent().unwrap_or(Path::new("")))?;
+        let name = self.live.name(path)?;
+        if self.live.named(&name).is_some() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let folder = self.new_node();
+        self.place(&name, Node::Folder(folder));
+        Ok(())
+    }
+
+    fn place(&mut self, name: &Name, node: Node) {
+        self.live.link(name, node);
+        self.durable.link(name, node);
+    }
+
+    /// The device as it is found after a loss of power now.
+    pub(super) fn after_crash(&self, keep: Keep) -> Self {
+        let mut found = self.durable.clone();
+        let mut coins = Coins(if let Keep::Seeded { seed, .. } = keep { seed } else { 0 });
+        for (number, change) in self.unsynced.iter().enumerate() {
+            let kept = match keep {
+                Keep::Nothing => false,
+                Keep::Everything => true,
+                Keep::AllBut(lost) => number != lost,
+                Keep::Only(kept) => number == kept,
+                Keep::Names => change.file().is_none(),
+                Keep::Data => change.file().is_some(),
+                Keep::Seeded { pieces, .. } => {
+                    let survivors = change.pieces(pieces.bytes()).into_iter().filter(|_| coins.next() & 1 == 1);
+                    survivors.for_each(|piece| piece.apply(&mut found));
+                    continue;
+                }
+            };
+            if kept {
+                change.apply(&mut found);
+            }
+        }
+        let (capacity_bytes, nodes) = (self.capacity_bytes, self.nodes);
+        Self { live: found.clone(), durable: found, capacity_bytes, nodes, ..Self::default() }
+    }
+}
+
+fn power_is_gone() -> io::Error {
+    io::Error::other("the simulated device has lost its power")
+}

@@ -1,0 +1,115 @@
+//! Many reads in flight by a few threads, each of which waits for its read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use crate::aligned::AlignedBuffer;
+use crate::device::{Completion, ReadFile, ReadQueue};
+use crate::error::DeviceError;
+
+/// Most threads of a queue: an SSD is busy with fewer reads than a processor has patience for threads.
+const THREADS_MAX: usize = 4;
+/// Stack of a thread, which does nothing but read.
+const STACK_BYTES: usize = 256 << 10;
+
+struct Job {
+    token: u64,
+    file: Arc<dyn ReadFile>,
+    offset: u64,
+    buffer: AlignedBuffer,
+}
+
+pub(crate) struct ThreadQueue {
+    depth: usize,
+    /// Reads that the threads have or are about to have.
+    running: usize,
+    /// Taken when the queue is dropped, which ends the threads.
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Completion>,
+    ready: VecDeque<Completion>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ThreadQueue {
+    pub(crate) fn new(depth: usize) -> io::Result<Self> {
+        let (job_sender, job_receiver) = channel();
+        let (done_sender, done) = channel();
+        let jobs = Arc::new(Mutex::new(job_receiver));
+        let mut queue = Self {
+            depth,
+            running: 0,
+            jobs: Some(job_sender),
+            done,
+            ready: VecDeque::new(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        for _ in 0..depth.min(THREADS_MAX) {
+            let (jobs, done, stop) = (jobs.clone(), done_sender.clone(), queue.stop.clone());
+            let builder = Builder::new().name("adjoin read".into()).stack_size(STACK_BYTES);
+            queue.threads.push(builder.spawn(move || work(&jobs, &done, &stop))?);
+        }
+        Ok(queue)
+    }
+
+    fn next_done(&mut self) -> Completion {
+        let done = self.done.recv().expect("a thread ends only when the queue does");
+        self.running -= 1;
+        done
+    }
+}
+
+/// Reads until the queue is dropped.
+fn work(jobs: &Mutex<Receiver<Job>>, done: &Sender<Completion>, stop: &AtomicBool) {
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok(Job { token, file, offset, mut buffer }) = next() {
+        if stop.load(Ordering::Relaxed) {
+            continue; // nobody waits for it any more
+        }
+        let result = file.read_at(offset, &mut buffer);
+        let _ = done.send(Completion { token, buffer, result });
+    }
+}
+
+impl ReadQueue for ThreadQueue {
+    fn submit(
+        &mut self,
+        token: u64,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        while self.running == self.depth {
+            let done = self.next_done();
+            self.ready.push_back(done);
+        }
+        let jobs = self.jobs.as_ref().expect("taken only when the queue is dropped");
+        let sent = jobs.send(Job { token, file: file.clone(), offset, buffer });
+        assert!(sent.is_ok(), "a thread ends only when the queue does");
+        self.running += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.ready.pop_front().or_else(|| (self.running > 0).then(|| self.next_done()))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.running + self.ready.len()
+    }
+}
+
+impl Drop for ThreadQueue {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // a panic there was told where it arose
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The reads of a trace, asked for once more.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::parse::{Trace, TracedOperation};
+use crate::aligned::AlignedBuffer;
+use crate::device::{Completion, Device, ReadFile, ReadQueue};
+use crate::error::{DeviceError, Operation};
+
+/// Longest read that is issued at once; a longer one is issued in such pieces.
+const PIECE_BYTES: u64 = 16 << 20;
+
+/// What a replay did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReplayReport {
+    /// Reads of the trace that were asked for again.
+    pub reads: u64,
+    /// Bytes transferred, alignment included.
+    pub bytes: u64,
+    /// Reads, or pieces of long ones, that failed.
+    pub errors: u64,
+    /// What the first of them said.
+    pub first_error: Option<String>,
+    /// Seconds from the first read to the end of the last.
+    pub seconds: f64,
+}
+
+/// Issues the reads of `trace` that succeeded then, in their order and as fast as `device` takes them, up to `depth` in
+/// flight. `place` says where a file of the trace lies now. Holds `depth` times the longest read, at most 16 MiB each.
+///
+/// # Errors
+/// Where the device gives no queue. A file that is missing and a read that fails are counted, not fatal.
+pub fn replay(
+    trace: &Trace,
+    device: &dyn Device,
+    depth: usize,
+    place: impl Fn(&Path) -> PathBuf,
+) -> Result<ReplayReport, DeviceError> {
+    let queue = device.read_queue(depth)?;
+    let mut replay = Replay { queue, depth: depth.max(1), files: HashMap::new(), report: ReplayReport::default() };
+    let begun = Instant::now();
+    for read in trace.operations().iter().filter(|asked| asked.operation == Operation::Read && asked.ok) {
+        if let Err(error) = replay.read(read, device, &place(trace.name(read.file))) {
+            replay.fail(&error);
+        }
+    }
+    while let Some(done) = replay.queue.wait() {
+        replay.count(done);
+    }
+    replay.report.seconds = begun.elapsed().as_secs_f64();
+    Ok(replay.report)
+}
+
+struct Replay {
+    queue: Box<dyn ReadQueue>,
+    depth: usize,
+    files: HashMap<usize, Arc<dyn ReadFile>>,
+    report: ReplayReport,
+}
+
+impl Replay {
+    fn read(&mut self, read: &TracedOperation, device: &dyn Device, path: &Path) -> Result<(), DeviceError> {
+        self.report.reads += 1;
+        let file = match self.files.get(&read.file) {
+            Some(file) => file.clone(),
+            None => self.files.entry(read.file).or_insert(device.open(path)?).clone(),
+        };
+        // Before any memory is taken: a trace may ask for any length.
+        if read.offset.checked_add(read.bytes).is_none_or(|end| end > file.len()) {
+            return Err(DeviceError::read(path, read.offset, ErrorKind::UnexpectedEof.into()));
+        }
+        for at in (0..read.bytes).step_by(PIECE_BYTES as usize) {
+            while self.queue.in_flight() >= self.depth
+                && let Some(done) = self.queue.wait()
+            {
+                self.count(done);
+            }
+            let buffer = AlignedBuffer::zeroed((read.bytes - at).min(PIECE_BYTES) as usize);
+            self.queue.submit(0, &file, read.offset + at, buffer)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, done: Completion) {
+        match done.result {
+            Ok(bytes) => self.report.bytes += bytes,
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &DeviceError) {
+        self.report.errors += 1;
+        self.report.first_error.get_or_insert_with(|| error.to_string());
+    }
+}

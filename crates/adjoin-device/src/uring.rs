@@ -1,0 +1,269 @@
+//! Many reads in flight through an io_uring ring: one call to the kernel starts a read, one waits for any of them.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, types};
+
+use crate::aligned::AlignedBuffer;
+use crate::device::{Completion, ReadFile, ReadQueue};
+use crate::error::DeviceError;
+use crate::read_file::OpenFile;
+
+/// Most bytes asked for at once; the kernel reads no more than 2 GiB, and says how much in 31 bits.
+const REQUEST_BYTES_MAX: usize = 1 << 30;
+/// How often a read that the kernel puts off is asked for again before that counts as its failure.
+const ATTEMPTS_MAX: u32 = 1000;
+
+/// A read that the kernel has.
+struct Slot {
+    token: u64,
+    file: Arc<dyn ReadFile>,
+    offset: u64,
+    buffer: AlignedBuffer,
+    filled: usize,
+    attempts: u32,
+}
+
+pub(crate) struct UringQueue {
+    ring: IoUring,
+    /// A place for each read in flight. While a place is taken, its buffer may be written by the kernel.
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    ready: VecDeque<Completion>,
+    /// Set once the ring has failed; reads are then done by the caller's thread.
+    broken: bool,
+}
+
+/// What a completion event means for its read.
+enum Progress {
+    Ended(io::Result<()>),
+    Rest,
+}
+
+impl UringQueue {
+    /// Finds out whether the kernel lets us.
+    pub(crate) fn probe() -> io::Result<()> {
+        let ring = IoUring::new(2)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        match probe.is_supported(opcode::Read::CODE) {
+            true => Ok(()),
+            false => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    pub(crate) fn new(depth: usize) -> io::Result<Self> {
+        let ring = IoUring::new(depth.next_power_of_two() as u32)?;
+        let slots = std::iter::repeat_with(|| None).take(depth).collect();
+        Ok(Self { ring, slots, free: (0..depth).collect(), ready: VecDeque::new(), broken: false })
+    }
+
+    /// Hands the rest of a slot's read to the ring; it starts with the next call to the kernel.
+    fn push(&mut self, place: usize) {
+        let slot = self.slots[place].as_mut().expect("a place that is pushed is taken");
+        let file = own_file(&slot.file).expect("only our files have slots");
+        let descriptor = types::Fd(file.file.as_raw_fd());
+        let rest = &mut slot.buffer[slot.filled..];
+        let bytes = rest.len().min(REQUEST_BYTES_MAX) as u32;
+        let entry = opcode::Read::new(descriptor, rest.as_mut_ptr(), bytes)
+            .offset(slot.offset + slot.filled as u64)
+            .build()
+            .user_data(place as u64);
+        // SAFETY: the memory and the descriptor belong to the slot, which stays in its place until the kernel has
+        // reported the end of this read (`complete`) or, where it will never be known, is leaked (`abandon`). Nothing
+        // touches the buffer meanwhile: its heap memory does not move with the slot, `Drop` waits, and a queue that is
+        // forgotten forgets its slots too.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        assert!(pushed.is_ok(), "the ring has an entry for each place");
+    }
+
+    /// Waits until at least one event has come and takes all that have.
+    fn reap(&mut self) {
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => std::thread::yield_now(),
+            Err(error) => return self.abandon(&error),
+        }
+        while let Some(event) = self.next_event() {
+            self.complete(event.user_data() as usize, event.result());
+        }
+    }
+
+    fn next_event(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    fn complete(&mut self, place: usize, result: i32) {
+        let slot = self.slots[place].as_mut().expect("events come for places that are taken");
+        match slot.progress(result) {
+            Progress::Rest => self.push(place),
+            Progress::Ended(ended) => {
+                let slot = self.slots[place].take().expect("taken, as seen above");
+                self.free.push(place);
+                let file = own_file(&slot.file).expect("only our files have slots");
+                let bytes = slot.buffer.len() as u64;
+                let result = ended.map(|()| bytes).map_err(|source| file.failed(slot.offset, source));
+                self.ready.push_back(Completion { token: slot.token, buffer: slot.buffer, result });
+            }
+        }
+    }
+
+    /// Gives up the ring. Its memory is leaked: nobody can say any more when the kernel is done with it.
+    fn abandon(&mut self, error: &io::Error) {
+        self.broken = true;
+        for place in 0..self.slots.len() {
+            let Some(slot) = self.slots[place].take() else { continue };
+            self.free.push(place);
+            std::mem::forget(slot.buffer);
+            let source = io::Error::new(error.kind(), format!("io_uring failed: {error}"));
+            let result = Err(own_file(&slot.file).expect("only our files have slots").failed(slot.offset, source));
+            self.ready.push_back(Completion { token: slot.token, buffer: AlignedBuffer::zeroed(0), result });
+        }
+    }
+
+    fn with_kernel(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+impl Slot {
+    /// Takes the result of an event: bytes, or the number of an error below zero.
+    fn progress(&mut self, result: i32) -> Progress {
+        let file = own_file(&self.file).expect("only our files have slots");
+        let Ok(bytes) = usize::try_from(result) else {
+            let error = io::Error::from_raw_os_error(-result);
+            self.attempts += 1;
+            let again = is_passing(&error) && self.attempts < ATTEMPTS_MAX;
+            return if again { Progress::Rest } else { Progress::Ended(Err(error)) };
+        };
+        self.filled += bytes;
+        assert!(self.filled <= self.buffer.len(), "more was read than was asked for");
+        if self.filled == self.buffer.len() {
+            Progress::Ended(Ok(()))
+        } else if bytes == 0 || file.ends_after(self.filled) {
+            Progress::Ended(Err(io::Error::from(io::ErrorKind::UnexpectedEof)))
+        } else {
+            Progress::Rest
+        }
+    }
+}
+
+impl ReadQueue for UringQueue {
+    fn submit(
+        &mut self,
+        token: u64,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        mut buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        let within = offset.checked_add(buffer.len() as u64).is_some_and(|end| i64::try_from(end).is_ok());
+        let for_ring = within && !buffer.is_empty() && own_file(file).is_some_and(|own| own.takes(offset, &buffer));
+        while for_ring && !self.broken && self.free.is_empty() {
+            self.reap();
+        }
+        if !for_ring || self.broken {
+            let result = file.read_at(offset, &mut buffer);
+            self.ready.push_back(Completion { token, buffer, result });
+            return Ok(());
+        }
+        let place = self.free.pop().expect("one is free, as waited for above");
+        self.slots[place] = Some(Slot { token, file: file.clone(), offset, buffer, filled: 0, attempts: 0 });
+        self.push(place);
+        // Where this fails, the entry stays in the ring and goes with the next call, which tells what is wrong.
+        let _ = self.ring.submit();
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        while self.ready.is_empty() && self.with_kernel() > 0 {
+            self.reap();
+        }
+        self.ready.pop_front()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.with_kernel() + self.ready.len()
+    }
+}
+
+impl Drop for UringQueue {
+    fn drop(&mut self) {
+        while self.with_kernel() > 0 {
+            self.reap();
+        }
+    }
+}
+
+/// The file as one that the kernel has open; `None` for a file of another device.
+fn own_file(file: &Arc<dyn ReadFile>) -> Option<&OpenFile> {
+    let any: &dyn Any = &**file;
+    any.downcast_ref()
+}
+
+/// Interrupted, or too busy for now.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
+    matches!(error.kind(), Interrupted | WouldBlock | ResourceBusy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EINTR: i32 = 4;
+    const EIO: i32 = 5;
+    const EAGAIN: i32 = 11;
+
+    fn slot(bytes: usize) -> (tempfile::TempDir, Slot) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 3 * 4096]).unwrap();
+        let file: Arc<dyn ReadFile> = Arc::new(OpenFile::open(&path).unwrap());
+        let buffer = AlignedBuffer::zeroed(bytes);
+        (folder, Slot { token: 1, file, offset: 0, buffer, filled: 0, attempts: 0 })
+    }
+
+    #[test]
+    fn a_short_read_asks_for_its_rest_and_the_end_is_an_error() {
+        let (_folder, mut slot) = slot(3 * 4096);
+        assert!(matches!(slot.progress(4096), Progress::Rest));
+        assert!(matches!(slot.progress(-EINTR), Progress::Rest));
+        assert!(matches!(slot.progress(-EAGAIN), Progress::Rest));
+        assert_eq!(slot.filled, 4096);
+        assert!(matches!(slot.progress(8192), Progress::Ended(Ok(()))));
+
+        let (_folder, mut slot) = self::slot(2 * 4096);
+        assert!(matches!(slot.progress(4096), Progress::Rest));
+        let Progress::Ended(Err(error)) = slot.progress(0) else { panic!("the file has ended") };
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn errors_end_a_read_and_so_does_an_endless_delay() {
+        let (_folder, mut slot) = slot(4096);
+        let Progress::Ended(Err(error)) = slot.progress(-EIO) else { panic!("an error ends it") };
+        assert_eq!(error.raw_os_error(), Some(EIO));
+        let delays = std::iter::repeat_with(|| slot.progress(-EAGAIN));
+        assert!(delays.take(ATTEMPTS_MAX as usize).any(|progress| matches!(progress, Progress::Ended(Err(_)))));
+    }
+
+    #[test]
+    fn a_ring_that_fails_gives_every_read_an_end() {
+        let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
+        let (_folder, slot) = slot(4096);
+        for token in 0..3 {
+            queue.submit(token, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
+        }
+        queue.abandon(&io::Error::other("test"));
+        queue.submit(3, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
+        let mut ends: Vec<_> = std::iter::from_fn(|| queue.wait()).collect();
+        ends.sort_by_key(|end| end.token);
+        assert_eq!(ends.iter().map(|end| end.token).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(ends.iter().map(|end| end.result.is_ok()).collect::<Vec<_>>(), [false, false, false, true]);
+        assert!(queue.in_flight() == 0 && queue.wait().is_none());
+    }
+}

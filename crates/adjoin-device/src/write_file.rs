@@ -1,0 +1,211 @@
+//! A file written front to back, past the page cache where the file system allows that.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::aligned::AlignedBuffer;
+use crate::device::WriteFile;
+use crate::error::{DeviceError, Operation};
+use crate::read_file::direct_alignment;
+
+/// Bytes that a file being written gathers before they go out; who creates files reserves so much for each.
+pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
+
+/// Gathers bytes and writes whole blocks directly. The last block, where it is not full, passes through the page cache,
+/// so that the file is never longer than what was appended; once full, it is written again directly, with the same
+/// bytes at its start: a torn rewrite cannot take what was synced.
+pub(crate) struct AppendFile {
+    file: File,
+    path: PathBuf,
+    /// Bytes that direct writes are aligned to; `None` where they are refused.
+    direct: Option<usize>,
+    /// Whether the file is in direct mode now.
+    in_direct_mode: bool,
+    buffer: AlignedBuffer,
+    /// Where the first byte of the buffer goes.
+    start: u64,
+    /// Bytes gathered in the buffer, and how many of them the system has.
+    filled: usize,
+    written: usize,
+    failed: bool,
+}
+
+impl AppendFile {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let mut created = Self {
+            direct: direct_alignment(&file),
+            file,
+            path: path.to_owned(),
+            in_direct_mode: false,
+            buffer: AlignedBuffer::zeroed(WRITE_BUFFER_BYTES),
+            start: 0,
+            filled: 0,
+            written: 0,
+            failed: false,
+        };
+        if created.set_direct_mode(true).is_err() {
+            created.direct = None;
+        }
+        Ok(created)
+    }
+
+    fn set_direct_mode(&mut self, on: bool) -> io::Result<()> {
+        if self.in_direct_mode != on {
+            let flags = fcntl_getfl(&self.file)?;
+            fcntl_setfl(&self.file, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })?;
+            self.in_direct_mode = on;
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(self.buffer.len() - self.filled));
+            self.buffer[self.filled..][..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == self.buffer.len() {
+                self.write_out()?;
+                self.start += self.filled as u64;
+                (self.filled, self.written) = (0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands what was gathered to the system.
+    fn write_out(&mut self) -> io::Result<()> {
+        assert!(self.written <= self.filled && self.filled <= self.buffer.len());
+        if let Some(alignment) = self.direct {
+            let blocks = self.written / alignment * alignment..self.filled / alignment * alignment;
+            if !blocks.is_empty() {
+                self.written = self.write_directly(blocks, alignment)?;
+            }
+        }
+        if self.written < self.filled {
+            self.set_direct_mode(false)?;
+            self.file.write_all_at(&self.buffer[self.written..self.filled], self.start + self.written as u64)?;
+            self.written = self.filled;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks of the buffer. Returns where it came to: less than asked where the system turns out to
+    /// refuse direct writes here.
+    fn write_directly(&mut self, blocks: Range<usize>, alignment: usize) -> io::Result<usize> {
+        self.set_direct_mode(true)?;
+        let mut at = blocks.start;
+        while at < blocks.end && at.is_multiple_of(alignment) {
+            match self.file.write_at(&self.buffer[at..blocks.end], self.start + at as u64) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(bytes) => at += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.direct = None;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(at.max(self.written))
+    }
+
+    /// Does `work` unless something failed before; what fails now is the last thing done.
+    fn attempt(
+        &mut self,
+        operation: Operation,
+        work: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<(), DeviceError> {
+        let done = if self.failed { Err(io::Error::other("an earlier write to it failed")) } else { work(self) };
+        self.failed |= done.is_err();
+        done.map_err(|source| DeviceError::new(operation, &self.path, source))
+    }
+}
+
+impl WriteFile for AppendFile {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.attempt(Operation::Write, |file| file.gather(bytes))
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.attempt(Operation::Flush, Self::write_out)
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        self.flush()?;
+        self.attempt(Operation::Sync, |file| file.file.sync_all())
+    }
+}
+
+impl Drop for AppendFile {
+    fn drop(&mut self) {
+        if !self.failed {
+            let _ = self.write_out(); // who wants to know calls flush or sync
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Appends in odd pieces, with a sync after some: the file is exactly what was appended after each.
+    #[test]
+    fn the_file_is_what_was_appended_at_every_sync() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for direct in [true, false] {
+            let mut file = AppendFile::create(&path).unwrap();
+            file.direct = file.direct.filter(|_| direct);
+            let mut expected = Vec::new();
+            for (step, len) in [1, 511, 4096, 0, 100_000, WRITE_BUFFER_BYTES, 3, 2 * WRITE_BUFFER_BYTES + 9, 4087]
+                .into_iter()
+                .enumerate()
+            {
+                let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + step) as u8).collect();
+                file.append(&bytes).unwrap();
+                expected.extend(bytes);
+                if step % 3 != 1 {
+                    file.sync().unwrap();
+                    assert!(std::fs::read(&path).unwrap() == expected, "after step {step}");
+                }
+            }
+            file.append(b"tail").unwrap();
+            drop(file);
+            expected.extend(b"tail");
+            assert!(std::fs::read(&path).unwrap() == expected);
+        }
+    }
+
+    #[test]
+    fn whole_blocks_go_past_the_page_cache_where_that_is_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = AppendFile::create(&folder.path().join("file")).unwrap();
+        if file.direct.is_none() {
+            return eprintln!("skipped: no direct writes on this file system");
+        }
+        file.append(&vec![1; WRITE_BUFFER_BYTES]).unwrap();
+        assert!(file.direct.is_some() && file.in_direct_mode);
+        file.append(&[2; 5]).unwrap();
+        file.sync().unwrap();
+        assert!(file.direct.is_some() && !file.in_direct_mode);
+    }
+
+    #[test]
+    fn after_a_failure_nothing_more_is_written() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return eprintln!("skipped: no /dev/full");
+        }
+        let mut file = AppendFile::create(full).unwrap();
+        file.append(b"a few bytes").unwrap();
+        assert_eq!(file.sync().unwrap_err().source.kind(), io::ErrorKind::StorageFull);
+        assert!(file.append(b"more").unwrap_err().to_string().contains("earlier write"));
+    }
+}

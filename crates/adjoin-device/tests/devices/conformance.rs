@@ -1,0 +1,181 @@
+//! What every device must do, whatever it is made of.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use adjoin_device::{AlignedBuffer, DeviceError, FileKind, Operation, WRITE_BUFFER_BYTES};
+
+use crate::harness::{Bench, benches, pattern};
+
+#[track_caller]
+fn fails<T>(bench: &Bench, result: Result<T, DeviceError>, operation: Operation, kind: ErrorKind) {
+    let error = result.err().unwrap_or_else(|| panic!("{}: {operation:?} succeeds", bench.what));
+    assert_eq!((error.operation, error.source.kind()), (operation, kind), "{}: {error}", bench.what);
+}
+
+#[test]
+fn devices_have_the_names_that_statistics_promise() {
+    for bench in benches() {
+        assert!(["pread", "io_uring", "simulated"].contains(&bench.device.name()));
+    }
+}
+
+#[test]
+fn any_range_is_read_and_the_end_is_an_error() {
+    for bench in benches() {
+        let bytes = pattern(20_000);
+        bench.write("file", &bytes);
+        let file = bench.device.open(&bench.path("file")).unwrap();
+        assert_eq!((file.len(), file.is_empty()), (20_000, false));
+        assert!(file.alignment().is_power_of_two() && (512..=4096).contains(&file.alignment()));
+        for (offset, len) in
+            [(0, 20_000), (1, 19_999), (4_095, 2), (19_999, 1), (12_288, 4_096), (20_000, 0), (512, 512)]
+        {
+            let mut read = vec![0; len];
+            file.read_at(offset as u64, &mut read).unwrap();
+            assert_eq!(read, bytes[offset..offset + len], "{}", bench.what);
+        }
+        let mut aligned = AlignedBuffer::zeroed(8_192);
+        assert_eq!(file.read_at(4_096, &mut aligned).unwrap(), 8_192);
+        assert_eq!(*aligned, bytes[4_096..12_288]);
+        let mut beyond = AlignedBuffer::zeroed(4_096);
+        fails(&bench, file.read_at(16_384, &mut beyond), Operation::Read, ErrorKind::UnexpectedEof);
+        for offset in [19_999, 20_000, 1 << 40, u64::MAX, u64::MAX - 1] {
+            fails(&bench, file.read_at(offset, &mut [0; 2]), Operation::Read, ErrorKind::UnexpectedEof);
+        }
+        assert_eq!(file.read_at(19_999, &mut [0; 2]).unwrap_err().offset, Some(19_999));
+    }
+}
+
+#[test]
+fn a_file_is_what_was_appended() {
+    for bench in benches() {
+        let mut file = bench.device.create(&bench.path("file")).unwrap();
+        let mut expected = Vec::new();
+        for (step, len) in [7, 4_096, 0, WRITE_BUFFER_BYTES + 1, 511, 100].into_iter().enumerate() {
+            let bytes = pattern(len);
+            file.append(&bytes).unwrap();
+            expected.extend(bytes);
+            match step % 3 {
+                0 => file.flush().unwrap(),
+                1 => file.sync().unwrap(),
+                _ => continue,
+            }
+            assert!(bench.read("file") == expected, "{} after step {step}", bench.what);
+        }
+        file.append(b"the end").unwrap();
+        drop(file);
+        expected.extend(b"the end");
+        assert!(bench.read("file") == expected, "{}", bench.what);
+        drop(bench.device.create(&bench.path("file")).unwrap());
+        assert!(bench.read("file").is_empty(), "{}: creation empties", bench.what);
+    }
+}
+
+#[test]
+fn what_is_not_flushed_need_not_be_seen() {
+    for bench in benches() {
+        let mut file = bench.device.create(&bench.path("file")).unwrap();
+        file.append(b"gathered").unwrap();
+        assert_eq!(bench.read("file"), b"", "{}", bench.what);
+        file.flush().unwrap();
+        assert_eq!(bench.read("file"), b"gathered", "{}", bench.what);
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    for bench in benches() {
+        bench.write("file", b"still here");
+        let file = bench.device.open(&bench.path("file")).unwrap();
+        bench.device.remove(&bench.path("file")).unwrap();
+        let mut bytes = [0; 10];
+        file.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"still here", "{}", bench.what);
+    }
+}
+
+#[test]
+fn names_are_made_moved_listed_and_removed() {
+    for bench in benches() {
+        let Bench { what, device, .. } = &bench;
+        let at = |name: &str| bench.path(name);
+        device.create_folder(&at("a")).unwrap();
+        device.create_folder(&at("a/inner")).unwrap();
+        bench.write("a/z", b"z");
+        bench.write("a/b", b"b");
+        assert_eq!(device.list(&at("a")).unwrap(), ["b", "inner", "z"], "{what}");
+        assert_eq!(device.kind(&at("a")).unwrap(), Some(FileKind::Folder));
+        assert_eq!(device.kind(&at("a/z")).unwrap(), Some(FileKind::File));
+        assert_eq!(device.kind(&at("a/none")).unwrap(), None);
+        assert_eq!(device.kind(&at("a/z/none")).unwrap(), None);
+        device.rename(&at("a/z"), &at("a/b")).unwrap();
+        assert_eq!(bench.read("a/b"), b"z", "{what}: replaced");
+        device.rename(&at("a"), &at("c")).unwrap();
+        assert_eq!(bench.read("c/b"), b"z");
+        device.rename(&at("c/b"), &at("b")).unwrap();
+        device.sync_folder(&bench.root).unwrap();
+        device.remove(&at("b")).unwrap();
+        bench.write("c/inner/deep", b"deep");
+        device.remove_folder(&at("c")).unwrap();
+        device.create_folder(&at("empty")).unwrap();
+        device.remove_empty_folder(&at("empty")).unwrap();
+        assert!(device.list(&bench.root).unwrap().is_empty(), "{what}");
+        assert!(device.free_bytes(&bench.root).unwrap() > 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    use ErrorKind::{AlreadyExists, DirectoryNotEmpty, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    for bench in benches() {
+        let device = &bench.device;
+        let at = |name: &str| bench.path(name);
+        device.create_folder(&at("full")).unwrap();
+        device.create_folder(&at("full/inner")).unwrap();
+        device.create_folder(&at("folder")).unwrap();
+        bench.write("file", b"bytes");
+        for missing in ["none", "none/deeper"] {
+            let missing = at(missing);
+            fails(&bench, device.open(&missing), Operation::Open, NotFound);
+            fails(&bench, device.rename(&missing, &at("x")), Operation::Rename, NotFound);
+            fails(&bench, device.remove(&missing), Operation::Remove, NotFound);
+            fails(&bench, device.remove_folder(&missing), Operation::RemoveFolder, NotFound);
+            fails(&bench, device.remove_empty_folder(&missing), Operation::RemoveFolder, NotFound);
+            fails(&bench, device.sync_folder(&missing), Operation::SyncFolder, NotFound);
+            fails(&bench, device.list(&missing), Operation::List, NotFound);
+        }
+        fails(&bench, device.create(&at("none/file")), Operation::Create, NotFound);
+        fails(&bench, device.create_folder(&at("none/folder")), Operation::CreateFolder, NotFound);
+        fails(&bench, device.open(&at("folder")), Operation::Open, IsADirectory);
+        fails(&bench, device.create(&at("folder")), Operation::Create, IsADirectory);
+        fails(&bench, device.remove(&at("folder")), Operation::Remove, IsADirectory);
+        fails(&bench, device.open(&at("file/x")), Operation::Open, NotADirectory);
+        fails(&bench, device.create(&at("file/x")), Operation::Create, NotADirectory);
+        fails(&bench, device.list(&at("file")), Operation::List, NotADirectory);
+        fails(&bench, device.sync_folder(&at("file")), Operation::SyncFolder, NotADirectory);
+        fails(&bench, device.remove_folder(&at("file")), Operation::RemoveFolder, NotADirectory);
+        fails(&bench, device.remove_empty_folder(&at("file")), Operation::RemoveFolder, NotADirectory);
+        fails(&bench, device.remove_empty_folder(&at("full")), Operation::RemoveFolder, DirectoryNotEmpty);
+        for there in ["folder", "file"] {
+            fails(&bench, device.create_folder(&at(there)), Operation::CreateFolder, AlreadyExists);
+        }
+        fails(&bench, device.rename(&at("file"), &at("folder")), Operation::Rename, IsADirectory);
+        fails(&bench, device.rename(&at("folder"), &at("file")), Operation::Rename, NotADirectory);
+        fails(&bench, device.rename(&at("folder"), &at("full")), Operation::Rename, DirectoryNotEmpty);
+        fails(&bench, device.rename(&at("full"), &at("full/inner/x")), Operation::Rename, InvalidInput);
+        device.rename(&at("folder"), &at("full/inner")).unwrap();
+        device.rename(&at("file"), &at("file")).unwrap();
+    }
+}
+
+#[test]
+fn relative_and_dotted_paths_lead_where_they_say() {
+    for bench in benches() {
+        bench.device.create_folder(&bench.path("folder")).unwrap();
+        bench.write("folder/../file", b"bytes");
+        assert_eq!(bench.read("./file"), b"bytes", "{}", bench.what);
+        let dotted = bench.path("folder").join(Path::new("."));
+        assert!(bench.device.list(&dotted).unwrap().is_empty());
+    }
+}
