@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Show what a store holds
     Info(Info),
+    /// Read every byte of a store and list what is damaged
+    Verify(Verify),
     /// Make a file of clustered random vectors
     Gen(Gen),
     /// Find the true pairs or neighbours by comparing everything with everything
@@ -41,6 +43,9 @@ pub(crate) struct Resources {
     /// Level of the distance kernels: reference, avx2 or avx512-vnni (for experts)
     #[arg(long, value_name = "K", hide_short_help = true)]
     pub(crate) kernel: Option<String>,
+    /// How many reads are kept in flight: io_uring or pread; io_uring where the system allows it (for experts)
+    #[arg(long, value_name = "D", hide_short_help = true, value_parser = ["io_uring", "pread"])]
+    pub(crate) device: Option<String>,
     /// Print neither progress nor summary
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -136,6 +141,9 @@ pub(crate) struct Join {
     /// Bytes of the cache of buckets; what the budget leaves where not given (for experts)
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub(crate) cache: Option<String>,
+    /// Write down every operation on files, with its time (for experts)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) trace: Option<PathBuf>,
     /// Replace a result that is there
     #[arg(long)]
     pub(crate) force: bool,
@@ -170,6 +178,19 @@ pub(crate) struct Info {
     /// Print the manifest as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Memory of the whole process, such as 51MB, 512MiB or 2GiB
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    pub(crate) memory: String,
+    /// Print nothing but damage
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]

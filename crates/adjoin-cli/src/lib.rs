@@ -39,12 +39,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(refuse(&error));
         }
     };
+    silence_caught_panics();
     let stopped = signals::watch();
     let result = match arguments.command {
         Command::Build(arguments) => commands::build(&arguments, &stopped),
         Command::Join(arguments) => commands::join(&arguments, &stopped),
         Command::Explain(arguments) => commands::explain(&arguments, &stopped),
         Command::Info(arguments) => commands::info(&arguments),
+        Command::Verify(arguments) => commands::verify(&arguments, &stopped),
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
     };
@@ -53,6 +55,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Outcome::PromiseNotKept) => ExitCode::from(NOT_KEPT),
         Err(error) => ExitCode::from(report(&error, &stopped)),
     }
+}
+
+/// Panics of foreign readers on damaged files become errors; only those are to be seen.
+fn silence_caught_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !adjoin::source::is_guarded() {
+            print(panic);
+        }
+    }));
 }
 
 /// Says in one line what is wrong with the flags; help and version are printed as they are.

@@ -3,5 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    adjoin::device::spare_memory();
     adjoin_cli::run(std::env::args_os())
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::device::FileSystem;
 use adjoin::error::{Error, Result};
 use adjoin::join::Rule;
 use adjoin::kernels::Kernel;
@@ -43,7 +44,23 @@ pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Contex
     if !resources.quiet {
         context.progress = Arc::new(Terminal::new());
     }
+    context.device = Arc::new(device(resources.device.as_deref(), &context)?);
     Ok(context)
+}
+
+fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {
+    match name {
+        Some("pread") => Ok(FileSystem::pread()),
+        Some(_) => FileSystem::io_uring().map_err(|error| {
+            let refused = format!("this system refuses io_uring: {error}; leave out --device io_uring");
+            Error::device(refused).caused_by(error)
+        }),
+        None => {
+            let (files, refused) = FileSystem::detect();
+            refused.iter().for_each(|note| context.progress.note(note));
+            Ok(files)
+        }
+    }
 }
 
 fn kernel(name: &str) -> Result<Kernel> {

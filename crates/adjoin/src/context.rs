@@ -11,14 +11,14 @@ use crate::report::{Cancel, Progress, Silent};
 use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries.
-pub const RUNTIME_BYTES: u64 = 24 << 20;
+pub const RUNTIME_BYTES: u64 = 16 << 20;
 /// Budget of a run whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 
 /// What a run works with.
 #[derive(Clone)]
 pub struct Context {
-    /// Where files lie.
+    /// Where files lie: the machine's, through io_uring where that is allowed, unless the caller puts another here.
     pub device: Arc<dyn Device>,
     /// Threads that compute.
     pub threads: usize,
@@ -36,7 +36,7 @@ impl Default for Context {
     fn default() -> Self {
         let budget = MemoryBudget::new(DEFAULT_MEMORY_BYTES - RUNTIME_BYTES);
         Self {
-            device: Arc::new(FileSystem),
+            device: Arc::new(FileSystem::detect().0),
             threads: default_threads(),
             kernel: Kernel::detect(),
             cancel: Cancel::default(),

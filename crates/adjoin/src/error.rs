@@ -36,7 +36,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: one_line(message.into()), source: None }
     }
 
     /// An error of kind [`ErrorKind::Input`].
@@ -85,6 +85,15 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
+}
+
+/// Names of columns, files and ids come from outside; none of them may break a line or steer a terminal.
+fn one_line(message: String) -> String {
+    if !message.contains(char::is_control) {
+        return message;
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    message.chars().map(escaped).collect()
 }
 
 impl From<DeviceError> for Error {

@@ -10,7 +10,7 @@ use adjoin_kernels::{Panel, Scalar, relative_error};
 use half::f16;
 
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, f16_values, f32_values, squared_norm};
+use crate::predicate::{Predicate, f16_values, f32_values, squared_floats, squared_integers, squared_norm};
 
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
@@ -21,6 +21,9 @@ const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
 
 /// A type of coordinates: u8 or f32.
 pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
+    /// No computed distance is larger.
+    const FARTHEST: Self::Distance;
+
     /// Reads stored vectors into the rows of a panel, from row 0 on.
     fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>);
 
@@ -36,15 +39,15 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// The value of a coordinate.
     fn value(self) -> f64;
 
+    /// The squared distance of two vectors as [`crate::predicate::squared_distance`] sums it, which under L2 gives the
+    /// same for coordinates as for stored elements.
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64;
+
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
 
     /// A bound that the true squared distance does not pass, given the computed one.
     fn at_most(computed: Self::Distance, dimensions: usize) -> f64;
-
-    /// How far below 0 the margin `at_least(d(y, c_i)) - at_most(d(y, c_j))` of a vector can be whose computed distance
-    /// to `c_j` is the least of all and at most `radius`.
-    fn nearest_slack(radius: f64, dimensions: usize) -> f64;
 
     /// A computed distance as f32, at most the largest finite one.
     fn rough(computed: Self::Distance) -> f32;
@@ -120,6 +123,8 @@ fn shift_of(element: Element) -> u8 {
 }
 
 impl Coordinate for u8 {
+    const FARTHEST: u32 = u32::MAX;
+
     fn load(vectors: VectorType, _metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
         let shift = shift_of(vectors.element);
         for (k, vector) in stored.chunks_exact(vectors.dimensions).enumerate() {
@@ -147,6 +152,10 @@ impl Coordinate for u8 {
         f64::from(self)
     }
 
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
+        squared_integers(x, y, i32::from).into()
+    }
+
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
         f64::from(computed)
     }
@@ -163,10 +172,6 @@ impl Coordinate for u8 {
         0.0
     }
 
-    fn nearest_slack(_radius: f64, _dimensions: usize) -> f64 {
-        0.0
-    }
-
     fn tile_limit(threshold: &Threshold) -> u32 {
         threshold.squared_integer
     }
@@ -179,6 +184,8 @@ impl Coordinate for u8 {
 }
 
 impl Coordinate for f32 {
+    const FARTHEST: Self = Self::INFINITY;
+
     fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
         for (k, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
             let length = match metric {
@@ -215,6 +222,10 @@ impl Coordinate for f32 {
         f64::from(self)
     }
 
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
+        squared_floats(x.iter().copied().map(f64::from), y.iter().copied().map(f64::from))
+    }
+
     fn at_least(computed: f32, dimensions: usize) -> f64 {
         // Where the sum overflowed, the true one is at least the largest float.
         let computed = f64::from(computed.min(Self::MAX));
@@ -231,10 +242,6 @@ impl Coordinate for f32 {
 
     fn relative(dimensions: usize) -> f64 {
         relative_error(dimensions)
-    }
-
-    fn nearest_slack(radius: f64, dimensions: usize) -> f64 {
-        2.0 * (relative_error(dimensions) * radius * radius + underflow(dimensions)) * F64_SLACK
     }
 
     fn tile_limit(threshold: &Threshold) -> f32 {

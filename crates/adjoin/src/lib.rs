@@ -49,4 +49,5 @@ pub mod store;
 pub mod truth;
 pub mod workers;
 
+pub use adjoin_device as device;
 pub use adjoin_kernels as kernels;

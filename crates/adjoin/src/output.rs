@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin_device::{Device, WriteFile};
+use adjoin_device::{Device, FileKind, WriteFile};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -24,39 +24,70 @@ pub enum Target {
     Standard,
 }
 
-/// A file under a temporary name until it is whole; removed if it never becomes so.
+/// A folder that nobody else has, neither another run at the same time nor one that was killed; removed, with what is in
+/// it, when dropped.
+pub(crate) struct OwnFolder {
+    device: Arc<dyn Device>,
+    path: PathBuf,
+}
+
+impl OwnFolder {
+    /// Makes it in the folder `at`; its name is `start`, digits and `end`.
+    pub(crate) fn create(device: &Arc<dyn Device>, at: &Path, start: &str, end: &str) -> Result<Self> {
+        for attempt in 0.. {
+            // The process number spares attempts. What makes the folder our own is that it was not there: process
+            // numbers come again, and processes of two containers may have the same.
+            let path = at.join(format!("{start}{}-{attempt}{end}", std::process::id()));
+            match device.create_folder(&path) {
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return Ok(made.map(|()| Self { device: device.clone(), path })?),
+            }
+        }
+        unreachable!("some name is free")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _ = self.device.remove_folder(&self.path); // left over at worst: nothing in it was promised
+    }
+}
+
+/// A file in a folder of its own until it is whole; removed if it never becomes so.
 pub(crate) struct Draft {
     device: Arc<dyn Device>,
-    partial: PathBuf,
+    folder: OwnFolder,
     path: PathBuf,
-    published: bool,
+    force: bool,
 }
 
 impl Draft {
     /// Starts a file; its bytes go to the writer.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
-        check_free(path, force)?;
+        check_free(&*context.device, path, force)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.ok_or_else(|| Error::option(format!("{} is no file name for a result", path.display())))?;
-        let partial = path.with_file_name(format!(".{name}.partial"));
-        let file = context.device.create(&partial)?;
-        let draft = Self { device: context.device.clone(), partial, path: path.to_owned(), published: false };
+        let folder = OwnFolder::create(&context.device, parent(path), &format!(".{name}."), ".partial")?;
+        let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
+        let file = context.device.create(&draft.partial())?;
         Ok((draft, OutputWriter::new(Sink::File(file))))
     }
 
-    /// Gives the file its name.
-    pub(crate) fn publish(mut self) -> Result<()> {
-        self.device.rename(&self.partial, &self.path)?;
-        self.published = true;
-        Ok(self.device.sync_folder(parent(&self.path))?)
+    fn partial(&self) -> PathBuf {
+        self.folder.path().join("result")
     }
-}
 
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.published {
-            let _ = self.device.remove(&self.partial); // the error that led here is the one to report
-        }
+    /// Gives the file its name, unless somebody else took it meanwhile.
+    pub(crate) fn publish(self) -> Result<()> {
+        check_free(&*self.device, &self.path, self.force)?;
+        self.device.rename(&self.partial(), &self.path)?;
+        let Self { device, folder, path, .. } = self;
+        drop(folder);
+        Ok(device.sync_folder(parent(&path))?)
     }
 }
 
@@ -75,15 +106,15 @@ pub fn write_file(context: &Context, path: &Path, force: bool, contents: &[u8]) 
 /// Refuses a name that is taken, or whose folder is missing.
 ///
 /// # Errors
-/// Where something is at `path` and `force` is not given, or it is a folder, or there is none to hold it.
-pub fn check_free(path: &Path, force: bool) -> Result<()> {
-    if path.is_dir() {
-        return Err(Error::input(format!("{} is a folder; name a file for the result", path.display())));
+/// Where something is at `path` and `force` is not given, or it is a folder, or there is none to hold it, or the device
+/// does not let us look.
+pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
+    let at = path.display();
+    match device.kind(path)? {
+        Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
+        Some(_) if !force => Err(Error::input(format!("{at} is there already; give --force to replace it"))),
+        _ => check_parent(device, path),
     }
-    if path.exists() && !force {
-        return Err(Error::input(format!("{} is there already; give --force to replace it", path.display())));
-    }
-    check_parent(path)
 }
 
 /// The folder that holds `path`.
@@ -92,16 +123,17 @@ pub fn parent(path: &Path) -> &Path {
 }
 
 /// Refuses a path whose folder is missing.
-pub(crate) fn check_parent(path: &Path) -> Result<()> {
-    let folder = parent(path);
-    if folder.is_dir() {
-        return Ok(());
+pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
+    let at = parent(path).display();
+    match device.kind(parent(path))? {
+        Some(FileKind::Folder) => Ok(()),
+        Some(_) => {
+            Err(Error::input(format!("{at} is no folder, so it cannot hold {}; choose another place", path.display())))
+        }
+        None => {
+            Err(Error::input(format!("{at} is missing, so it cannot hold {}; make that folder first", path.display())))
+        }
     }
-    let at = folder.display();
-    Err(Error::input(match folder.exists() {
-        true => format!("{at} is no folder, so it cannot hold {}; choose another place", path.display()),
-        false => format!("{at} is missing, so it cannot hold {}; make that folder first", path.display()),
-    }))
 }
 
 enum Sink {

@@ -60,15 +60,17 @@ impl Predicate {
     ///
     /// `x` and `y` are stored vectors: little-endian elements of `vectors.element`.
     pub fn decide(&self, vectors: VectorType, x: &[u8], y: &[u8]) -> Option<f32> {
+        self.accept(match self {
+            Self::L2 { .. } => squared_distance(vectors.element, x, y),
+            Self::Cosine { .. } => cosine(vectors.element, x, y),
+        })
+    }
+
+    /// The same, given the [`squared_distance`] (L2) or the [`cosine`] of the pair.
+    pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
-            Self::L2 { eps } => {
-                let squared = squared_distance(vectors.element, x, y);
-                (squared <= eps * eps).then(|| squared.sqrt() as f32)
-            }
-            Self::Cosine { min_similarity } => {
-                let similarity = cosine(vectors.element, x, y);
-                (similarity >= min_similarity).then_some(similarity as f32)
-            }
+            Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
+            Self::Cosine { min_similarity } => (value >= min_similarity).then_some(value as f32),
         }
     }
 }
@@ -93,7 +95,8 @@ pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
 }
 
-fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
+/// Inner product of two stored vectors, as [`cosine`] sums it.
+pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => dot_integers(x, y, i64::from) as f64,
         Element::I8 => dot_integers(x, y, |byte| i64::from(byte.cast_signed())) as f64,
@@ -102,7 +105,8 @@ fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
+/// Squared distance of integers.
+pub(crate) fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| (value(x) - value(y)).pow(2).cast_unsigned()).sum()
 }
 
@@ -110,7 +114,8 @@ fn dot_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i64) -> i64 {
     x.iter().zip(y).map(|(&x, &y)| value(x) * value(y)).sum()
 }
 
-fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
+/// Squared distance of floats, summed in f64 and in index order.
+pub(crate) fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
     x.zip(y).fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y))
 }
 

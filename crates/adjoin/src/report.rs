@@ -65,6 +65,13 @@ impl Stopwatch {
     pub fn seconds(&self) -> f64 {
         self.0.elapsed().as_secs_f64()
     }
+
+    /// Seconds since the start, or since the last lap.
+    pub fn lap(&mut self) -> f64 {
+        let seconds = self.seconds();
+        *self = Self::start();
+        seconds
+    }
 }
 
 /// Time added up over threads, in seconds.

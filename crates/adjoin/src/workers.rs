@@ -1,7 +1,8 @@
 //! Threads that work on a list of items and end with the call.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::report::Cancel;
@@ -56,9 +57,109 @@ pub fn map_items<S, R: Send>(
     Ok(done.into_iter().flatten().collect())
 }
 
+/// Items of a [`map_stream`] in memory at once, at most: with each thread, before each thread, and at the start.
+pub fn streamed_items(threads: usize) -> usize {
+    2 * threads.max(1) + 1
+}
+
+/// As [`map_items`], over items that the calling thread takes from `next` as they are wanted.
+///
+/// # Errors
+/// The first error of `next` or of any item.
+pub fn map_stream<I: Send, S, R: Send>(
+    threads: usize,
+    mut next: impl FnMut() -> Result<Option<I>>,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, I) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let stop = AtomicBool::new(false);
+    let fail = |error| {
+        stop.store(true, Ordering::Relaxed);
+        lock(&failed).get_or_insert(error);
+    };
+    let done: Mutex<Vec<Option<R>>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (sender, items) = sync_channel::<(usize, I)>(threads.max(1));
+        // Shared by the workers alone: once they are gone, whatever ended them, nobody waits for them.
+        let items = Arc::new(Mutex::new(items));
+        for _ in 0..threads.max(1) {
+            let items = items.clone();
+            let (done, stop, fail, state, work) = (&done, &stop, &fail, &state, &work);
+            scope.spawn(move || {
+                let mut own = state();
+                loop {
+                    let Ok((place, item)) = lock(&items).recv() else { return };
+                    if stop.load(Ordering::Relaxed) {
+                        continue;
+                    }
+                    match work(&mut own, item) {
+                        Ok(result) => lock(done)[place] = Some(result),
+                        Err(error) => fail(error),
+                    }
+                }
+            });
+        }
+        drop(items);
+        for place in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            match next() {
+                Ok(Some(item)) => {
+                    lock(&done).push(None);
+                    if sender.send((place, item)).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return fail(error),
+            }
+        }
+    });
+    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()),
+    }
+}
+
+/// Locks; a panic elsewhere is told by whoever joins that thread.
+pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_keeps_its_order_and_ends_with_the_first_error() {
+        for threads in [1, 3] {
+            let mut items = 0..100u32;
+            let squares = map_stream(threads, || Ok(items.next()), || (), |(), i| Ok(i * i)).unwrap();
+            assert_eq!(squares, (0..100).map(|i| i * i).collect::<Vec<_>>());
+            let mut items = 0..;
+            let failed = map_stream(
+                threads,
+                || Ok(items.next()),
+                || (),
+                |(), i: u32| match i {
+                    500 => Err(Error::input("five hundred")),
+                    _ => Ok(()),
+                },
+            );
+            assert_eq!(failed.unwrap_err().to_string(), "five hundred");
+            let failed = map_stream(threads, || Err::<Option<u32>, _>(Error::input("none")), || (), |(), _| Ok(()));
+            assert_eq!(failed.unwrap_err().to_string(), "none");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_panic_of_all_workers_ends_the_stream() {
+        let mut items = 0..;
+        let _ = map_stream(2, || Ok(items.next()), || (), |(), _: u32| -> Result<()> { panic!("of a worker") });
+    }
 
     #[test]
     fn results_keep_the_order_of_items() {

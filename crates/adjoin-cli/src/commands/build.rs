@@ -1,11 +1,24 @@
 use adjoin::error::Result;
 use adjoin::options::format_bytes;
-use adjoin::store;
+use adjoin::store::{self, BuildReport};
 
 use crate::Outcome;
 use crate::args::Build;
 use crate::resolve;
 use crate::signals::Stopped;
+
+/// Where the time went, and what did not fit into memory.
+fn print_seconds(report: &BuildReport) {
+    let seconds = report.seconds;
+    eprintln!(
+        "checked in {:.1} s, trained in {:.1} s, assigned in {:.1} s ({:.1} s waiting for the source), \
+         wrote buckets in {:.1} s ({:.1} s reading back)",
+        seconds.survey, seconds.train, seconds.assign, seconds.assign_waited, seconds.write, seconds.write_waited,
+    );
+    if report.spill_bytes > 0 {
+        eprintln!("{} went through temporary files", format_bytes(report.spill_bytes));
+    }
+}
 
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
@@ -25,8 +38,9 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
             manifest.vectors.element,
             manifest.buckets,
             format_bytes(report.bytes_written),
-            report.seconds,
+            report.seconds.total,
         );
+        print_seconds(&report);
         if manifest.skipped_rows > 0 {
             eprintln!("{} rows had no usable vector and were skipped", manifest.skipped_rows);
         }

@@ -21,7 +21,7 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
     let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed };
     let target = Target::File { path: arguments.output.clone(), force: arguments.force };
-    check_free(&arguments.output, arguments.force)?;
+    check_free(&*context.device, &arguments.output, arguments.force)?;
     check_room(&context, &what, &arguments.output)?;
     let bytes = write_vectors(&context, &what, &target)?;
     drop(context); // ends the progress bar

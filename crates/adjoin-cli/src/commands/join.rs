@@ -1,6 +1,8 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use adjoin::context::Context;
+use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
 use adjoin::join::{JoinOptions, join as run_join, prepare};
 use adjoin::options::{format_bytes, parse_bytes};
@@ -16,14 +18,15 @@ use crate::resolve::{self, Strategy};
 use crate::signals::Stopped;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
-    let context = resolve::context(&arguments.resources, stopped)?;
+    let mut context = resolve::context(&arguments.resources, stopped)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "centers"])?;
     let recall = resolve::recall(arguments.recall, arguments.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let options = JoinOptions { predicate, recall, rule: strategy.rule, cache_bytes };
     let target = arguments.output.as_deref().map(|output| resolve::target(output, arguments.force));
-    check_outputs(target.as_ref(), arguments)?;
+    check_outputs(&context, target.as_ref(), arguments)?;
+    let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = open(&context, arguments, predicate, strategy, target.as_ref())?;
     let store = &opened.store;
@@ -39,6 +42,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if let Some(path) = &arguments.stats {
         write_statistics(&context, path, arguments.force, &statistics)?;
     }
+    tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&statistics, arguments.output.as_deref());
@@ -47,22 +51,52 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
 }
 
 /// Refuses names that are taken before any work is done.
-fn check_outputs(target: Option<&Target>, arguments: &Join) -> Result<()> {
+fn check_outputs(context: &Context, target: Option<&Target>, arguments: &Join) -> Result<()> {
     if let Some(Target::File { path, force }) = target {
         PairFormat::of(path)?;
-        check_free(path, *force)?;
+        check_free(&*context.device, path, *force)?;
     }
-    if let Some(path) = &arguments.stats {
+    let mut taken = match target {
+        Some(Target::File { path, .. }) => vec![("-o", path.as_path())],
+        _ => Vec::new(),
+    };
+    for (option, path) in [("--stats", &arguments.stats), ("--trace", &arguments.trace)] {
+        let Some(path) = path else { continue };
         if path == Path::new("-") {
-            return Err(Error::option("--stats writes to a file, not to standard output; name one"));
+            return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
         }
-        check_free(path, arguments.force)?;
+        check_free(&*context.device, path, arguments.force)?;
         resolve::check_not_read(&arguments.inputs, &Target::File { path: path.clone(), force: arguments.force })?;
-        if matches!(target, Some(Target::File { path: result, .. }) if resolve::is_same(result, path)) {
-            return Err(Error::option(format!("{} cannot be both -o and --stats; name two files", path.display())));
+        if let Some((other, _)) = taken.iter().find(|(_, other)| resolve::is_same(other, path)) {
+            let at = path.display();
+            return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
         }
+        taken.push((option, path));
     }
     target.map_or(Ok(()), |target| resolve::check_not_read(&arguments.inputs, target))
+}
+
+/// A trace that is being written, of all that is asked of the device from now on.
+struct Tracing<'a> {
+    path: &'a Path,
+    recorder: Arc<Recorder>,
+}
+
+impl<'a> Tracing<'a> {
+    fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
+        let recorder = Recorder::create(context.device.clone(), path);
+        let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);
+        context.device = recorder.clone();
+        Ok(Self { path, recorder })
+    }
+
+    fn finish(self) -> Result<()> {
+        self.recorder.finish().map_err(|error| cannot_write(self.path, error))
+    }
+}
+
+fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }
 
 struct Opened {
@@ -80,20 +114,22 @@ fn open(
     target: Option<&Target>,
 ) -> Result<Opened> {
     if let [input] = arguments.inputs.as_slice()
-        && is_store(Path::new(input))
+        && is_store(context, Path::new(input))?
     {
         refuse_build_options(arguments, input)?;
         let store = Store::open(context, Path::new(input))?;
         return Ok(Opened { store, build_seconds: None, _temporary: None });
     }
-    if let Some(store) = arguments.inputs.iter().find(|input| is_store(Path::new(input))) {
-        return Err(Error::option(format!("{store} is a store and joins alone; give one store, or sources only")));
+    for input in &arguments.inputs {
+        if is_store(context, Path::new(input))? {
+            return Err(Error::option(format!("{input} is a store and joins alone; give one store, or sources only")));
+        }
     }
     let source = resolve::source(context, &arguments.inputs, &arguments.store.columns)?;
     let options = resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?;
     let (temporary, report) = TemporaryStore::build(context, &*source, &folder_beside(target), &options)?;
     let store = Store::open(context, temporary.folder())?;
-    Ok(Opened { store, build_seconds: Some(report.seconds), _temporary: Some(temporary) })
+    Ok(Opened { store, build_seconds: Some(report.seconds.total), _temporary: Some(temporary) })
 }
 
 /// The folder of the result, on whose disk there must be room anyway; else the system's place for temporary files.
@@ -126,7 +162,7 @@ fn refuse_build_options(arguments: &Join, store: &str) -> Result<()> {
 
 fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
     let text = serde_json::to_string_pretty(statistics);
-    let text = text.map_err(|error| Error::device(format!("cannot write {}: {error}", path.display())))?;
+    let text = text.map_err(|error| cannot_write(path, error))?;
     write_file(context, path, force, (text + "\n").as_bytes())
 }
 

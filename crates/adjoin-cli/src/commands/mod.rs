@@ -6,6 +6,7 @@ mod generate;
 mod groundtruth;
 mod info;
 mod join;
+mod verify;
 
 pub(crate) use build::build;
 pub(crate) use explain::explain;
@@ -13,3 +14,4 @@ pub(crate) use generate::generate;
 pub(crate) use groundtruth::groundtruth;
 pub(crate) use info::info;
 pub(crate) use join::join;
+pub(crate) use verify::verify;

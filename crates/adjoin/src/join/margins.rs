@@ -1,18 +1,23 @@
 //! One pass over the store that tells the plan how near the members of each bucket come to every other center.
 
-use adjoin_device::Reservation;
+use std::sync::{Mutex, PoisonError};
+
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::plan::{BucketGraph, LeastMargin, margin_graph, triangle_graph, within};
-use crate::store::Store;
-use crate::workers::map_items;
+use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_graph, within};
+use crate::store::{PartitionSizes, Partitions, ReadAhead, Store};
+use crate::workers::{lock, map_stream};
 
 /// Members whose distances to all centers are computed at once.
 const CHUNK_ROWS: usize = 32;
+
+/// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
+/// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
+const SHORTFALL_EXPECTED: f64 = 0.125;
 
 /// A bucket graph and what it cost to make.
 pub(super) struct Graph {
@@ -20,27 +25,104 @@ pub(super) struct Graph {
     pub(super) center_distances: u64,
 }
 
+/// Memory of the pass that makes the graph of the margin-sum rule, beside what its workers hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PassMemory {
+    /// For reading ahead.
+    pub(super) read_ahead: u64,
+    /// For margins on their way; what does not fit goes to a temporary file in the store's folder.
+    pub(super) margins: u64,
+}
+
 /// The graph of the margin-sum rule. Computes the distance of each vector to each center.
-pub(super) fn margin_edges<T: Coordinate>(context: &Context, store: &Store, threshold: &Threshold) -> Result<Graph> {
+pub(super) fn margin_edges<T: Coordinate>(
+    context: &Context,
+    store: &Store,
+    threshold: &Threshold,
+    memory: PassMemory,
+) -> Result<Graph> {
     let centers = store.centers::<T>()?;
-    let buckets = centers.rows();
-    let columns = context.kernel.pack(&centers, &(0..buckets as u32).collect::<Vec<_>>());
-    let pass = Pass { context, store, centers: &centers, columns: &columns, threshold };
-    context.progress.begin("plan", "buckets", buckets as u64);
-    let found = map_items(context.threads, buckets, &context.cancel, Vec::new, |distances, bucket| {
-        let margins = pass.least_margins(bucket as u32, distances)?;
-        let held = context.reserve((margins.len() * size_of::<LeastMargin>()) as u64, "the plan of this join")?;
-        context.progress.advance(bucket as u64 + 1);
-        Ok((margins, held))
-    })?;
-    let (margins, _held): (Vec<Vec<LeastMargin>>, Vec<Reservation>) = found.into_iter().unzip();
+    let buckets = centers.rows() as u32;
+    let radii = store.extents().iter().map(|extent| f64::from(extent.radius));
+    let expected = radii.map(|radius| SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE)).collect();
+    let sink = MarginSink::new(context, store, memory.margins);
+    let mut pass = Pass::new(context, store, &centers, threshold, (0..buckets).collect(), expected, memory.read_ahead);
+    let measured = pass.run(&sink)?;
+    let mut distances = pass.distances();
+    let deeper: Vec<u32> = (0..buckets).filter(|&j| measured[j as usize] > pass.shortfalls[j as usize]).collect();
+    if !deeper.is_empty() {
+        pass = Pass::new(context, store, &centers, threshold, deeper, measured, memory.read_ahead);
+        pass.run(&sink)?;
+        distances += pass.distances();
+    }
     let limit = |i: u32, j: u32| {
         let squared = context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
-    let vectors = store.manifest().rows;
-    let center_distances = vectors * buckets as u64 + (buckets * buckets) as u64;
-    Ok(Graph { graph: margin_graph(&margins, limit), center_distances })
+    Ok(Graph { graph: sink.graph(limit)?, center_distances: distances })
+}
+
+/// Margins of both sides of an edge, brought together: buckets lie in stripes, and a partition holds the margins between
+/// two stripes, in both directions.
+struct MarginSink<'a> {
+    context: &'a Context,
+    buckets: u64,
+    stripes: u64,
+    partitions: usize,
+    margins: Mutex<Partitions>,
+}
+
+impl<'a> MarginSink<'a> {
+    fn new(context: &'a Context, store: &Store, memory: u64) -> Self {
+        let buckets = store.extents().len() as u64;
+        // A third for the partition that is looked at; as large as that if every bucket is near every other.
+        let (held, looked_at) = (memory / 3 * 2, memory / 3);
+        let all = buckets * buckets * LeastMargin::BYTES as u64;
+        let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
+        let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
+        let path = store.folder().join(format!("margins-{}.partial", std::process::id()));
+        let margins = Mutex::new(Partitions::new(context, path, sizes));
+        Self { context, buckets, stripes, partitions: sizes.partitions, margins }
+    }
+
+    /// Takes the margins of a bucket.
+    fn take(&self, margins: impl Iterator<Item = LeastMargin>) -> Result<()> {
+        let mut partitions = lock(&self.margins);
+        for margin in margins {
+            partitions.push(self.partition(margin.from, margin.towards), &[&margin.encode()])?;
+        }
+        Ok(())
+    }
+
+    /// The partition of an edge: pairs of stripes, numbered row by row.
+    fn partition(&self, i: u32, j: u32) -> usize {
+        let stripe = |bucket: u32| u64::from(bucket) * self.stripes / self.buckets;
+        let (low, high) = (stripe(i.min(j)), stripe(i.max(j)));
+        let pair = low * self.stripes - low * low.saturating_sub(1) / 2 + (high - low);
+        (pair * self.partitions as u64 / (self.stripes * (self.stripes + 1) / 2)) as usize
+    }
+
+    /// The edges of which both sides are near enough.
+    fn graph(self, limit: impl Fn(u32, u32) -> f64) -> Result<BucketGraph> {
+        let margins = self.margins.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+        let mut graph = BucketGraph { buckets: self.buckets as usize, edges: Vec::new(), edge_pairs_max: 0 };
+        let mut memory = Vec::new();
+        let mut both = Vec::new();
+        for partition in 0..self.partitions {
+            self.context.cancel.check()?;
+            both.clear();
+            margins.read(partition, |records| {
+                both.extend(records.as_chunks::<{ LeastMargin::BYTES }>().0.iter().map(LeastMargin::decode));
+                Ok(())
+            })?;
+            let before = graph.edges.len();
+            add_margin_edges(&mut graph, &mut both, &limit);
+            let bytes = (graph.edges.len() - before) * size_of::<Task>();
+            memory.push(self.context.reserve(bytes as u64, "the plan of this join")?);
+        }
+        graph.edges.sort_unstable();
+        Ok(graph)
+    }
 }
 
 /// The graph of DiskJoin's triangle rule. Reads no bucket.
@@ -58,55 +140,106 @@ pub(super) fn triangle_edges<T: Coordinate>(context: &Context, store: &Store, th
     Ok(Graph { graph, center_distances: (centers.rows() * centers.rows()) as u64 })
 }
 
+/// A pass over all members that finds their margins towards some centers.
 struct Pass<'a, T: Coordinate> {
     context: &'a Context,
     store: &'a Store,
     centers: &'a Panel<T>,
-    columns: &'a Columns<T>,
     threshold: &'a Threshold,
+    /// The centers in question, ascending, and the same packed.
+    towards: Vec<u32>,
+    columns: Columns<T>,
+    /// For each bucket, how far below 0 the margins of its members are taken to be at most.
+    shortfalls: Vec<f64>,
+    /// Bytes for reading ahead.
+    read_ahead: u64,
 }
 
-impl<T: Coordinate> Pass<'_, T> {
-    /// The least margins of a bucket's members towards all centers that may matter, by ascending bucket.
-    fn least_margins(&self, bucket: u32, distances: &mut Vec<T::Distance>) -> Result<Vec<LeastMargin>> {
-        let loaded = LoadedBucket::read(self.store, self.context.kernel, self.centers, bucket, false)?;
-        let buckets = self.centers.rows();
+impl<'a, T: Coordinate> Pass<'a, T> {
+    fn new(
+        context: &'a Context,
+        store: &'a Store,
+        centers: &'a Panel<T>,
+        threshold: &'a Threshold,
+        towards: Vec<u32>,
+        shortfalls: Vec<f64>,
+        read_ahead: u64,
+    ) -> Self {
+        let columns = context.kernel.pack(centers, &towards);
+        Self { context, store, centers, threshold, towards, columns, shortfalls, read_ahead }
+    }
+
+    /// Distances that a run computes.
+    fn distances(&self) -> u64 {
+        let (vectors, buckets) = (self.store.manifest().rows, self.centers.rows() as u64);
+        vectors * self.towards.len() as u64 + buckets * buckets
+    }
+
+    /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
+    fn run(&self, sink: &MarginSink<'_>) -> Result<Vec<f64>> {
+        let (context, buckets) = (self.context, self.centers.rows());
+        context.progress.begin("plan", "buckets", buckets as u64);
+        let mut ahead = ReadAhead::new(context, self.store, false, self.read_ahead, 0..buckets as u32)?;
+        let next = || {
+            context.cancel.check()?;
+            ahead.next(|read| {
+                context.progress.advance(u64::from(read.number));
+                (read.number, LoadedBucket::new(self.store, context.kernel, self.centers, read))
+            })
+        };
+        map_stream(context.threads, next, Vec::new, |distances, (bucket, loaded)| {
+            self.least_margins(bucket, &loaded, distances, sink)
+        })
+    }
+
+    /// The least margins of a bucket's members towards the centers that may matter.
+    fn least_margins(
+        &self,
+        bucket: u32,
+        loaded: &LoadedBucket<T>,
+        distances: &mut Vec<T::Distance>,
+        sink: &MarginSink<'_>,
+    ) -> Result<f64> {
+        let towards = self.towards.len();
         let bounds = self.bounds(bucket);
         let near_enough: Vec<f32> = bounds.iter().map(|&bound| (bound as f32).next_up()).collect();
-        let mut least = vec![f32::INFINITY; buckets];
-        let mut members = vec![0; buckets];
+        let mut least = vec![f32::INFINITY; towards];
+        let mut members = vec![0; towards];
         for start in (0..loaded.len()).step_by(CHUNK_ROWS) {
             let order: Vec<u32> = (start..loaded.len().min(start + CHUNK_ROWS)).map(|k| k as u32).collect();
-            distances.resize(order.len() * buckets, T::Distance::default());
-            self.context.kernel.many_to_many(&loaded.panel, &order, self.columns, distances);
-            for (row, &member) in distances.chunks_exact(buckets).zip(&order) {
+            distances.resize(order.len() * towards, T::Distance::default());
+            self.context.kernel.many_to_many(&loaded.panel, &order, &self.columns, distances);
+            for (row, &member) in distances.chunks_exact(towards).zip(&order) {
                 let own = (loaded.own_at_most[member as usize] as f32).next_up();
                 fold_margins::<T>(row, own, &near_enough, &mut least, &mut members);
             }
         }
         let own_most = loaded.own_at_most.iter().copied().fold(0.0, f64::max);
         let certain = |rough: f32| T::least_margin(rough, own_most, self.centers.dimensions());
-        let all = least.iter().zip(&members).zip(&bounds).zip(0u32..);
-        let near = all.filter(|&(((&rough, _), &bound), j)| j != bucket && within(certain(rough), bound));
+        let all = least.iter().zip(&members).zip(&bounds).zip(&self.towards);
+        let near = all.filter(|&(((&rough, _), &bound), &j)| j != bucket && within(certain(rough), bound));
         let down = |margin: f64| (margin as f32).next_down();
-        Ok(near
-            .map(|(((&rough, &members), _), j)| LeastMargin { bucket: j, margin: down(certain(rough)), members })
-            .collect())
+        sink.take(near.map(|(((&rough, &members), _), &towards)| LeastMargin {
+            from: bucket,
+            towards,
+            margin: down(certain(rough)),
+            members,
+        }))?;
+        Ok(-certain(least.iter().copied().fold(f32::INFINITY, f32::min)))
     }
 
-    /// For each other bucket j, the largest margin towards it with which a member can still take part: the limit of
-    /// the edge less the least margin that any member of j can have. Each vector lies with the center that was
-    /// computed as its nearest, so that is 0 but for rounding.
+    /// For each center in question, the largest margin towards it with which a member can still take part: the limit
+    /// of the edge less the least margin that any member of that bucket is taken to have.
     fn bounds(&self, bucket: u32) -> Vec<f64> {
         let dimensions = self.centers.dimensions();
         let mut squared = vec![T::Distance::default(); self.centers.rows()];
         self.context.kernel.one_to_many(self.centers.row(bucket as usize), self.centers, &mut squared);
-        let of = |(squared, radius): (&T::Distance, f32)| {
-            let limit = T::margin_limit(self.threshold, T::at_most(*squared, dimensions));
-            let bound = limit + T::nearest_slack(f64::from(radius), dimensions);
+        let of = |&j: &u32| {
+            let limit = T::margin_limit(self.threshold, T::at_most(squared[j as usize], dimensions));
+            let bound = limit + self.shortfalls[j as usize];
             if bound.is_nan() { f64::INFINITY } else { bound }
         };
-        squared.iter().zip(self.store.extents().iter().map(|extent| extent.radius)).map(of).collect()
+        self.towards.iter().map(of).collect()
     }
 }
 

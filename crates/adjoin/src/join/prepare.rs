@@ -3,7 +3,7 @@
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
-use super::margins::{Graph, margin_edges, triangle_edges};
+use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
 use super::options::{JoinOptions, Rule};
 use super::verify::Verifier;
 use crate::context::Context;
@@ -12,10 +12,16 @@ use crate::geometry::{Coordinate, Threshold, with_coordinates};
 use crate::options::Metric;
 use crate::plan::{BucketGraph, BucketSizes, Explanation, Schedule, explain, schedule};
 use crate::report::Stopwatch;
-use crate::store::Store;
+use crate::source::IdKind;
+use crate::store::{Store, least_read_ahead, read_ahead_bytes};
+use crate::workers::streamed_items;
 
 /// Bytes that results hold on their way out: batches between workers and sink, and what the sink's writer gathers.
-const SINK_BYTES: u64 = 16 << 20;
+const SINK_BYTES: u64 = 10 << 20;
+/// The same for ids.
+const SINK_ID_BYTES: u64 = 8 << 20;
+/// The least memory for margins on their way to edges.
+const MARGIN_BYTES_MIN: u64 = 4 << 20;
 /// Bytes of the schedule for each task: the task itself, its next uses, and the edge that it comes from.
 const BYTES_A_TASK: u64 = 8 + 16 + 8;
 
@@ -28,6 +34,8 @@ pub struct Prepared {
     pub(super) center_distances: u64,
     pub(super) plan_seconds: f64,
     pub(super) with_ids: bool,
+    /// Bytes for reading ahead of the cache.
+    pub(super) read_ahead: u64,
     rule: Rule,
 }
 
@@ -66,29 +74,39 @@ fn prepare_as<T: Coordinate>(
     with_ids: bool,
 ) -> Result<Prepared> {
     let watch = Stopwatch::start();
-    let vectors = store.manifest().vectors;
+    let (vectors, metric) = (store.manifest().vectors, store.manifest().metric);
     let threshold = Threshold::new(options.predicate, vectors);
     let extents = store.extents();
     let sizes = BucketSizes {
         extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
-        memory: extents.iter().map(|extent| LoadedBucket::<T>::memory_bytes(extent, vectors, with_ids)).collect(),
+        memory: extents
+            .iter()
+            .map(|extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids))
+            .collect(),
     };
     let Graph { graph, center_distances } = {
         let pass = pass_bytes::<T>(context, &sizes, vectors.dimensions);
         // What the run needs whatever the pass finds is refused now and not after it.
-        let run = bytes_beside_cache::<T>(context, store, 0) + sizes.two_largest();
-        drop(context.reserve(run.max(pass), "this join")?);
-        let _memory = context.reserve(pass, "this join")?;
+        let run = bytes_beside_cache::<T>(context, store, 0, with_ids)
+            + least_read_ahead(extents, with_ids)
+            + sizes.two_largest();
+        let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
+        drop(context.reserve(run.max(least), "this join")?);
+        let free = context.budget().free() - pass;
+        let read_ahead = read_ahead_bytes(extents, false, free - MARGIN_BYTES_MIN);
+        // Half of what is left is for the edges.
+        let memory = PassMemory { read_ahead, margins: ((free - read_ahead) / 2).max(MARGIN_BYTES_MIN) };
+        let _memory = context.reserve(pass + read_ahead + memory.margins, "this join")?;
         match options.rule {
-            Rule::MarginSum => margin_edges::<T>(context, store, &threshold)?,
+            Rule::MarginSum => margin_edges::<T>(context, store, &threshold, memory)?,
             Rule::Triangle => triangle_edges::<T>(context, store, &threshold)?,
         }
     };
-    let capacity = cache_bytes::<T>(context, store, &graph, &sizes, options.cache_bytes)?;
+    let (capacity, read_ahead) = divide::<T>(context, store, &graph, &sizes, with_ids, options.cache_bytes)?;
     let schedule = schedule(&graph, &sizes, capacity);
     let plan_seconds = watch.seconds();
     let rule = options.rule;
-    Ok(Prepared { graph, sizes, schedule, threshold, center_distances, plan_seconds, with_ids, rule })
+    Ok(Prepared { graph, sizes, schedule, threshold, center_distances, plan_seconds, with_ids, read_ahead, rule })
 }
 
 /// What the pass that finds the edges holds.
@@ -96,38 +114,43 @@ fn pass_bytes<T: Coordinate>(context: &Context, sizes: &BucketSizes, dimensions:
     let buckets = sizes.memory.len();
     let largest = sizes.memory.iter().copied().max().unwrap_or(0);
     let centers = Panel::<T>::bytes_for(buckets, dimensions) + Columns::<T>::bytes_for(buckets, dimensions);
-    let a_worker = largest + (buckets * (32 * size_of::<T::Distance>() + 20 + size_of::<T::Distance>())) as u64;
-    centers + context.threads as u64 * a_worker
+    let a_worker = (buckets * (32 * size_of::<T::Distance>() + 20 + size_of::<T::Distance>())) as u64;
+    centers + context.threads as u64 * a_worker + streamed_items(context.threads) as u64 * largest
 }
 
-/// The cache that the budget leaves, or that the caller wants; refuses one that holds no edge.
-fn cache_bytes<T: Coordinate>(
+/// The cache that the budget leaves, or that the caller wants, and what is for reading ahead of it; refuses a cache that
+/// holds no edge.
+fn divide<T: Coordinate>(
     context: &Context,
     store: &Store,
     graph: &BucketGraph,
     sizes: &BucketSizes,
+    with_ids: bool,
     wanted: Option<u64>,
-) -> Result<u64> {
-    let others = bytes_beside_cache::<T>(context, store, graph.edges.len());
+) -> Result<(u64, u64)> {
+    let others = bytes_beside_cache::<T>(context, store, graph.edges.len(), with_ids);
     let least = sizes.least_cache(graph);
     // Checks that the least fits beside all else; what is more than that is the cache.
-    drop(context.reserve(others + least, "this join")?);
+    drop(context.reserve(others + least_read_ahead(store.extents(), with_ids) + least, "this join")?);
     let free = context.budget().free() - others;
+    let read_ahead = read_ahead_bytes(store.extents(), with_ids, free - least);
+    let free = free - read_ahead;
     match wanted {
         Some(wanted) if wanted < least => Err(Error::option(format!(
             "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least}"
         ))),
-        Some(wanted) => Ok(wanted.min(free)),
-        None => Ok(free),
+        Some(wanted) => Ok((wanted.min(free), read_ahead)),
+        None => Ok((free, read_ahead)),
     }
 }
 
 /// What the run holds beside the cache of buckets, for a graph of so many edges.
-fn bytes_beside_cache<T: Coordinate>(context: &Context, store: &Store, edges: usize) -> u64 {
+fn bytes_beside_cache<T: Coordinate>(context: &Context, store: &Store, edges: usize, with_ids: bool) -> u64 {
     let dimensions = store.manifest().vectors.dimensions;
     let buckets = store.extents().len();
     let rows = store.extents().iter().map(|extent| extent.rows).max().unwrap_or(0) as usize;
     let workers = context.threads as u64 * Verifier::<T>::memory_bytes(rows, dimensions);
     let tasks = (buckets + edges) as u64 * BYTES_A_TASK;
-    workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + SINK_BYTES
+    let ids = if with_ids && store.manifest().ids != IdKind::None { SINK_ID_BYTES } else { 0 };
+    workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + SINK_BYTES + ids
 }

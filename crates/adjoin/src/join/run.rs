@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use adjoin_device::{MemoryBudget, Reservation, peak_resident_bytes};
 use adjoin_kernels::Panel;
@@ -23,7 +23,8 @@ use crate::report::{
 };
 use crate::sink::{PairBatch, PairSink};
 use crate::source::IdKind;
-use crate::store::{Store, bucket_bytes};
+use crate::store::{ReadAhead, Store, bucket_bytes};
+use crate::workers::lock;
 
 /// Jobs and batches that wait for each worker.
 const QUEUED_PER_WORKER: usize = 4;
@@ -89,17 +90,18 @@ impl<T: Coordinate> Run<'_, T> {
         let threads = self.context.threads.max(1);
         let (job_sender, job_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
         let (batch_sender, batch_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
-        let jobs = Mutex::new(job_receiver);
+        // Shared by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
+        let jobs = Arc::new(Mutex::new(job_receiver));
         let total = Mutex::new(Counts::default());
         self.context.progress.begin("join", "tasks", self.prepared.schedule.tasks.len() as u64);
         std::thread::scope(|scope| {
             scope.spawn(|| self.note(self.read(job_sender)));
             for _ in 0..threads {
-                let batches = batch_sender.clone();
-                scope.spawn(|| self.note(self.work(&jobs, batches).map(|counts| *lock(&total) += counts)));
+                let (jobs, batches, total) = (jobs.clone(), batch_sender.clone(), &total);
+                scope.spawn(move || self.note(self.work(&jobs, &batches).map(|counts| *lock(total) += counts)));
             }
-            drop(batch_sender);
-            self.drain(&batch_receiver, &mut *sink);
+            drop((jobs, batch_sender));
+            self.drain(batch_receiver, &mut *sink);
         });
         if let Some(error) = lock(&self.failed).take() {
             return Err(error);
@@ -123,17 +125,21 @@ impl<T: Coordinate> Run<'_, T> {
 
     /// Follows the schedule: reads what it loads, hands out what it verifies.
     fn read(&self, jobs: SyncSender<Job<T>>) -> Result<()> {
-        let Prepared { sizes, schedule, .. } = self.prepared;
+        let Prepared { sizes, schedule, with_ids, read_ahead, .. } = self.prepared;
+        let (with_ids, read_ahead) = (*with_ids, *read_ahead);
         let mut cache =
             Cache { budget: MemoryBudget::new(schedule.capacity), held: Vec::new(), waiting: Vec::new(), jobs };
         cache.held.resize_with(sizes.memory.len(), || None);
+        let loads =
+            schedule.steps(sizes).filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None });
+        let mut ahead = ReadAhead::new(self.context, self.store, with_ids, read_ahead, loads)?;
         let mut done = 0;
         for step in schedule.steps(sizes) {
             match step {
                 Step::Evict(bucket) => cache.held[bucket as usize] = None,
                 Step::Load(bucket) => {
                     let memory = cache.make_room(sizes.memory[bucket as usize]);
-                    cache.held[bucket as usize] = Some(Arc::new(self.load(bucket, memory)?));
+                    cache.held[bucket as usize] = Some(Arc::new(self.load(&mut ahead, memory)?));
                 }
                 Step::Verify(task) => {
                     cache.hand_out(task);
@@ -152,13 +158,12 @@ impl<T: Coordinate> Run<'_, T> {
         Ok(())
     }
 
-    fn load(&self, bucket: u32, memory: Reservation) -> Result<Held<T>> {
-        let with_ids = self.prepared.with_ids;
-        let bucket = LoadedBucket::read(self.store, self.context.kernel, self.centers, bucket, with_ids)?;
-        Ok(Held { bucket, _memory: memory })
+    fn load<I: Iterator<Item = u32>>(&self, ahead: &mut ReadAhead<'_, I>, memory: Reservation) -> Result<Held<T>> {
+        let loaded = ahead.next(|read| LoadedBucket::new(self.store, self.context.kernel, self.centers, read))?;
+        Ok(Held { bucket: loaded.expect("both follow the same steps"), _memory: memory })
     }
 
-    fn work(&self, jobs: &Mutex<Receiver<Job<T>>>, batches: SyncSender<PairBatch>) -> Result<Counts> {
+    fn work(&self, jobs: &Mutex<Receiver<Job<T>>>, batches: &SyncSender<PairBatch>) -> Result<Counts> {
         let manifest = self.store.manifest();
         let ids = if self.prepared.with_ids { manifest.ids } else { IdKind::None };
         let mut verifier = Verifier::new(
@@ -183,7 +188,7 @@ impl<T: Coordinate> Run<'_, T> {
     }
 
     /// Hands batches to the sink; once stopped, lets them go, as workers wait for a place in the queue.
-    fn drain(&self, batches: &Receiver<PairBatch>, sink: &mut dyn PairSink) {
+    fn drain(&self, batches: Receiver<PairBatch>, sink: &mut dyn PairSink) {
         for batch in batches {
             if !self.stopped() {
                 self.note(self.waits.write.measure(|| sink.accept(&batch)));
@@ -268,7 +273,7 @@ impl<T: Coordinate> Run<'_, T> {
             spill_bytes: Some(0),
             reads: Some(counts.reads),
             cache_hit_rate: Some(self.prepared.schedule.counts.hit_rate()),
-            device: "pread".into(),
+            device: self.context.device.name().into(),
             direct: Some(self.store.is_direct()),
         }
     }
@@ -305,8 +310,4 @@ impl<T> Cache<T> {
         let sent = self.jobs.send(std::mem::take(&mut self.waiting));
         assert!(sent.is_ok(), "workers receive until the reader has ended");
     }
-}
-
-fn lock<V>(mutex: &Mutex<V>) -> std::sync::MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@ mod order;
 mod schedule;
 
 pub(crate) use bucket_graph::within;
-pub use bucket_graph::{BucketGraph, LeastMargin, margin_graph, triangle_graph};
+pub use bucket_graph::{BucketGraph, LeastMargin, add_margin_edges, triangle_graph};
 pub use cache::{CacheCounts, Step, Steps};
 pub use explain::{Explanation, explain};
 pub use order::{Order, Task, tasks};

@@ -27,6 +27,9 @@ const TRAILER_BYTES: u64 = 10;
 const MARKER: [u8; 4] = [0xFF; 4];
 const MESSAGE_BYTES_MIN: u64 = 8;
 
+/// Compressed buffers grow at most by this factor: a block of zstd from 4 bytes to 128 KiB, one of LZ4 far less.
+const GROWTH_MAX: u64 = 40_000;
+
 /// What a file holds.
 pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
     let ipc = IpcFile::read(path, file)?;
@@ -34,7 +37,7 @@ pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOpti
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
     let places = columns.places();
-    columns.facts(rows, || Ok(ipc.tables(places)))
+    columns.facts(rows, ipc.held_bytes(), || Ok(ipc.tables(places)))
 }
 
 /// Scans a file.
@@ -89,6 +92,12 @@ impl IpcFile {
             ipc.read_messages()?;
         }
         Ok(ipc)
+    }
+
+    /// The largest record batch, as stored and as decoded; what a batch of it decompresses to is not stated.
+    fn held_bytes(&self) -> u64 {
+        let bodies = self.blocks.iter().map(|block| block.place.bodyLength().unsigned_abs());
+        2 * bodies.max().unwrap_or(0)
     }
 
     fn damaged(&self, place: impl std::fmt::Display, fault: &str) -> Error {
@@ -266,13 +275,19 @@ impl IpcFile {
         Ok(Wanted { buffers, compressed: batch.compression().is_some() })
     }
 
-    /// That the sizes which compressed buffers claim to grow to can be had at all.
+    /// That the sizes which compressed buffers claim to grow to are possible, and can be had.
     fn check_inflated(&self, place: &Block, wanted: &Wanted, body: &[u8]) -> Result<()> {
-        let claimed = wanted.buffers.iter().filter_map(|buffer| {
-            let claim = body[buffer.start..buffer.start + buffer.bytes].first_chunk()?;
-            u64::try_from(i64::from_le_bytes(*claim)).ok() // -1: not compressed after all
-        });
-        self.room(place, claimed.fold(0, u64::saturating_add))
+        let mut total = 0u64;
+        for buffer in &wanted.buffers {
+            let Some(claim) = body[buffer.start..buffer.start + buffer.bytes].first_chunk() else { continue };
+            let Ok(claim) = u64::try_from(i64::from_le_bytes(*claim)) else { continue }; // -1: not compressed after all
+            if claim / GROWTH_MAX > buffer.bytes as u64 {
+                let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
+                return Err(self.damaged(at(place), &fault));
+            }
+            total = total.saturating_add(claim);
+        }
+        self.room(place, total)
     }
 
     /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
@@ -454,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_beyond_all_memory_is_refused() {
+    fn a_claim_beyond_all_reason_is_refused() {
         let folder = Folder::new();
         let mut bytes = write(&[columns(500).project(&[3]).unwrap()], true, options(Some(CompressionType::ZSTD)));
         let claim = 500u64 * 2 * 4;
@@ -464,7 +479,7 @@ mod tests {
         folder.write("a.arrow", &bytes);
         let source = folder.open(&["a.arrow"]).unwrap();
         let message = error_of(source.scan(100).and_then(|mut scan| scan.next_batch()));
-        assert!(message.contains("asks for") && message.contains("smaller record batches"), "{message}");
+        assert!(message.contains("claims to grow to 1125899906842624"), "{message}");
     }
 
     proptest! {

@@ -65,14 +65,15 @@ impl Columns {
         places
     }
 
-    /// What the file holds, given its number of rows; the first vector of lists is looked for in `tables`.
-    pub(super) fn facts(&self, rows: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
+    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first
+    /// vector of lists is looked for in `tables`.
+    pub(super) fn facts(&self, rows: u64, held_bytes: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
         let dimensions = match self.dimensions {
             Some(dimensions) => Some(dimensions),
             None if rows == 0 => None,
             None => self.first_length(tables()?)?,
         };
-        Ok(Facts { rows, element: self.element, dimensions, ids: self.ids })
+        Ok(Facts { rows, element: self.element, dimensions, ids: self.ids, held_bytes })
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {

@@ -49,7 +49,7 @@ pub(super) struct DenseLayout {
 impl DenseLayout {
     /// What it says of the file.
     pub(super) fn facts(&self) -> Facts {
-        Facts { rows: self.rows, element: self.element, dimensions: self.dimensions, ids: IdKind::None }
+        Facts { rows: self.rows, element: self.element, dimensions: self.dimensions, ids: IdKind::None, held_bytes: 0 }
     }
 
     /// Bytes before the elements of each row.

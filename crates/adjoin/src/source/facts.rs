@@ -15,6 +15,8 @@ pub(super) struct Facts {
     /// Not known where no row has a vector and the header does not say.
     pub(super) dimensions: Option<usize>,
     pub(super) ids: IdKind,
+    /// Bytes that a scan holds beside its batches: what the format wants read as a whole.
+    pub(super) held_bytes: u64,
 }
 
 /// The number of dimensions that a file states, if it is one that the engine takes.

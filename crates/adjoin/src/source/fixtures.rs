@@ -35,7 +35,7 @@ impl Folder {
 
     pub(super) fn open_with(&self, sources: &[&str], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
         let sources: Vec<String> = sources.iter().map(|source| self.path(source).to_str().unwrap().into()).collect();
-        open(Arc::new(FileSystem), &sources, options)
+        open(Arc::new(FileSystem::pread()), &sources, options)
     }
 
     /// Opens and scans a file of these bytes. The result does not matter, only that there is one.

@@ -1,6 +1,7 @@
 //! The edge to the Parquet and Arrow crates: their errors and panics become errors that name the file.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -20,12 +21,43 @@ pub(super) fn guarded<T, E: Display>(
     place: impl Display,
     read: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<T> {
-    let fault = match catch_unwind(AssertUnwindSafe(read)) {
+    let caught = {
+        let _guard = Guard::begin();
+        catch_unwind(AssertUnwindSafe(read))
+    };
+    let fault = match caught {
         Ok(Ok(read)) => return Ok(read),
         Ok(Err(error)) => error.to_string(),
         Err(panic) => panic_message(panic.as_ref()),
     };
     Err(damaged(path, place, &fault))
+}
+
+thread_local! {
+    /// Foreign readers at work on this thread.
+    static GUARDS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread runs a foreign reader whose panic becomes an error. A panic hook may ask it, so as not to print
+/// what the error will say.
+pub fn is_guarded() -> bool {
+    GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
+}
+
+/// Held while a foreign reader runs.
+struct Guard;
+
+impl Guard {
+    fn begin() -> Self {
+        GUARDS.set(GUARDS.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        GUARDS.set(GUARDS.get() - 1);
+    }
 }
 
 /// The error of a file whose bytes are not what its format asks for.
@@ -39,4 +71,21 @@ pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader gave up").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_become_errors_and_are_known_as_such_while_they_last() {
+        let read = || -> std::result::Result<(), String> {
+            assert!(is_guarded());
+            std::panic::resume_unwind(Box::new("index out of bounds"))
+        };
+        let error = guarded(Path::new("a.parquet"), "row 3", read).unwrap_err().to_string();
+        assert!(error.starts_with("a.parquet: cannot read row 3: index out of bounds; "), "{error}");
+        assert!(!is_guarded());
+        assert!(guarded(Path::new("b"), "c", || Ok::<_, String>(is_guarded())).unwrap());
+    }
 }

@@ -14,11 +14,13 @@ mod generate;
 mod npy;
 mod open;
 mod parquet;
+mod parquet_footer;
 mod raw;
 mod shards;
 mod vectors;
 mod window;
 
+pub use foreign::is_guarded;
 pub use generate::{Generated, generate};
 pub use open::{SourceOptions, open};
 pub use vectors::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

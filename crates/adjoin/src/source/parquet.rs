@@ -10,12 +10,13 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetStatisticsPolicy;
+use parquet::file::metadata::{ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy};
 
 use super::columns::{ColumnScan, Columns, Tables, rows_per_batch};
 use super::facts::Facts;
 use super::foreign::{damaged, guarded};
 use super::open::SourceOptions;
+use super::parquet_footer::read_footer;
 use super::vectors::VectorScan;
 use super::window::WindowedFile;
 use crate::error::Result;
@@ -23,6 +24,9 @@ use crate::options::VectorType;
 
 /// Rows that are decoded at a time while the first vector is looked for.
 const PROBED_ROWS: usize = 64;
+
+/// Pages up to this size are expected; common writers make them of 1 MiB.
+const PAGE_BYTES_GRANTED: u64 = 2 << 20;
 
 /// A file whose footer has been read.
 struct Footer {
@@ -36,7 +40,7 @@ struct Footer {
 /// What a file holds.
 pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
     let footer = Footer::read(path, file, options)?;
-    footer.columns.facts(footer.rows, || footer.tables(PROBED_ROWS))
+    footer.columns.facts(footer.rows, footer.held_bytes(), || footer.tables(PROBED_ROWS))
 }
 
 /// Scans a file.
@@ -55,8 +59,12 @@ pub(super) fn scan(
 impl Footer {
     fn read(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Self> {
         let file = WindowedFile::new(file);
-        let settings = ArrowReaderOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
-        let metadata = decode(path, &file, "its Parquet footer", || ArrowReaderMetadata::load(&file, settings))?;
+        let metadata = decode(path, &file, "its Parquet footer", || {
+            let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
+            let bytes = read_footer(&file)?;
+            let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))?;
+            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+        })?;
         let rows =
             metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
                 u64::try_from(group.num_rows()).ok().and_then(|more| rows.checked_add(more))
@@ -65,6 +73,19 @@ impl Footer {
             rows.ok_or_else(|| damaged(path, "its Parquet footer", "a number of rows is negative or too large"))?;
         let columns = Columns::choose(path, metadata.schema(), options)?;
         Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
+    }
+
+    /// The footer itself, the windows, and of each chosen column a dictionary and a page, compressed and not.
+    fn held_bytes(&self) -> u64 {
+        let metadata = self.metadata.metadata();
+        let chosen = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.places());
+        let page_of = |column: usize| {
+            let chunks = metadata.row_groups().iter().map(|group| group.column(column).uncompressed_size());
+            chunks.max().unwrap_or(0).unsigned_abs().min(PAGE_BYTES_GRANTED)
+        };
+        let columns = (0..self.metadata.parquet_schema().num_columns()).filter(|&column| chosen.leaf_included(column));
+        let pages: u64 = columns.map(page_of).sum();
+        metadata.memory_size() as u64 + super::window::bytes() + 3 * pages
     }
 
     /// The chosen columns, so many rows at a time.
@@ -118,7 +139,7 @@ mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use adjoin_device::{Device, DeviceError, FileSystem, Operation};
+    use adjoin_device::{Device, DeviceError, FileKind, FileSystem, Operation, ReadQueue};
     use arrow_array::types::Float32Type;
     use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, ListArray, StringArray};
     use arrow_schema::{DataType, Field};
@@ -230,6 +251,10 @@ mod tests {
             self.file.is_direct()
         }
 
+        fn alignment(&self) -> usize {
+            self.file.alignment()
+        }
+
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<u64, DeviceError> {
             let left =
                 self.counts.reads_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
@@ -247,36 +272,52 @@ mod tests {
 
     impl Device for Watched {
         fn open(&self, path: &Path) -> std::result::Result<Arc<dyn ReadFile>, DeviceError> {
-            let file = FileSystem.open(path)?;
+            let file = FileSystem::pread().open(path)?;
             Ok(Arc::new(WatchedFile { file, path: path.to_owned(), counts: self.share() }))
         }
 
         fn create(&self, path: &Path) -> std::result::Result<Box<dyn adjoin_device::WriteFile>, DeviceError> {
-            FileSystem.create(path)
+            FileSystem::pread().create(path)
         }
 
         fn create_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
-            FileSystem.create_folder(path)
+            FileSystem::pread().create_folder(path)
         }
 
         fn rename(&self, from: &Path, to: &Path) -> std::result::Result<(), DeviceError> {
-            FileSystem.rename(from, to)
+            FileSystem::pread().rename(from, to)
         }
 
         fn remove(&self, path: &Path) -> std::result::Result<(), DeviceError> {
-            FileSystem.remove(path)
+            FileSystem::pread().remove(path)
         }
 
         fn remove_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
-            FileSystem.remove_folder(path)
+            FileSystem::pread().remove_folder(path)
         }
 
         fn sync_folder(&self, path: &Path) -> std::result::Result<(), DeviceError> {
-            FileSystem.sync_folder(path)
+            FileSystem::pread().sync_folder(path)
         }
 
         fn free_bytes(&self, path: &Path) -> std::result::Result<u64, DeviceError> {
-            FileSystem.free_bytes(path)
+            FileSystem::pread().free_bytes(path)
+        }
+
+        fn name(&self) -> &'static str {
+            FileSystem::pread().name()
+        }
+
+        fn kind(&self, path: &Path) -> std::result::Result<Option<FileKind>, DeviceError> {
+            FileSystem::pread().kind(path)
+        }
+
+        fn list(&self, folder: &Path) -> std::result::Result<Vec<std::ffi::OsString>, DeviceError> {
+            FileSystem::pread().list(folder)
+        }
+
+        fn read_queue(&self, depth: usize) -> std::result::Result<Box<dyn ReadQueue>, DeviceError> {
+            FileSystem::pread().read_queue(depth)
         }
     }
 
@@ -344,7 +385,7 @@ mod tests {
     fn a_real_table_without_vectors_is_refused() {
         let Some(data) = real_sets() else { return eprintln!("skipped: ADJOIN_DATA names no folder") };
         let path = data.join("debdesc.texts.parquet").to_str().unwrap().to_owned();
-        let message = error_of(open(Arc::new(FileSystem), &[path], &SourceOptions::default()));
+        let message = error_of(open(Arc::new(FileSystem::pread()), &[path], &SourceOptions::default()));
         eprintln!("{message}");
         assert!(message.contains("no column holds vectors"), "{message}");
     }

@@ -67,6 +67,12 @@ impl VectorSource for Shards {
         Ok(Box::new(scan))
     }
 
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        // One file is open at a time; what is read of it becomes a batch.
+        let held = self.shards.iter().map(|shard| shard.facts.held_bytes).max().unwrap_or(0);
+        held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
+    }
+
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         // the last shard that starts at or before the row; an empty one before it starts there too
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row).saturating_sub(1)];

@@ -76,6 +76,9 @@ pub trait VectorSource: Send + Sync {
     /// Where the source cannot be opened again.
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
 
+    /// Bytes that such a scan holds at most, the batches that it delivers apart.
+    fn scan_bytes(&self, batch_bytes: u64) -> u64;
+
     /// The file that holds a row, and the row's number in it: for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);
 }
@@ -105,6 +108,15 @@ impl Ids {
             Self::None => IdKind::None,
             Self::Int64(_) => IdKind::Int64,
             Self::Utf8(_) => IdKind::Utf8,
+        }
+    }
+
+    /// Bytes of all ids.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Int64(ids) => 8 * ids.len() as u64,
+            Self::Utf8(texts) => texts.bytes.len() as u64,
         }
     }
 

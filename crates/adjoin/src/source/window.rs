@@ -8,6 +8,8 @@ use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::parquet_footer::check_page;
+
 /// Bytes of a window: a page header and what follows it come in one read, and the page then reads only its rest.
 const WINDOW_BYTES: u64 = 128 << 10;
 /// Windows start at a block, so that direct reads transfer nothing twice.
@@ -16,6 +18,8 @@ const WINDOW_ALIGNMENT: u64 = 4_096;
 const WINDOWS: usize = 2;
 /// Buffer of a sequential reader; it reads page headers, of some 50 bytes.
 const HEADER_BYTES: usize = 256;
+/// Within so many bytes a page's header says how large the page is and grows.
+const PAGE_SIZES_BYTES: usize = 32;
 
 /// A file with its windows. Copies share them.
 #[derive(Clone)]
@@ -35,6 +39,11 @@ struct Windows {
 struct Window {
     start: u64,
     bytes: Vec<u8>,
+}
+
+/// Bytes that the windows of a file hold.
+pub(super) fn bytes() -> u64 {
+    WINDOWS as u64 * WINDOW_BYTES
 }
 
 impl WindowedFile {
@@ -109,7 +118,10 @@ impl ChunkReader for WindowedFile {
     type T = BufReader<WindowReader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(BufReader::with_capacity(HEADER_BYTES, WindowReader { file: self.clone(), position: start }))
+        Ok(BufReader::with_capacity(
+            HEADER_BYTES,
+            WindowReader { file: self.clone(), position: start, is_checked: false },
+        ))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
@@ -130,11 +142,32 @@ impl ChunkReader for WindowedFile {
 pub(super) struct WindowReader {
     file: WindowedFile,
     position: u64,
+    is_checked: bool,
+}
+
+impl WindowReader {
+    /// Bytes that are there, up to `most`.
+    fn present(&self, most: usize) -> usize {
+        self.file.len().saturating_sub(self.position).min(most as u64) as usize
+    }
+
+    /// Looks at a page's header before it is read. The Parquet crate reads nothing else so; it also makes readers that
+    /// start elsewhere, but does not read from them.
+    fn check_page(&mut self) -> io::Result<()> {
+        self.is_checked = true;
+        let mut header = [0; PAGE_SIZES_BYTES];
+        let header = &mut header[..self.present(PAGE_SIZES_BYTES)];
+        self.file.read_at(self.position, header)?; // from the window that it is then read from
+        check_page(header).map_err(io::Error::other)
+    }
 }
 
 impl Read for WindowReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let present = self.file.len().saturating_sub(self.position).min(buffer.len() as u64) as usize;
+        if !self.is_checked {
+            self.check_page()?;
+        }
+        let present = self.present(buffer.len());
         self.file.read_at(self.position, &mut buffer[..present])?;
         self.position += present as u64;
         Ok(present)

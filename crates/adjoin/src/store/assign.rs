@@ -1,20 +1,30 @@
-//! Which center is a vector's nearest?
+//! Which center is a vector's nearest? Asked in two levels: the centers lie in groups, a vector is compared with the
+//! means of all groups and then with the centers of the nearest few. So about `sqrt(M)` distances replace `M`, and a
+//! few vectors lie with a center that is not quite the nearest; no rule rests on its being so.
 
-use std::ops::Range;
+use adjoin_kernels::{Columns, Kernel, Panel, TILE_COLUMNS};
 
-use adjoin_kernels::{Columns, Kernel, Panel};
-
+use super::centers::move_to_means;
+use super::tree::groups;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::options::{Metric, VectorType};
 use crate::workers::map_items;
 
-/// Vectors that a worker takes at once.
-const CHUNK_ROWS: usize = 64;
+/// Groups whose centers a vector is compared with.
+const GROUPS_SEARCHED: usize = 4;
+/// Up to so many centers make one group: all are compared.
+const CENTERS_IN_ONE_GROUP: usize = 128;
+/// Vectors that a worker takes at once, in bytes of coordinates and in rows: enough of them share a group.
+const CHUNK_BYTES: usize = 256 << 10;
+const CHUNK_ROWS_MIN: usize = 16;
+const CHUNK_ROWS_MAX: usize = 512;
+/// Vectors of a chunk that are compared with a group at once.
+const STRIP_ROWS: usize = 64;
 
-/// A vector's nearest center; the first of equally near ones.
-#[derive(Debug, Clone, Copy)]
+/// A vector's nearest center among those that were looked at; the first of equally near ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Nearest<D> {
     /// Number of the center.
     pub(crate) center: u32,
@@ -22,102 +32,143 @@ pub(crate) struct Nearest<D> {
     pub(crate) squared: D,
 }
 
-/// Bytes that [`nearest_of_stored`] holds beside its input and output.
-pub(crate) fn working_bytes<T: Coordinate>(threads: usize, centers: usize, vectors: VectorType) -> u64 {
-    let distances = (CHUNK_ROWS * centers * size_of::<T::Distance>()) as u64;
-    let chunk = Panel::<T>::bytes_for(CHUNK_ROWS, vectors.dimensions);
-    2 * Panel::<T>::bytes_for(centers + CHUNK_ROWS, vectors.dimensions) + threads as u64 * (distances + chunk)
-}
-
-/// The nearest center of each row of a panel, by comparison with all of them.
-///
-/// # Errors
-/// Where the work is cancelled.
-pub(crate) fn nearest<T: Coordinate>(
-    context: &Context,
-    vectors: &Panel<T>,
-    centers: &Panel<T>,
-) -> Result<Vec<Nearest<T::Distance>>> {
-    in_chunks(
-        context,
-        vectors.rows(),
-        centers,
-        || (),
-        |(), rows, search| {
-            let order: Vec<u32> = rows.map(|row| row as u32).collect();
-            search.run(vectors, &order)
-        },
-    )
-}
-
-/// The same for vectors as stored, end to end.
-///
-/// # Errors
-/// Where the work is cancelled.
-pub(crate) fn nearest_of_stored<T: Coordinate>(
-    context: &Context,
-    vectors: VectorType,
-    metric: Metric,
-    stored: &[u8],
-    centers: &Panel<T>,
-) -> Result<Vec<Nearest<T::Distance>>> {
-    let state = || Panel::<T>::zeroed(CHUNK_ROWS, vectors.dimensions);
-    in_chunks(context, stored.len() / vectors.bytes(), centers, state, |panel, rows, search| {
-        let order: Vec<u32> = (0..rows.len() as u32).collect();
-        T::load(vectors, metric, &stored[rows.start * vectors.bytes()..rows.end * vectors.bytes()], panel);
-        search.run(panel, &order)
-    })
-}
-
-/// Compares vectors with packed centers.
-struct Search<'a, T: Coordinate> {
+/// Centers in groups, packed for the kernels.
+pub(crate) struct TwoLevel<T: Coordinate> {
     kernel: Kernel,
-    centers: &'a Columns<T>,
-    distances: Vec<T::Distance>,
+    means: Columns<T>,
+    groups: Vec<Group<T>>,
+    dimensions: usize,
+    /// Distances that a vector takes, on average over groups of equal size.
+    searched: usize,
 }
 
-impl<T: Coordinate> Search<'_, T> {
-    fn run(&mut self, vectors: &Panel<T>, order: &[u32]) -> Vec<Nearest<T::Distance>> {
-        let distances = &mut self.distances[..order.len() * self.centers.len()];
-        self.kernel.many_to_many(vectors, order, self.centers, distances);
-        distances.chunks_exact(self.centers.len()).map(least::<T>).collect()
+struct Group<T: Coordinate> {
+    /// Numbers of the centers, ascending.
+    centers: Vec<u32>,
+    columns: Columns<T>,
+}
+
+fn chunk_rows<T>(dimensions: usize) -> usize {
+    (CHUNK_BYTES / (dimensions * size_of::<T>()).max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX)
+}
+
+/// Bytes that the levels over `centers` centers hold, and those that vectors compared with them on `threads` take.
+pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
+    // A split may put few centers apart from many; twice as many groups as halves of the largest size are granted.
+    let groups = if centers <= CENTERS_IN_ONE_GROUP { 1 } else { 2 * centers.isqrt() };
+    let packed = Columns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
+        + Columns::<T>::bytes_for(groups, dimensions);
+    let rows = chunk_rows::<T>(dimensions);
+    let strip = STRIP_ROWS * group_size(centers) * size_of::<T::Distance>();
+    let a_worker = Panel::<T>::bytes_for(rows, dimensions) + (rows * groups * size_of::<T::Distance>() + strip) as u64;
+    packed + threads as u64 * a_worker
+}
+
+/// Most centers of a group.
+fn group_size(centers: usize) -> usize {
+    if centers <= CENTERS_IN_ONE_GROUP { centers } else { 2 * centers.isqrt() }
+}
+
+impl<T: Coordinate> TwoLevel<T> {
+    /// Groups centers by their tree.
+    pub(crate) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
+        let members = groups(kernel, centers, group_size(centers.rows()));
+        let mut of = vec![0; centers.rows()];
+        members.iter().zip(0u32..).for_each(|(group, k)| group.iter().for_each(|&center| of[center as usize] = k));
+        let mut means = Panel::zeroed(members.len(), centers.dimensions());
+        move_to_means(centers, &of, &mut means);
+        let all: Vec<u32> = (0..members.len() as u32).collect();
+        let pack = |members: Vec<u32>| Group { columns: kernel.pack(centers, &members), centers: members };
+        let groups: Vec<Group<T>> = members.into_iter().map(pack).collect();
+        let searched = groups.len() + centers.rows() * GROUPS_SEARCHED.min(groups.len()) / groups.len();
+        Self { kernel, means: kernel.pack(&means, &all), groups, dimensions: centers.dimensions(), searched }
+    }
+
+    /// Distances that are computed for a vector, on average over groups of equal size.
+    pub(crate) fn distances_a_vector(&self) -> usize {
+        self.searched
+    }
+
+    /// The nearest centers of vectors as stored, end to end.
+    ///
+    /// # Errors
+    /// Where the work is cancelled.
+    pub(crate) fn nearest(
+        &self,
+        context: &Context,
+        vectors: VectorType,
+        metric: Metric,
+        stored: &[u8],
+    ) -> Result<Vec<Nearest<T::Distance>>> {
+        let even = (stored.len() / vectors.bytes()).div_ceil(2 * context.threads.max(1));
+        let chunk_rows = chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN));
+        let chunks: Vec<&[u8]> = stored.chunks(chunk_rows * vectors.bytes()).collect();
+        let search = || Search::new(self, chunk_rows);
+        let found = map_items(context.threads, chunks.len(), &context.cancel, search, |search, k| {
+            let rows = chunks[k].len() / vectors.bytes();
+            T::load(vectors, metric, chunks[k], &mut search.panel);
+            Ok(search.run(rows))
+        })?;
+        Ok(found.into_iter().flatten().collect())
     }
 }
 
-fn in_chunks<T: Coordinate, S>(
-    context: &Context,
-    rows: usize,
-    centers: &Panel<T>,
-    state: impl Fn() -> S + Sync,
-    work: impl Fn(&mut S, Range<usize>, &mut Search<'_, T>) -> Vec<Nearest<T::Distance>> + Sync,
-) -> Result<Vec<Nearest<T::Distance>>> {
-    let all: Vec<u32> = (0..centers.rows() as u32).collect();
-    let columns = context.kernel.pack(centers, &all);
-    let search = || Search {
-        kernel: context.kernel,
-        centers: &columns,
-        distances: vec![T::Distance::default(); CHUNK_ROWS * centers.rows()],
-    };
-    let chunks = rows.div_ceil(CHUNK_ROWS);
-    let found = map_items(
-        context.threads,
-        chunks,
-        &context.cancel,
-        || (state(), search()),
-        |(state, search), chunk| {
-            let start = chunk * CHUNK_ROWS;
-            Ok(work(state, start..rows.min(start + CHUNK_ROWS), search))
-        },
-    )?;
-    Ok(found.into_iter().flatten().collect())
+/// What a worker compares vectors with, and its space for that.
+struct Search<'a, T: Coordinate> {
+    levels: &'a TwoLevel<T>,
+    panel: Panel<T>,
+    distances: Vec<T::Distance>,
+    /// For each group, the vectors that are compared with it.
+    searching: Vec<Vec<u32>>,
 }
 
-fn least<T: Coordinate>(distances: &[T::Distance]) -> Nearest<T::Distance> {
-    let mut best = Nearest { center: 0, squared: distances[0] };
-    for (center, &squared) in distances.iter().enumerate() {
-        if squared < best.squared {
-            best = Nearest { center: center as u32, squared };
+impl<'a, T: Coordinate> Search<'a, T> {
+    fn new(levels: &'a TwoLevel<T>, rows: usize) -> Self {
+        let panel = Panel::zeroed(rows, levels.dimensions);
+        Self { levels, panel, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()] }
+    }
+
+    /// The nearest centers of the first `rows` vectors in the panel.
+    fn run(&mut self, rows: usize) -> Vec<Nearest<T::Distance>> {
+        self.choose_groups(rows);
+        let mut nearest: Vec<Option<Nearest<T::Distance>>> = vec![None; rows];
+        for (group, searching) in self.levels.groups.iter().zip(&self.searching) {
+            let width = group.centers.len();
+            for strip in searching.chunks(STRIP_ROWS) {
+                self.distances.resize(strip.len() * width, T::Distance::default());
+                self.levels.kernel.many_to_many(&self.panel, strip, &group.columns, &mut self.distances);
+                for (&row, distances) in strip.iter().zip(self.distances.chunks_exact(width)) {
+                    let (place, squared) = least::<T>(distances);
+                    let found = Nearest { center: group.centers[place], squared };
+                    let best = nearest[row as usize].get_or_insert(found);
+                    if (found.squared, found.center) < (best.squared, best.center) {
+                        *best = found;
+                    }
+                }
+            }
+        }
+        nearest.into_iter().map(|nearest| nearest.expect("each vector is compared with a group")).collect()
+    }
+
+    fn choose_groups(&mut self, rows: usize) {
+        self.searching.iter_mut().for_each(Vec::clear);
+        let groups = self.levels.groups.len();
+        let order: Vec<u32> = (0..rows as u32).collect();
+        self.distances.resize(rows * groups, T::Distance::default());
+        self.levels.kernel.many_to_many(&self.panel, &order, &self.levels.means, &mut self.distances);
+        for (row, distances) in order.iter().zip(self.distances.chunks_exact_mut(groups)) {
+            for _ in 0..GROUPS_SEARCHED.min(groups) {
+                let (group, _) = least::<T>(distances);
+                self.searching[group].push(*row);
+                distances[group] = T::FARTHEST;
+            }
         }
     }
-    best
+}
+
+/// Place and value of the least distance; the first of equal ones. In two steps, which vector instructions can take.
+fn least<T: Coordinate>(distances: &[T::Distance]) -> (usize, T::Distance) {
+    let least = distances.iter().fold(distances[0], |least, &squared| if squared < least { squared } else { least });
+    let place = distances.iter().position(|&squared| squared == least);
+    (place.unwrap_or(0), least)
 }

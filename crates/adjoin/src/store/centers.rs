@@ -1,17 +1,17 @@
-//! Where buckets have their centers: k-means on a sample, laid in the order of a k-means tree.
+//! Where buckets have their centers: k-means on a sample.
 
-use adjoin_kernels::{Kernel, Panel};
+use adjoin_kernels::Panel;
 
-use super::assign::nearest;
+use super::assign::TwoLevel;
+use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
+use crate::options::{Metric, VectorType};
 use crate::random::Random;
 
 /// Rounds of Lloyd's algorithm; the study found 10 enough on 15 vectors a center.
 const ROUNDS: usize = 10;
-/// Rounds at each split of the tree.
-const SPLIT_ROUNDS: usize = 6;
 /// Rows of the smallest training sample, where there are as many.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
@@ -32,139 +32,132 @@ pub(crate) fn sample_rows(rows: u64) -> u64 {
     rows.min((rows / 50).max(SAMPLE_ROWS_MIN))
 }
 
+/// The training sample: vectors as stored.
+pub(crate) struct Sample {
+    /// One partition.
+    pub(crate) records: Records,
+    pub(crate) rows: u64,
+    pub(crate) vectors: VectorType,
+    pub(crate) metric: Metric,
+}
+
+impl Sample {
+    /// Hands the coordinates of all rows to `take`, in order, beside the vectors as stored.
+    fn for_each<T: Coordinate>(&self, mut take: impl FnMut(&Panel<T>, &[u8]) -> Result<()>) -> Result<()> {
+        let mut panel = Panel::zeroed(0, self.vectors.dimensions);
+        self.records.read(0, |stored| {
+            panel.reset(stored.len() / self.vectors.bytes(), self.vectors.dimensions);
+            T::load(self.vectors, self.metric, stored, &mut panel);
+            take(&panel, stored)
+        })
+    }
+}
+
+/// Centers, and what they cost.
+pub(crate) struct Training<T: Coordinate> {
+    pub(crate) centers: Panel<T>,
+    /// Distances that were computed.
+    pub(crate) distances: u64,
+}
+
+/// Bytes that [`train`] holds beside the sample, its result included.
+pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
+    let sums = (centers * dimensions * size_of::<f64>()) as u64;
+    Panel::<T>::bytes_for(centers, dimensions) + sums + super::assign::memory_bytes::<T>(threads, centers, dimensions)
+}
+
 /// Centers for `buckets` buckets, trained on a sample. Unless `trained`, they are rows of the sample.
 ///
 /// # Errors
-/// Where the work is cancelled.
+/// Where the work is cancelled or the sample cannot be read.
 pub(crate) fn train<T: Coordinate>(
     context: &Context,
-    sample: &Panel<T>,
+    sample: &Sample,
     buckets: u32,
     trained: bool,
     seed: u64,
-) -> Result<Panel<T>> {
-    let count = (buckets as usize).min(sample.rows());
-    let picked = Random::new(seed, "first centers").ascending_sample(count as u64, sample.rows() as u64);
-    let mut centers = Panel::zeroed(count, sample.dimensions());
-    for (k, &row) in picked.iter().enumerate() {
-        let coordinates = &sample.row(row as usize)[..sample.dimensions()];
-        centers.row_mut(k).copy_from_slice(coordinates);
+) -> Result<Training<T>> {
+    let mut training = Training { centers: first_centers(sample, buckets, seed)?, distances: 0 };
+    let rounds = if trained { ROUNDS } else { 0 };
+    context.progress.begin("train", "rounds", rounds as u64);
+    for round in 0..rounds {
+        let levels = TwoLevel::new(context.kernel, &training.centers);
+        let mut means = Means::new(training.centers.rows(), training.centers.dimensions());
+        sample.for_each::<T>(|panel, stored| {
+            let nearest = levels.nearest(context, sample.vectors, sample.metric, stored)?;
+            (0..panel.rows()).for_each(|row| means.add(nearest[row].center as usize, panel.row(row)));
+            Ok(())
+        })?;
+        means.write(&mut training.centers);
+        training.distances += sample.rows * levels.distances_a_vector() as u64;
+        context.progress.advance(round as u64 + 1);
     }
-    for _ in 0..if trained { ROUNDS } else { 0 } {
-        let assigned = nearest(context, sample, &centers)?;
-        let members: Vec<u32> = assigned.iter().map(|nearest| nearest.center).collect();
-        move_to_means(sample, &members, &mut centers);
-    }
+    Ok(training)
+}
+
+/// Rows of the sample, drawn by the seed.
+fn first_centers<T: Coordinate>(sample: &Sample, buckets: u32, seed: u64) -> Result<Panel<T>> {
+    let count = u64::from(buckets).min(sample.rows);
+    let mut picked = Random::new(seed, "first centers").ascending_sample(count, sample.rows).into_iter().peekable();
+    let mut centers = Panel::zeroed(count as usize, sample.vectors.dimensions);
+    let (mut next, mut first_row) = (0, 0);
+    sample.for_each::<T>(|panel, _| {
+        while let Some(row) = picked.next_if(|&row| row < first_row + panel.rows() as u64) {
+            copy_row(panel, (row - first_row) as usize, &mut centers, next);
+            next += 1;
+        }
+        first_row += panel.rows() as u64;
+        Ok(())
+    })?;
     Ok(centers)
 }
 
-/// Moves each center to the mean of its members; one without members stays. Sums run in row order, in f64.
-fn move_to_means<T: Coordinate>(sample: &Panel<T>, members: &[u32], centers: &mut Panel<T>) {
-    let dimensions = sample.dimensions();
-    let mut sums = vec![0.0; centers.rows() * dimensions];
-    let mut counts = vec![0u32; centers.rows()];
-    for (row, &center) in members.iter().enumerate() {
-        counts[center as usize] += 1;
-        let sum = &mut sums[center as usize * dimensions..][..dimensions];
-        for (sum, x) in sum.iter_mut().zip(sample.row(row)) {
-            *sum += x.value();
-        }
+/// Moves each center to the mean of its members; one without members stays.
+pub(super) fn move_to_means<T: Coordinate>(points: &Panel<T>, of: &[u32], centers: &mut Panel<T>) {
+    let mut means = Means::new(centers.rows(), centers.dimensions());
+    of.iter().enumerate().for_each(|(row, &center)| means.add(center as usize, points.row(row)));
+    means.write(centers);
+}
+
+/// Sums of members in f64, in the order in which they are added.
+struct Means {
+    sums: Vec<f64>,
+    counts: Vec<u32>,
+    dimensions: usize,
+}
+
+impl Means {
+    fn new(centers: usize, dimensions: usize) -> Self {
+        Self { sums: vec![0.0; centers * dimensions], counts: vec![0; centers], dimensions }
     }
-    for (k, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
-        let sum = &sums[k * dimensions..][..dimensions];
-        for (to, sum) in centers.row_mut(k).iter_mut().zip(sum) {
-            *to = T::from_mean(sum / f64::from(count));
+
+    fn add<T: Coordinate>(&mut self, center: usize, point: &[T]) {
+        self.counts[center] += 1;
+        let sum = &mut self.sums[center * self.dimensions..][..self.dimensions];
+        sum.iter_mut().zip(point).for_each(|(sum, x)| *sum += x.value());
+    }
+
+    fn write<T: Coordinate>(&self, centers: &mut Panel<T>) {
+        for (k, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
+            let sum = &self.sums[k * self.dimensions..][..self.dimensions];
+            for (to, sum) in centers.row_mut(k).iter_mut().zip(sum) {
+                *to = T::from_mean(sum / f64::from(count));
+            }
         }
     }
 }
 
-/// The order of a k-means tree over the centers: split in two by 2-means, again and again; at each split the half
-/// nearer to the center that was put out last comes first. Neighbours in space become neighbours on disk, and reading
-/// in this order beats orders made from the bucket graph (docs/methods.md, "Order").
-pub(crate) fn tree_order<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<u32> {
-    let points = as_floats(centers);
-    let mut order = Vec::with_capacity(points.rows());
-    let mut waiting = vec![(0..points.rows() as u32).collect::<Vec<_>>()];
-    while let Some(members) = waiting.pop() {
-        if members.len() <= 1 {
-            order.extend(members);
-            continue;
-        }
-        let (left, right, means) = split(kernel, &points, &members);
-        let last = order.last().map(|&last: &u32| points.row(last as usize));
-        let left_first = last.is_none_or(|last| {
-            let mut distances = [0.0; 2];
-            kernel.one_to_many(last, &means, &mut distances);
-            distances[0] <= distances[1]
-        });
-        let (first, second) = if left_first { (left, right) } else { (right, left) };
-        waiting.push(second);
-        waiting.push(first);
-    }
-    order
-}
-
-fn as_floats<T: Coordinate>(centers: &Panel<T>) -> Panel<f32> {
-    let mut points = Panel::zeroed(centers.rows(), centers.dimensions());
-    for k in 0..centers.rows() {
-        for (to, from) in points.row_mut(k).iter_mut().zip(centers.row(k)) {
-            *to = from.value() as f32;
-        }
-    }
-    points
-}
-
-/// Two parts of at least one member each, and their means.
-fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec<u32>, Panel<f32>) {
-    let part = gather(points, members);
-    let mut means = Panel::zeroed(2, points.dimensions());
-    copy_row(&part, farthest(kernel, &part, 0), &mut means, 0);
-    copy_row(&part, farthest(kernel, &part, farthest(kernel, &part, 0)), &mut means, 1);
-    let mut side = vec![0u32; members.len()];
-    for round in 0..=SPLIT_ROUNDS {
-        let distances: Vec<Vec<f32>> = (0..2).map(|k| distances_to(kernel, means.row(k), &part)).collect();
-        for (k, side) in side.iter_mut().enumerate() {
-            *side = u32::from(distances[1][k] < distances[0][k]);
-        }
-        if round < SPLIT_ROUNDS {
-            move_to_means(&part, &side, &mut means);
-        }
-    }
-    if side.iter().all(|&s| s == side[0]) {
-        side.iter_mut().enumerate().for_each(|(k, side)| *side = u32::from(k >= members.len() / 2)); // all are equal
-    }
-    let of = |wanted| members.iter().zip(&side).filter(move |(_, side)| **side == wanted).map(|(&m, _)| m).collect();
-    (of(0), of(1), means)
-}
-
-fn gather(points: &Panel<f32>, members: &[u32]) -> Panel<f32> {
-    let mut part = Panel::zeroed(members.len(), points.dimensions());
-    for (k, &member) in members.iter().enumerate() {
-        copy_row(points, member as usize, &mut part, k);
-    }
-    part
-}
-
-fn copy_row(from: &Panel<f32>, row: usize, to: &mut Panel<f32>, at: usize) {
+/// Copies a row from one panel to another of the same dimensions.
+pub(super) fn copy_row<T: Coordinate>(from: &Panel<T>, row: usize, to: &mut Panel<T>, at: usize) {
     let coordinates = &from.row(row)[..from.dimensions()];
     to.row_mut(at).copy_from_slice(coordinates);
-}
-
-fn distances_to(kernel: Kernel, x: &[f32], panel: &Panel<f32>) -> Vec<f32> {
-    let mut distances = vec![0.0; panel.rows()];
-    kernel.one_to_many(x, panel, &mut distances);
-    distances
-}
-
-/// The row farthest from a row; the first of equals.
-fn farthest(kernel: Kernel, panel: &Panel<f32>, from: usize) -> usize {
-    let distances = distances_to(kernel, panel.row(from), panel);
-    (0..panel.rows()).fold(0, |best, k| if distances[k] > distances[best] { k } else { best })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Element;
+    use crate::store::partitions::{PartitionSizes, Partitions};
 
     #[test]
     fn the_number_of_buckets_follows_the_study() {
@@ -174,25 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn means_move_to_their_members_and_the_tree_keeps_neighbours_together() {
-        let mut sample = Panel::<u8>::zeroed(60, 2);
-        for k in 0..60 {
-            sample.row_mut(k).copy_from_slice(&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]);
-        }
+    fn centers_move_to_the_means_of_their_members() {
+        let folder = tempfile::tempdir().unwrap();
         let context = Context::default();
-        let centers = train(&context, &sample, 60, false, 1).unwrap();
-        let order = tree_order(context.kernel, &centers);
-        let mut sorted = order.clone();
-        sorted.sort_unstable();
-        assert!(sorted.iter().copied().eq(0..60));
-        let clumps: Vec<u8> = order.iter().map(|&k| centers.row(k as usize)[0] / 50).collect();
-        assert_eq!(clumps.windows(2).filter(|pair| pair[0] != pair[1]).count(), 2, "{clumps:?}");
-        assert_eq!(train(&context, &sample, 1, true, 1).unwrap().row(0)[..2], [87, 1]);
-    }
-
-    #[test]
-    fn equal_centers_end_the_splitting() {
-        let order = tree_order(Kernel::detect(), &Panel::<f32>::zeroed(1000, 3));
-        assert_eq!(order.len(), 1000);
+        let mut records = Partitions::new(&context, folder.path().join("sample"), PartitionSizes::within(1 << 20, 1));
+        (0..60).for_each(|k| records.push(0, &[&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]]).unwrap());
+        let records = records.finish().unwrap();
+        let vectors = VectorType { element: Element::U8, dimensions: 2 };
+        let sample = Sample { records, rows: 60, vectors, metric: Metric::L2 };
+        assert_eq!(train::<u8>(&context, &sample, 1, true, 1).unwrap().centers.row(0)[..2], [87, 1]);
+        let all = train::<u8>(&context, &sample, 60, false, 1).unwrap().centers;
+        assert_eq!((all.rows(), &all.row(5)[..2]), (60, &[200, 1][..]));
     }
 }

@@ -27,6 +27,13 @@ pub const ENTRY_BYTES: usize = 32;
 
 const EXTENT_MAGIC: [u8; 8] = *b"ADJOINBK";
 
+/// The tag in a file's name, `TAG` in `vectors-TAG.bin`, 16 hexadecimal digits; none where the name has another form.
+pub(super) fn tag_of<'a>(name: &'a str, file: &str) -> Option<&'a str> {
+    let (stem, ending) = file.rsplit_once('.')?;
+    let tag = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(ending)?.strip_suffix('.')?;
+    (tag.len() == 16).then_some(tag)
+}
+
 /// Checksum of bytes: XXH3, 64 bits, seed 0.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
@@ -81,6 +88,37 @@ impl Extent {
     }
 }
 
+/// What a bucket's header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) number: u32,
+    pub(super) rows: u32,
+    /// Of the vectors, their padding and the row numbers.
+    pub(super) body_checksum: u64,
+    pub(super) id_checksum: u64,
+    pub(super) id_bytes: u64,
+}
+
+impl Header {
+    /// Reads a header; none where its bytes are not as written.
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let whole = u64_at(bytes, HEADER_BYTES - 8) == checksum(&bytes[..HEADER_BYTES - 8]);
+        (whole && bytes[..8] == EXTENT_MAGIC).then(|| Self {
+            number: u32_at(bytes, 8),
+            rows: u32_at(bytes, 12),
+            body_checksum: u64_at(bytes, 16),
+            id_checksum: u64_at(bytes, 24),
+            id_bytes: u64_at(bytes, 32),
+        })
+    }
+
+    /// The entry of the bucket table, but for the radius, of such a bucket at `offset`.
+    pub(super) fn extent(&self, offset: u64, vectors: VectorType) -> Extent {
+        let body_bytes = Extent::body_bytes_of(self.rows, vectors);
+        Extent { offset, rows: self.rows, radius: 0.0, body_bytes, id_bytes: self.id_bytes }
+    }
+}
+
 /// A bucket's bytes, checked, in parts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bucket {
@@ -130,28 +168,23 @@ pub fn encode_bucket(
 /// Where a byte is not what was written: says which part.
 pub fn decode_bucket(number: u32, vectors: VectorType, extent: &Extent, kind: IdKind, bytes: &[u8]) -> Result<Bucket> {
     let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part} is not as written (checksum)"));
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Err(broken("its length")) };
-    if u64_at(header, HEADER_BYTES - 8) != checksum(&header[..HEADER_BYTES - 8]) {
-        return Err(broken("its header"));
-    }
-    let as_listed = header[..8] == EXTENT_MAGIC
-        && u32_at(header, 8) == number
-        && u32_at(header, 12) == extent.rows
-        && u64_at(header, 32) == extent.id_bytes
-        && extent.body_bytes == Extent::body_bytes_of(extent.rows, vectors)
+    let header = bytes.first_chunk().ok_or_else(|| broken("its length"))?;
+    let header = Header::decode(header).ok_or_else(|| broken("its header"))?;
+    let as_listed = header.number == number
+        && header.extent(extent.offset, vectors) == (Extent { radius: 0.0, ..*extent })
         && bytes.len() as u64 >= extent.body_bytes;
     if !as_listed {
         return Err(Error::corrupt(format!("bucket {number}: its header and the bucket table disagree")));
     }
     let (body, ids) = bytes.split_at(extent.body_bytes as usize);
-    if u64_at(header, 16) != checksum(&body[HEADER_BYTES..]) {
+    if header.body_checksum != checksum(&body[HEADER_BYTES..]) {
         return Err(broken("its vectors or row numbers"));
     }
     let ids = if ids.is_empty() {
         Ids::None
     } else {
         let section = ids.get(..extent.id_bytes as usize).ok_or_else(|| broken("its length"))?;
-        if u64_at(header, 24) != checksum(section) {
+        if header.id_checksum != checksum(section) {
             return Err(broken("its ids"));
         }
         decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("its ids"))?

@@ -1,116 +1,162 @@
-//! Vectors from a source into memory: each one checked, bad ones refused or skipped, ids checked for duplicates.
+//! Rows of a source that can be used: each vector checked, bad ones refused or left out.
 
-use std::collections::HashSet;
+use std::sync::mpsc::{Receiver, sync_channel};
 
-use super::{BuildOptions, OnBad, OnDuplicateId};
+use super::OnBad;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{Element, Metric, ROWS_MAX};
 use crate::predicate::{f16_values, f32_values, squared_norm};
+use crate::report::SharedSeconds;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
 
-/// Vectors that a batch of the scan holds, in bytes.
-const BATCH_BYTES: usize = 1 << 20;
+/// Vectors that a batch of the scan holds, in bytes, where the memory allows it.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+/// The least that is worth a batch.
+const BATCH_BYTES_MIN: u64 = 64 << 10;
+/// Batches in memory at once: read, decoded, checked, waiting, and taken.
+const BATCHES: u64 = 5;
 /// Bad rows that an error names.
 const ROWS_NAMED: usize = 5;
-/// Bytes granted for an id and its place in the set that finds duplicates.
-const BYTES_AN_ID: u64 = 96;
+/// Bytes granted for an id on its way.
+const BYTES_AN_ID: u64 = 48;
 
-/// The usable rows of a source.
-pub(crate) struct Intake {
+/// Consecutive usable rows.
+pub(crate) struct UsableRows {
     /// Vectors, end to end, as stored.
     pub(crate) stored: Vec<u8>,
-    /// Their row numbers in the source.
+    /// Their row numbers in the source, ascending.
     pub(crate) rows: Vec<u64>,
     /// Their ids.
     pub(crate) ids: Ids,
-    /// Rows without a usable vector.
+}
+
+/// What a scan saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Scanned {
+    pub(crate) usable_rows: u64,
     pub(crate) skipped_rows: u64,
-    /// Rows whose id an earlier row has.
-    pub(crate) duplicate_ids: u64,
+    /// Seconds in which nothing but reading went on.
+    pub(crate) waited: f64,
 }
 
-/// Bytes that [`read_all`] holds, while it reads and after.
-pub(crate) fn intake_bytes(info: &SourceInfo) -> u64 {
+/// A scan over the usable rows of a source.
+pub(crate) struct Intake<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) source: &'a dyn VectorSource,
+    pub(crate) metric: Metric,
+    pub(crate) on_bad: OnBad,
+    pub(crate) batch_bytes: u64,
+}
+
+/// Bytes of a batch where `memory` bytes may be spent on it and those beside it.
+pub(crate) fn batch_bytes(memory: u64) -> u64 {
+    (memory / BATCHES / 4).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
+}
+
+/// Bytes that a scan holds.
+pub(crate) fn scan_bytes(info: &SourceInfo, batch_bytes: u64) -> u64 {
+    let vector = info.vectors.bytes() as u64;
+    let rows = (batch_bytes / vector).max(1).min(info.rows);
     let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
-    info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id) + 4 * BATCH_BYTES as u64
+    BATCHES * rows * (vector + size_of::<u64>() as u64 + id)
 }
 
-/// Reads a whole source.
-pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, options: &BuildOptions) -> Result<Intake> {
-    let info = source.info();
-    if info.rows > ROWS_MAX {
-        return Err(Error::input(format!("{} rows are more than the {ROWS_MAX} that a store can hold", info.rows)));
+impl Intake<'_> {
+    /// Hands all usable rows to `take`, in order. Reading and checking go on while `take` works.
+    ///
+    /// # Errors
+    /// Where the source cannot be read, has a bad row that is not to be skipped, or `take` fails.
+    pub(crate) fn scan(&self, mut take: impl FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
+        let rows = self.source.info().rows;
+        if rows > ROWS_MAX {
+            return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
+        }
+        let waited = SharedSeconds::default();
+        let mut scanned = Scanned::default();
+        std::thread::scope(|scope| {
+            let (sender, batches): (_, Receiver<Result<(UsableRows, u64)>>) = sync_channel(1);
+            scope.spawn(move || {
+                let sent = self.read(|batch| sender.send(Ok(batch)).is_ok());
+                if let Err(error) = sent {
+                    let _ = sender.send(Err(error)); // where nobody receives, there was an error before
+                }
+            });
+            while let Ok(batch) = waited.measure(|| batches.recv()) {
+                let (usable, seen) = batch?;
+                scanned.usable_rows += usable.rows.len() as u64;
+                take(usable)?;
+                self.context.progress.advance(seen);
+            }
+            Ok::<_, Error>(())
+        })?;
+        scanned.skipped_rows = rows - scanned.usable_rows;
+        Ok(Scanned { waited: waited.seconds(), ..scanned })
     }
-    let mut intake = Intake {
-        stored: Vec::with_capacity(info.rows as usize * info.vectors.bytes()),
-        rows: Vec::with_capacity(info.rows as usize),
-        ids: Ids::empty(info.ids),
-        skipped_rows: 0,
-        duplicate_ids: 0,
-    };
-    context.progress.begin("read", "rows", info.rows);
-    let mut scan = source.scan(BATCH_BYTES)?;
-    while let Some(batch) = scan.next_batch()? {
-        context.cancel.check()?;
-        intake.take(source, &batch, options)?;
-        context.progress.advance(batch.first_row + batch.rows as u64);
-    }
-    intake.check_ids(source, options.on_duplicate_id)?;
-    Ok(intake)
-}
 
-impl Intake {
-    fn take(&mut self, source: &dyn VectorSource, batch: &VectorBatch, options: &BuildOptions) -> Result<()> {
-        let vectors = source.info().vectors;
+    /// Reads and checks; goes on while `send` takes batches, each with the number of rows seen up to its end.
+    fn read(&self, send: impl Fn((UsableRows, u64)) -> bool) -> Result<()> {
+        let mut scan = self.source.scan(self.batch_bytes as usize)?;
+        while let Some(batch) = scan.next_batch()? {
+            self.context.cancel.check()?;
+            let seen = batch.first_row + batch.rows as u64;
+            if !send((self.usable(&batch)?, seen)) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn usable(&self, batch: &VectorBatch) -> Result<UsableRows> {
+        let info = self.source.info();
+        let mut usable =
+            UsableRows { stored: Vec::with_capacity(batch.bytes.len()), rows: Vec::new(), ids: Ids::empty(info.ids) };
+        usable.rows.reserve_exact(batch.rows);
         let mut bad = Vec::new();
         let mut missing = batch.missing.iter().peekable();
-        for (k, vector) in batch.bytes.chunks_exact(vectors.bytes()).enumerate() {
+        for (k, vector) in batch.bytes.chunks_exact(info.vectors.bytes()).enumerate() {
             let is_missing = missing.next_if(|&&row| row == k).is_some();
             let fault =
-                if is_missing { Some("is null".into()) } else { fault(vectors.element, options.metric, vector) };
+                if is_missing { Some("is null".into()) } else { fault(info.vectors.element, self.metric, vector) };
             if let Some(fault) = fault {
                 bad.push((batch.first_row + k as u64, fault));
                 continue;
             }
-            self.stored.extend_from_slice(vector);
-            self.rows.push(batch.first_row + k as u64);
-            self.ids.push_from(&batch.ids, k);
+            usable.stored.extend_from_slice(vector);
+            usable.rows.push(batch.first_row + k as u64);
+            usable.ids.push_from(&batch.ids, k);
         }
-        self.skipped_rows += bad.len() as u64;
-        if bad.is_empty() || options.on_bad == OnBad::Skip { Ok(()) } else { Err(refusal(source, &bad)) }
-    }
-
-    fn check_ids(&mut self, source: &dyn VectorSource, on_duplicate: OnDuplicateId) -> Result<()> {
-        let (count, first) = match &self.ids {
-            Ids::None => return Ok(()),
-            Ids::Int64(ids) => duplicates(ids.iter()),
-            Ids::Utf8(texts) => duplicates((0..texts.len()).map(|k| texts.get(k))),
-        };
-        self.duplicate_ids = count;
-        match first {
-            Some(k) if on_duplicate == OnDuplicateId::Error => {
-                let (file, row) = source.locate(self.rows[k]);
-                Err(Error::input(format!(
-                    "{}: the id {} of row {row} is that of an earlier row ({count} such rows in all); \
-                     make ids unique, or give --on-duplicate-id keep",
-                    file.display(),
-                    self.ids.display(k, self.rows[k]),
-                )))
-            }
-            _ => Ok(()),
-        }
+        if bad.is_empty() || self.on_bad == OnBad::Skip { Ok(usable) } else { Err(refusal(self.source, &bad)) }
     }
 }
 
-/// How many items repeat an earlier one, and the first of those.
-fn duplicates<I: Eq + std::hash::Hash>(items: impl ExactSizeIterator<Item = I>) -> (u64, Option<usize>) {
-    let mut seen = HashSet::with_capacity(items.len());
-    let mut repeated = items.enumerate().filter_map(|(k, item)| (!seen.insert(item)).then_some(k));
-    let first = repeated.next();
-    (first.map_or(0, |_| 1 + repeated.count() as u64), first)
+/// All usable rows at once.
+///
+/// # Errors
+/// As [`Intake::scan`].
+pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Metric) -> Result<UsableRows> {
+    let info = source.info();
+    let mut all = UsableRows {
+        stored: Vec::with_capacity(info.rows as usize * info.vectors.bytes()),
+        rows: Vec::with_capacity(info.rows as usize),
+        ids: Ids::empty(info.ids),
+    };
+    let intake = Intake { context, source, metric, on_bad: OnBad::Error, batch_bytes: BATCH_BYTES_MAX };
+    context.progress.begin("read", "rows", info.rows);
+    intake.scan(|mut usable| {
+        all.stored.append(&mut usable.stored);
+        (0..usable.rows.len()).for_each(|k| all.ids.push_from(&usable.ids, k));
+        all.rows.append(&mut usable.rows);
+        Ok(())
+    })?;
+    Ok(all)
 }
 
+/// Bytes that [`read_all`] holds, while it reads and after.
+pub(crate) fn read_all_bytes(info: &SourceInfo) -> u64 {
+    let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
+    info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id) + scan_bytes(info, BATCH_BYTES_MAX)
+}
 /// Why a vector cannot be used, if it cannot.
 fn fault(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
     let not_finite = match element {

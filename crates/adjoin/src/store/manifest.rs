@@ -38,7 +38,7 @@ pub struct Manifest {
     pub seed: u64,
     /// How the centers were chosen.
     pub centers: Centers,
-    /// How vectors were assigned to centers; rules rest on it.
+    /// How vectors were assigned to centers.
     pub assignment: Assignment,
     /// Number of buckets; none is empty.
     pub buckets: u32,
@@ -50,6 +50,15 @@ pub struct Manifest {
 
 /// The digits of a checksum that is not known yet.
 pub(super) const NO_CHECKSUM: &str = "0000000000000000";
+
+/// Why a manifest cannot be read.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// It is whole, and of this later version.
+    Newer(u64),
+    /// It is not as written, or says what cannot be.
+    Damaged(String),
+}
 
 /// How centers are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,10 +72,10 @@ pub enum Centers {
 
 /// How vectors are assigned to centers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Assignment {
-    /// Each to the center whose computed distance is the least of all.
-    Nearest,
+    /// Each to the nearest center of the groups of centers that are nearest to it.
+    TwoLevel,
 }
 
 /// The files of a store.
@@ -119,28 +128,45 @@ impl Manifest {
     /// # Errors
     /// Where it is damaged, of a newer version, or promises what cannot be.
     pub fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
-        let damaged = |why: &str| {
-            Error::corrupt(format!("{}: {why}; build the store again", folder.join(MANIFEST_FILE).display()))
-        };
+        Self::parse(bytes).map_err(|unreadable| match unreadable {
+            Unreadable::Newer(version) => Self::newer(folder, version),
+            Unreadable::Damaged(why) => {
+                Error::corrupt(format!("{}: {why}; build the store again", folder.join(MANIFEST_FILE).display()))
+            }
+        })
+    }
+
+    /// The same, without the words around what is wrong.
+    pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
+        let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
         let text = std::str::from_utf8(bytes).map_err(|_| damaged("the manifest is no text"))?;
         let value: serde_json::Value = serde_json::from_str(text).map_err(|_| damaged("the manifest is no JSON"))?;
-        let version = value.get("format_version").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        if version > u64::from(FORMAT_VERSION) {
-            return Err(Error::input(format!(
-                "{} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin",
-                folder.display()
-            )));
+        let digits = value.get("manifest_xxh3").and_then(serde_json::Value::as_str).unwrap_or_default();
+        if digits.len() != NO_CHECKSUM.len() {
+            return Err(damaged("the manifest has no checksum"));
         }
-        let manifest: Self = serde_json::from_value(value).map_err(|error| damaged(&error.to_string()))?;
         // Over the text and not over what was understood of it: a later version may add roles.
-        let blank = text.replace(&manifest.manifest_xxh3, NO_CHECKSUM);
-        if hexadecimal(checksum(blank.as_bytes())) != manifest.manifest_xxh3 {
+        let blank = text.replace(digits, NO_CHECKSUM);
+        if hexadecimal(checksum(blank.as_bytes())) != digits {
             return Err(damaged("the manifest is not as written (checksum)"));
         }
+        let version = value.get("format_version").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        if version > u64::from(FORMAT_VERSION) {
+            return Err(Unreadable::Newer(version));
+        }
+        let manifest: Self = serde_json::from_value(value).map_err(|error| Unreadable::Damaged(error.to_string()))?;
         let possible = (1..=DIMENSIONS_MAX).contains(&manifest.vectors.dimensions)
             && (1..=ROWS_MAX).contains(&manifest.rows)
             && (1..=manifest.rows).contains(&u64::from(manifest.buckets));
         if possible { Ok(manifest) } else { Err(damaged("the manifest promises what cannot be")) }
+    }
+
+    /// The error of a store that a later adjoin wrote.
+    pub(super) fn newer(folder: &Path, version: u64) -> Error {
+        Error::input(format!(
+            "{} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin",
+            folder.display()
+        ))
     }
 
     /// Largest length of a manifest file that is worth reading.
@@ -149,7 +175,7 @@ impl Manifest {
     }
 }
 
-fn hexadecimal(checksum: u64) -> String {
+pub(super) fn hexadecimal(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
@@ -172,7 +198,7 @@ mod tests {
             rounded_from_f64: false,
             seed: u64::MAX,
             centers: Centers::Trained,
-            assignment: Assignment::Nearest,
+            assignment: Assignment::TwoLevel,
             buckets: 3,
             files: Files { centers: file("a"), table: file("b"), vectors: file("c") },
             manifest_xxh3: NO_CHECKSUM.into(),

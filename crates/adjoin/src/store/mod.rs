@@ -4,14 +4,25 @@
 //! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
 
 mod assign;
+mod buckets;
 mod centers;
 pub mod format;
+mod ids;
 mod intake;
 mod manifest;
+mod memory;
+mod partitions;
+mod publish;
+mod read_ahead;
 mod reader;
+mod tree;
+mod verify;
 mod writer;
 
-pub(crate) use intake::{Intake, intake_bytes, read_all};
+pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
 pub use manifest::{Assignment, Centers, FileFacts, Files, Manifest};
-pub use reader::{BucketBytes, ReadCounts, Store, bucket_bytes, is_store};
-pub use writer::{BuildOptions, BuildReport, OnBad, OnDuplicateId, TemporaryStore, build};
+pub(crate) use partitions::{PartitionSizes, Partitions};
+pub use read_ahead::{BucketBytes, ReadAhead, least_read_ahead, read_ahead_bytes};
+pub use reader::{ReadCounts, Store, bucket_bytes, is_store};
+pub use verify::{Damage, Part, VerifyReport, verify};
+pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

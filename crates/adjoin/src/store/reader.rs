@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin_device::{AlignedBuffer, BLOCK_BYTES, ReadFile};
+use adjoin_device::{FileKind, ReadFile};
 use adjoin_kernels::Panel;
 
 use super::format::{Bucket, Extent, MANIFEST_FILE, decode_bucket, decode_table};
@@ -36,24 +36,21 @@ pub struct ReadCounts {
     pub bytes_read: u64,
 }
 
-/// A bucket's bytes as read, checked.
-pub struct BucketBytes {
-    buffer: AlignedBuffer,
-    start: usize,
-    /// Its parts.
-    pub bucket: Bucket,
-}
-
-impl BucketBytes {
-    /// The vectors as stored, end to end.
-    pub fn vectors(&self) -> &[u8] {
-        &self.buffer[self.start..][self.bucket.vectors.clone()]
-    }
-}
-
 /// Whether a folder is a store.
-pub fn is_store(folder: &Path) -> bool {
-    folder.join(MANIFEST_FILE).is_file()
+///
+/// # Errors
+/// Where the device does not let us look.
+pub fn is_store(context: &Context, folder: &Path) -> Result<bool> {
+    Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
+}
+
+/// The manifest of a store.
+pub(super) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
+    let file = context.device.open(&folder.join(MANIFEST_FILE))?;
+    if file.len() > Manifest::bytes_max() {
+        return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
+    }
+    Manifest::decode(folder, &read_whole(&*file)?)
 }
 
 impl Store {
@@ -62,14 +59,10 @@ impl Store {
     /// # Errors
     /// Where there is none, it is damaged or of a newer version.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
-        if !is_store(folder) {
+        if !is_store(context, folder)? {
             return Err(Error::input(format!("{} is no store; make one with: adjoin build", folder.display())));
         }
-        let manifest_file = context.device.open(&folder.join(MANIFEST_FILE))?;
-        if manifest_file.len() > Manifest::bytes_max() {
-            return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
-        }
-        let manifest = Manifest::decode(folder, &read_whole(&*manifest_file)?)?;
+        let manifest = read_manifest(context, folder)?;
         let damaged = |facts: &FileFacts, why: &str| {
             Error::corrupt(format!("{}: {why}; build the store again", folder.join(&facts.name).display()))
         };
@@ -156,31 +149,28 @@ impl Store {
         Ok(panel)
     }
 
-    /// Reads a bucket, with its ids or without, and checks it.
+    /// The file of the buckets.
+    pub(super) fn file(&self) -> &Arc<dyn ReadFile> {
+        &self.file
+    }
+
+    /// Checks and takes apart what was read of a bucket.
     ///
     /// # Errors
-    /// Where the device fails or the bytes are not as written.
-    pub fn read_bucket(&self, number: u32, with_ids: bool) -> Result<BucketBytes> {
+    /// Where the bytes are not as written.
+    pub(super) fn decode(&self, number: u32, bytes: &[u8]) -> Result<Bucket> {
         let extent = &self.extents[number as usize];
-        let wanted = extent.bytes(with_ids);
-        let block = BLOCK_BYTES as u64;
-        let first = extent.offset / block * block;
-        let end = (extent.offset + wanted).next_multiple_of(block);
-        let mut buffer = AlignedBuffer::zeroed((end - first) as usize);
-        let transferred = self.file.read_at(first, &mut buffer)?;
+        decode_bucket(number, self.manifest.vectors, extent, self.manifest.ids, bytes).map_err(|error| {
+            let file = self.folder.join(&self.manifest.files.vectors.name);
+            Error::corrupt(format!("{}: {error}; build the store again", file.display()))
+        })
+    }
+
+    /// Counts a read of buckets.
+    pub(super) fn count(&self, requested: u64, transferred: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.bytes_requested.fetch_add(wanted, Ordering::Relaxed);
+        self.bytes_requested.fetch_add(requested, Ordering::Relaxed);
         self.bytes_read.fetch_add(transferred, Ordering::Relaxed);
-        let start = (extent.offset - first) as usize;
-        let bytes = &buffer[start..start + wanted as usize];
-        let bucket =
-            decode_bucket(number, self.manifest.vectors, extent, self.manifest.ids, bytes).map_err(|error| {
-                Error::corrupt(format!(
-                    "{}: {error}; build the store again",
-                    self.folder.join(&self.manifest.files.vectors.name).display()
-                ))
-            })?;
-        Ok(BucketBytes { buffer, start, bucket })
     }
 
     /// What was read of the buckets since the store was opened.
@@ -194,7 +184,7 @@ impl Store {
 }
 
 /// A file of the store; a name that would lead out of the folder is refused.
-fn file_path(folder: &Path, facts: &FileFacts) -> Result<PathBuf> {
+pub(super) fn file_path(folder: &Path, facts: &FileFacts) -> Result<PathBuf> {
     let plain = !facts.name.is_empty() && facts.name != ".." && !facts.name.contains(['/', '\0']);
     if plain {
         return Ok(folder.join(&facts.name));
@@ -202,7 +192,7 @@ fn file_path(folder: &Path, facts: &FileFacts) -> Result<PathBuf> {
     Err(Error::corrupt(format!("{}: its manifest names a file outside of it: {:?}", folder.display(), facts.name)))
 }
 
-fn read_whole(file: &dyn ReadFile) -> Result<Vec<u8>> {
+pub(super) fn read_whole(file: &dyn ReadFile) -> Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
     file.read_at(0, &mut contents)?;
     Ok(contents)

@@ -1,26 +1,30 @@
-//! From a source to a store on disk: centers, assignment, buckets in tree order, published by one rename.
+//! From a source to a store on disk, within any budget (DESIGN, "The store"): one scan checks the rows and draws the
+//! training sample, centers are trained and ordered, a second scan assigns the rows, and buckets are written from what
+//! that left in memory or in a temporary file. The bytes of the store do not depend on the budget.
 
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use adjoin_device::BLOCK_BYTES;
 use adjoin_kernels::Panel;
-use xxhash_rust::xxh3::Xxh3;
 
-use super::assign::{Nearest, nearest_of_stored, working_bytes};
-use super::centers::{default_buckets, sample_rows, train, tree_order};
-use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
-use super::intake::{Intake, intake_bytes, read_all};
+use super::assign::TwoLevel;
+use super::buckets::{BucketWriter, RECORD_BYTES, Record, Tally, Written, extent_rows_max, id_bytes};
+use super::centers::{Sample, Training, default_buckets, sample_rows, train};
+use super::format;
+use super::ids::{self, IdCheck};
+use super::intake::{Intake, Scanned, UsableRows};
 use super::manifest::{Assignment, Centers, FileFacts, Files, Manifest, NO_CHECKSUM};
+use super::memory::BuildMemory;
+use super::partitions::{Partitions, Records};
+use super::publish::{Drafts, check_target};
+use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
-use crate::geometry::with_coordinates;
-use crate::options::{Metric, VectorType};
-use crate::output::check_parent;
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::options::Metric;
+use crate::output::OwnFolder;
 use crate::random::Random;
 use crate::report::Stopwatch;
-use crate::source::{Ids, SourceInfo, VectorSource};
+use crate::source::{IdKind, SourceInfo, VectorSource};
 
 /// What a build is to do with rows that have no usable vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +84,36 @@ pub struct BuildReport {
     pub manifest: Manifest,
     /// Distances to centers that were computed.
     pub center_distances: u64,
-    /// Bytes written.
+    /// Bytes written to the store.
     pub bytes_written: u64,
-    /// Seconds spent in all.
-    pub seconds: f64,
+    /// Bytes written to temporary files because they did not fit into memory.
+    pub spill_bytes: u64,
+    /// Where the time went.
+    pub seconds: BuildSeconds,
+}
+
+/// Where the time of a build went.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BuildSeconds {
+    /// All of it.
+    pub total: f64,
+    /// The scan that checks the rows and draws the sample.
+    pub survey: f64,
+    /// Training centers and ordering them.
+    pub train: f64,
+    /// The scan that assigns rows to centers.
+    pub assign: f64,
+    /// Of that, waiting for the source.
+    pub assign_waited: f64,
+    /// Writing buckets.
+    pub write: f64,
+    /// Of that, waiting for rows to be read back and arranged.
+    pub write_waited: f64,
 }
 
 /// A store in a temporary place; removed when dropped.
 pub struct TemporaryStore {
-    folder: PathBuf,
+    folder: OwnFolder,
 }
 
 impl TemporaryStore {
@@ -102,36 +127,18 @@ impl TemporaryStore {
         beside: &Path,
         options: &BuildOptions,
     ) -> Result<(Self, BuildReport)> {
-        let temporary = Self { folder: Self::new_folder(context, beside)? };
-        let report = build(context, source, &temporary.folder, options)?;
-        Ok((temporary, report))
-    }
-
-    /// Makes a folder that nobody else has, not even a run of the same number that was killed.
-    fn new_folder(context: &Context, beside: &Path) -> Result<PathBuf> {
-        for attempt in 0.. {
-            let folder = beside.join(format!(".adjoin-{}-{attempt}.store", std::process::id()));
-            match context.device.create_folder(&folder) {
-                Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
-                made => return Ok(made.map(|()| folder)?),
-            }
-        }
-        unreachable!("some name is free")
+        let folder = OwnFolder::create(&context.device, beside, ".adjoin-", ".store")?;
+        let report = build(context, source, folder.path(), options)?;
+        Ok((Self { folder }, report))
     }
 
     /// Where it lies.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 }
 
-impl Drop for TemporaryStore {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder); // what cannot be removed was never promised
-    }
-}
-
-/// Builds a store in the folder `store` from a source.
+/// Builds a store in the folder `store` from a source, which is scanned twice.
 ///
 /// # Errors
 /// Where the source has unusable rows or ids, the budget is too small, something is at `store` already, or the disk
@@ -142,309 +149,261 @@ pub fn build(
     store: &Path,
     options: &BuildOptions,
 ) -> Result<BuildReport> {
-    let watch = Stopwatch::start();
-    let old_files = check_target(context, store, options.force)?;
-    let unfinished = Unfinished::begin(context, store)?;
     let info = source.info();
-    if info.rounded_from_f64 {
-        context.progress.note("the source has f64 elements; they are rounded to f32");
-    }
-    let (manifest, center_distances, bytes_written) = with_coordinates!(info.vectors, options.metric, T => {
-        let _memory = context.reserve(bytes_needed::<T>(context, info, options)?, "the build")?;
-        let intake = read_all(context, source, options)?;
-        let arranged = arrange::<T>(context, &intake, info, options)?;
-        let (manifest, written) = write_store(unfinished, &intake, &arranged, info, options, &old_files)?;
-        (manifest, arranged.center_distances, written)
-    });
-    Ok(BuildReport { manifest, center_distances, bytes_written, seconds: watch.seconds() })
-}
-
-/// Refuses a target that is taken. Returns the files of the store that is to be replaced.
-fn check_target(context: &Context, store: &Path, force: bool) -> Result<Vec<String>> {
-    let at = store.display();
-    if !store.exists() {
-        check_parent(store)?;
-        return Ok(Vec::new());
-    }
-    if !store.is_dir() {
-        return Err(Error::input(format!("{at} is a file; a store is a folder: choose another name")));
-    }
-    if !store.join(format::MANIFEST_FILE).exists() {
-        let mut entries =
-            std::fs::read_dir(store).map_err(|error| Error::device(format!("cannot list {at}: {error}")))?;
-        if entries.next().is_some() {
-            return Err(Error::input(format!("{at} holds something that is no store; choose another folder")));
-        }
-        return Ok(Vec::new());
-    }
-    if !force {
-        return Err(Error::input(format!("{at} is a store already; give --force to replace it")));
-    }
-    // A damaged store may be replaced too; its files are then left where they are.
-    let files = super::Store::open(context, store).map(|store| store.manifest().files.clone()).ok();
-    Ok(files.map_or_else(Vec::new, |files| [files.centers, files.table, files.vectors].map(|file| file.name).into()))
-}
-
-/// Memory that the build holds at most.
-fn bytes_needed<T: Coordinate>(context: &Context, info: &SourceInfo, options: &BuildOptions) -> Result<u64> {
     if info.rows == 0 {
         return Err(Error::input("the source has no rows; there is nothing to join"));
     }
-    let sample = sample_rows(info.rows);
-    let buckets = u64::from(options.buckets.unwrap_or(default_buckets(info.rows))).min(sample) as usize;
-    let assigned = info.rows * (2 * size_of::<Nearest<T::Distance>>() + size_of::<u32>()) as u64;
-    let training = Panel::<T>::bytes_for(sample as usize, info.vectors.dimensions) + 24 * sample;
-    let sums = (buckets * info.vectors.dimensions * 8) as u64;
-    Ok(intake_bytes(info) + assigned + training + sums + working_bytes::<T>(context.threads, buckets, info.vectors))
+    check_target(context, store, options.force)?;
+    with_coordinates!(info.vectors, options.metric, T => {
+        let memory = BuildMemory::plan::<T>(context, source, options)?;
+        let drafts = Drafts::begin(context, store)?;
+        if info.rounded_from_f64 {
+            context.progress.note("the source has f64 elements; they are rounded to f32");
+        }
+        let intake = Intake { context, source, metric: options.metric, on_bad: options.on_bad, batch_bytes: memory.batch };
+        Build { context, intake, info, drafts, options, memory }.run::<T>()
+    })
 }
 
-/// Which rows lie in which bucket, and where the buckets' centers are.
-struct Arranged<T> {
-    /// Centers in bucket order.
-    centers: Panel<T>,
-    /// Places of the rows in the intake, bucket by bucket, ascending in each.
-    places: Vec<u32>,
-    /// End of each bucket in `places`.
-    ends: Vec<usize>,
-    /// Radius of each bucket.
-    radii: Vec<f32>,
-    center_distances: u64,
-}
-
-fn arrange<T: Coordinate>(
-    context: &Context,
-    intake: &Intake,
-    info: &SourceInfo,
-    options: &BuildOptions,
-) -> Result<Arranged<T>> {
-    let rows = intake.rows.len();
-    if rows == 0 {
-        return Err(Error::input("no row of the source has a usable vector"));
-    }
-    if u32::try_from(rows).is_err() {
-        return Err(Error::input(format!("{rows} rows are more than this version can arrange in memory")));
-    }
-    context.progress.begin("arrange", "rows", rows as u64);
-    let sample = sample::<T>(intake, info.vectors, options);
-    let buckets = options.buckets.unwrap_or(default_buckets(rows as u64));
-    let trained = options.centers == Centers::Trained;
-    let centers = train(context, &sample, buckets, trained, options.seed)?;
-    let nearest = nearest_of_stored(context, info.vectors, options.metric, &intake.stored, &centers)?;
-    context.progress.advance(rows as u64);
-    let center_distances = (rows * centers.rows()) as u64;
-    Ok(Arranged { center_distances, ..in_tree_order(context, &centers, &nearest) })
-}
-
-/// The training sample: chosen by the number of rows, the dimensions and the seed alone.
-fn sample<T: Coordinate>(intake: &Intake, vectors: VectorType, options: &BuildOptions) -> Panel<T> {
-    let rows = intake.rows.len() as u64;
-    let picked = Random::new(options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
-    let bytes = vectors.bytes();
-    let stored: Vec<u8> =
-        picked.iter().flat_map(|&row| &intake.stored[row as usize * bytes..][..bytes]).copied().collect();
-    let mut panel = Panel::zeroed(picked.len(), vectors.dimensions);
-    T::load(vectors, options.metric, &stored, &mut panel);
-    panel
-}
-
-/// Drops centers without rows, orders the others by their tree, sorts the rows by bucket.
-fn in_tree_order<T: Coordinate>(
-    context: &Context,
-    centers: &Panel<T>,
-    nearest: &[Nearest<T::Distance>],
-) -> Arranged<T> {
-    let mut counts = vec![0usize; centers.rows()];
-    nearest.iter().for_each(|nearest| counts[nearest.center as usize] += 1);
-    let used: Vec<u32> = (0..centers.rows() as u32).filter(|&k| counts[k as usize] > 0).collect();
-    let order: Vec<u32> = tree_order(context.kernel, &pick(centers, &used)).iter().map(|&k| used[k as usize]).collect();
-
-    let mut bucket_of = vec![0u32; centers.rows()];
-    let mut ends = Vec::with_capacity(order.len());
-    for (bucket, &center) in order.iter().enumerate() {
-        bucket_of[center as usize] = bucket as u32;
-        ends.push(ends.last().unwrap_or(&0) + counts[center as usize]);
-    }
-    let mut next: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).take(order.len()).collect();
-    let mut places = vec![0u32; nearest.len()];
-    let mut squared_radii = vec![0f64; order.len()];
-    for (row, nearest) in nearest.iter().enumerate() {
-        let bucket = bucket_of[nearest.center as usize] as usize;
-        places[next[bucket]] = row as u32;
-        next[bucket] += 1;
-        squared_radii[bucket] = squared_radii[bucket].max(T::at_most(nearest.squared, centers.dimensions()));
-    }
-    let radii = squared_radii.iter().map(|squared| (squared.sqrt() as f32).next_up()).collect();
-    Arranged { centers: pick(centers, &order), places, ends, radii, center_distances: 0 }
-}
-
-fn pick<T: Coordinate>(centers: &Panel<T>, order: &[u32]) -> Panel<T> {
-    let mut picked = Panel::zeroed(order.len(), centers.dimensions());
-    for (k, &center) in order.iter().enumerate() {
-        let coordinates = &centers.row(center as usize)[..centers.dimensions()];
-        picked.row_mut(k).copy_from_slice(coordinates);
-    }
-    picked
-}
-
-/// Removes what a build that failed has left.
-struct Unfinished<'a> {
+/// A build under way.
+struct Build<'a> {
     context: &'a Context,
-    store: &'a Path,
-    files: Vec<PathBuf>,
-    made_folder: bool,
+    intake: Intake<'a>,
+    info: &'a SourceInfo,
+    drafts: Drafts<'a>,
+    options: &'a BuildOptions,
+    memory: BuildMemory,
 }
 
-impl<'a> Unfinished<'a> {
-    /// Makes the folder of the store, unless it is there: before any work, as the disk may refuse.
-    fn begin(context: &'a Context, store: &'a Path) -> Result<Self> {
-        let made_folder = !store.exists();
-        if made_folder {
-            context.device.create_folder(store)?;
+/// What the first scan found.
+struct Survey {
+    scanned: Scanned,
+    duplicate_ids: u64,
+    /// Bytes of all ids.
+    id_bytes: u64,
+    sample: Sample,
+}
+
+/// Rows with their centers.
+struct Assigned {
+    records: Records,
+    /// Partition of each center, in tree order.
+    partition_of: Vec<u32>,
+    /// By center.
+    tallies: Vec<Tally>,
+    distances: u64,
+    waited: f64,
+}
+
+impl Build<'_> {
+    fn run<T: Coordinate>(self) -> Result<BuildReport> {
+        let watch = Stopwatch::start();
+        let mut seconds = BuildSeconds::default();
+        let mut phase = Stopwatch::start();
+        let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
+        let survey = self.survey()?;
+        seconds.survey = phase.lap();
+        let Training { centers, distances: training_distances } = self.train::<T>(&survey.sample)?;
+        let order = tree_order(self.context.kernel, &centers);
+        let Survey { scanned, duplicate_ids, id_bytes, sample } = survey;
+        let sample_spilled = sample.records.spilled();
+        drop((sample, sample_memory)); // granted to what follows
+        seconds.train = phase.lap();
+        let assigned = self.assign(&centers, &order, scanned, id_bytes)?;
+        seconds.assign = phase.lap();
+        let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
+        let written = self.write_buckets(&assigned, &order, rows_max)?;
+        let Assigned { records, distances, waited, .. } = assigned;
+        let spill_bytes = sample_spilled + records.spilled();
+        drop(records);
+        seconds.write = phase.lap();
+        (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
+        let centers = stored_centers(&centers, &written.centers, self.info);
+        let manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
+        let manifest_bytes = self.drafts.publish(&manifest, &centers, &written.table, self.options.force)?;
+        let bytes_written = written.bytes + (centers.len() + written.table.len()) as u64 + manifest_bytes;
+        seconds.total = watch.seconds();
+        let center_distances = training_distances + distances;
+        Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
+    }
+
+    /// Checks all rows and draws the sample: by the number of usable rows and the seed alone.
+    fn survey(&self) -> Result<Survey> {
+        let rows = self.info.rows;
+        let _memory = self.context.reserve(self.memory.survey(), "the build")?;
+        let check_ids = self.info.ids != IdKind::None;
+        let mut check =
+            check_ids.then(|| IdCheck::new(self.context, self.drafts.path("ids"), rows, self.memory.id_check));
+        let mut id_bytes_seen = 0;
+        let mut draw = Draw::new(self, rows);
+        self.context.progress.begin("check", "rows", rows);
+        let scanned = self.intake.scan(|usable| {
+            if let Some(check) = &mut check {
+                check.add(&usable)?;
+                id_bytes_seen += usable.ids.bytes();
+            }
+            draw.take(&usable)
+        })?;
+        if scanned.usable_rows == 0 {
+            return Err(Error::input("no row of the source has a usable vector"));
         }
-        Ok(Self { context, store, files: Vec::new(), made_folder })
-    }
-
-    fn add(&mut self, path: PathBuf) -> PathBuf {
-        self.files.push(path.clone());
-        path
-    }
-
-    fn keep(mut self) {
-        self.files.clear();
-        self.made_folder = false;
-    }
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        // Best effort: the error that led here is the one to report.
-        for path in self.files.iter().filter(|path| path.exists()) {
-            let _ = self.context.device.remove(path);
+        let duplicates = check.map_or(Ok(ids::Duplicates::default()), IdCheck::finish)?;
+        if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
+            return Err(ids::refusal(self.intake.source, first, duplicates.count)?);
         }
-        if self.made_folder {
-            let _ = self.context.device.remove_folder(self.store);
+        if scanned.skipped_rows > 0 {
+            // Drawn from too many rows: once more, now that their number is known.
+            drop(draw);
+            draw = Draw::new(self, scanned.usable_rows);
+            self.intake.scan(|usable| draw.take(&usable))?;
+        }
+        let sample = draw.finish(self)?;
+        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, sample })
+    }
+
+    fn train<T: Coordinate>(&self, sample: &Sample) -> Result<Training<T>> {
+        let _memory = self.context.reserve(self.memory.training, "the build")?;
+        let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
+        let trained = self.options.centers == Centers::Trained;
+        train(self.context, sample, buckets, trained, self.options.seed)
+    }
+
+    /// Scans the source again; each row goes to the partition of its center.
+    fn assign<T: Coordinate>(
+        &self,
+        centers: &Panel<T>,
+        order: &[u32],
+        surveyed: Scanned,
+        id_bytes_total: u64,
+    ) -> Result<Assigned> {
+        let _memory = self.context.reserve(self.memory.assigning(), "the build")?;
+        let levels = TwoLevel::new(self.context.kernel, centers);
+        let bytes = surveyed.usable_rows * (self.info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes_total;
+        let sizes = self.memory.partitions(bytes, order.len());
+        let partition_of = |place: usize| place * sizes.partitions / order.len();
+        let mut partition_of_center = vec![0; order.len()];
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
+
+        let mut records = Partitions::new(self.context, self.drafts.path("rows"), sizes);
+        let mut tallies = vec![Tally::default(); centers.rows()];
+        let mut id = Vec::new();
+        self.context.progress.begin("assign", "rows", self.info.rows);
+        let scanned = self.intake.scan(|usable| {
+            let nearest = levels.nearest(self.context, self.info.vectors, self.options.metric, &usable.stored)?;
+            let vectors = usable.stored.chunks_exact(self.info.vectors.bytes());
+            for (k, (nearest, vector)) in nearest.iter().zip(vectors).enumerate() {
+                id_bytes(&usable.ids, k, &mut id);
+                let tally = &mut tallies[nearest.center as usize];
+                tally.rows += 1;
+                tally.id_bytes += id.len() as u64;
+                tally.squared_radius = tally.squared_radius.max(T::at_most(nearest.squared, centers.dimensions()));
+                let head = Record::head(nearest.center, usable.rows[k], &id);
+                records.push(partition_of_center[nearest.center as usize], &[&head, vector, &id])?;
+            }
+            Ok(())
+        })?;
+        if scanned.usable_rows != surveyed.usable_rows {
+            return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
+        }
+        let records = records.finish()?;
+        let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
+        let distances = scanned.usable_rows * levels.distances_a_vector() as u64;
+        Ok(Assigned { records, partition_of, tallies, distances, waited: scanned.waited })
+    }
+
+    fn write_buckets(&self, assigned: &Assigned, order: &[u32], extent_rows_max: u64) -> Result<Written> {
+        let writer = BucketWriter {
+            context: self.context,
+            records: &assigned.records,
+            vectors: self.info.vectors,
+            ids: self.info.ids,
+            order,
+            partition_of: &assigned.partition_of,
+            tallies: &assigned.tallies,
+            extent_rows_max,
+            load_bytes: self.memory.load,
+        };
+        let largest = writer.largest_extent();
+        let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
+        writer.write(&self.drafts.path(format::VECTORS_FILE))
+    }
+
+    fn manifest(&self, scanned: Scanned, duplicate_ids: u64, written: &Written, centers: &[u8]) -> Manifest {
+        // Names that change with the contents: a store is replaced by the rename of its manifest and nothing else.
+        let contents = [&written.digest.to_le_bytes()[..], centers, &written.table].concat();
+        let tag = format!("{:016x}", format::checksum(&contents));
+        let name = |file: &str| file.replace(".bin", &format!("-{tag}.bin"));
+        Manifest {
+            format_version: format::FORMAT_VERSION,
+            vectors: self.info.vectors,
+            rows: scanned.usable_rows,
+            source_rows: self.info.rows,
+            skipped_rows: scanned.skipped_rows,
+            duplicate_ids,
+            metric: self.options.metric,
+            ids: self.info.ids,
+            rounded_from_f64: self.info.rounded_from_f64,
+            seed: self.options.seed,
+            centers: self.options.centers,
+            assignment: Assignment::TwoLevel,
+            buckets: written.centers.len() as u32,
+            files: Files {
+                centers: FileFacts::of(&name(format::CENTERS_FILE), centers),
+                table: FileFacts::of(&name(format::TABLE_FILE), &written.table),
+                vectors: FileFacts { name: name(format::VECTORS_FILE), bytes: written.bytes, xxh3: None },
+            },
+            manifest_xxh3: NO_CHECKSUM.into(),
         }
     }
 }
 
-fn write_store<T: Coordinate>(
-    mut unfinished: Unfinished<'_>,
-    intake: &Intake,
-    arranged: &Arranged<T>,
-    info: &SourceInfo,
-    options: &BuildOptions,
-    old_files: &[String],
-) -> Result<(Manifest, u64)> {
-    let Unfinished { context, store, .. } = unfinished;
-    let device = &context.device;
-    let partial = unfinished.add(store.join(format!("{}.partial", format::VECTORS_FILE)));
-    let written = write_buckets(context, &partial, intake, arranged, info.vectors)?;
-    let mut centers = Vec::new();
-    for k in 0..arranged.centers.rows() {
-        T::write_center(info.vectors.element, &arranged.centers.row(k)[..info.vectors.dimensions], &mut centers);
-    }
-    // Names that change with the contents: a store is replaced by the rename of its manifest and nothing else.
-    let tag =
-        format!("{:016x}", format::checksum(&[&written.digest.to_le_bytes()[..], &centers, &written.table].concat()));
-    let name = |file: &str| file.replace(".bin", &format!("-{tag}.bin"));
-    let vectors_name = name(format::VECTORS_FILE);
-    device.rename(&partial, &unfinished.add(store.join(&vectors_name)))?;
-    let centers_file = FileFacts::of(&name(format::CENTERS_FILE), &centers);
-    let table_file = FileFacts::of(&name(format::TABLE_FILE), &written.table);
-    for (facts, contents) in [(&centers_file, &centers), (&table_file, &written.table)] {
-        write_file(context, &unfinished.add(store.join(&facts.name)), contents)?;
-    }
-    let manifest = Manifest {
-        format_version: format::FORMAT_VERSION,
-        vectors: info.vectors,
-        rows: intake.rows.len() as u64,
-        source_rows: info.rows,
-        skipped_rows: intake.skipped_rows,
-        duplicate_ids: intake.duplicate_ids,
-        metric: options.metric,
-        ids: info.ids,
-        rounded_from_f64: info.rounded_from_f64,
-        seed: options.seed,
-        centers: options.centers,
-        assignment: Assignment::Nearest,
-        buckets: arranged.ends.len() as u32,
-        files: Files {
-            centers: centers_file,
-            table: table_file,
-            vectors: FileFacts { name: vectors_name, bytes: written.bytes, xxh3: None },
-        },
-        manifest_xxh3: NO_CHECKSUM.into(),
-    };
-    let encoded = manifest.encode();
-    let draft = unfinished.add(store.join(format!("{}.partial", format::MANIFEST_FILE)));
-    write_file(context, &draft, &encoded)?;
-    device.sync_folder(store)?;
-    device.rename(&draft, &store.join(format::MANIFEST_FILE))?;
-    unfinished.keep();
-    device.sync_folder(store)?;
-    let new_files = [&manifest.files.centers.name, &manifest.files.table.name, &manifest.files.vectors.name];
-    for old in old_files.iter().filter(|old| !new_files.contains(old)) {
-        device.remove(&store.join(old))?;
-    }
-    let bytes = written.bytes + (centers.len() + written.table.len() + encoded.len()) as u64;
-    Ok((manifest, bytes))
+/// Picks the rows of the training sample out of a scan.
+struct Draw {
+    picked: std::iter::Peekable<std::vec::IntoIter<u64>>,
+    records: Partitions,
+    drawn: u64,
+    seen: u64,
 }
 
-fn write_file(context: &Context, path: &Path, contents: &[u8]) -> Result<()> {
-    let mut file = context.device.create(path)?;
-    file.append(contents)?;
-    Ok(file.sync()?)
-}
-
-/// The file of the buckets as it was written.
-struct Written {
-    table: Vec<u8>,
-    bytes: u64,
-    /// Of all headers, and so of all that they have checksums of.
-    digest: u64,
-}
-
-fn write_buckets<T>(
-    context: &Context,
-    path: &Path,
-    intake: &Intake,
-    arranged: &Arranged<T>,
-    vectors: VectorType,
-) -> Result<Written> {
-    let mut file = context.device.create(path)?;
-    let mut written = Written { table: Vec::new(), bytes: 0, digest: 0 };
-    let mut headers = Xxh3::new();
-    let mut start = 0;
-    context.progress.begin("write", "buckets", arranged.ends.len() as u64);
-    for (number, (&end, &radius)) in arranged.ends.iter().zip(&arranged.radii).enumerate() {
-        context.cancel.check()?;
-        let mut bytes = Vec::new();
-        let places = &arranged.places[start..end];
-        let (body_bytes, id_bytes) = encode(number as u32, intake, places, vectors, &mut bytes);
-        headers.update(&bytes[..HEADER_BYTES]);
-        let extent = Extent { offset: written.bytes, rows: places.len() as u32, radius, body_bytes, id_bytes };
-        written.table.extend(extent.encode());
-        let alignment = if end == intake.rows.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
-        let padded = (written.bytes as usize + bytes.len()).next_multiple_of(alignment) - written.bytes as usize;
-        bytes.resize(padded, 0);
-        file.append(&bytes)?;
-        written.bytes += padded as u64;
-        start = end;
-        context.progress.advance(number as u64 + 1);
+impl Draw {
+    /// From so many usable rows.
+    fn new(build: &Build<'_>, rows: u64) -> Self {
+        let picked = Random::new(build.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
+        let records = Partitions::new(build.context, build.drafts.path("sample"), build.memory.sample_sizes());
+        Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
     }
-    file.sync()?;
-    written.digest = headers.digest();
-    Ok(written)
+
+    fn take(&mut self, usable: &UsableRows) -> Result<()> {
+        let end = self.seen + usable.rows.len() as u64;
+        let bytes = usable.stored.len() / usable.rows.len().max(1);
+        while let Some(row) = self.picked.next_if(|&row| row < end) {
+            let at = (row - self.seen) as usize * bytes;
+            self.records.push(0, &[&usable.stored[at..at + bytes]])?;
+            self.drawn += 1;
+        }
+        self.seen = end;
+        Ok(())
+    }
+
+    fn finish(self, build: &Build<'_>) -> Result<Sample> {
+        Ok(Sample {
+            records: self.records.finish()?,
+            rows: self.drawn,
+            vectors: build.info.vectors,
+            metric: build.options.metric,
+        })
+    }
 }
 
-fn encode(number: u32, intake: &Intake, places: &[u32], vectors: VectorType, out: &mut Vec<u8>) -> (u64, u64) {
-    let mut rows = Vec::with_capacity(places.len());
-    let mut stored = Vec::with_capacity(places.len() * vectors.bytes());
-    let mut ids = Ids::empty(intake.ids.kind());
-    for &place in places {
-        rows.push(intake.rows[place as usize]);
-        stored.extend_from_slice(&intake.stored[place as usize * vectors.bytes()..][..vectors.bytes()]);
-        ids.push_from(&intake.ids, place as usize);
+/// The centers of the extents as stored.
+fn stored_centers<T: Coordinate>(centers: &Panel<T>, of_extents: &[u32], info: &SourceInfo) -> Vec<u8> {
+    let mut stored = Vec::new();
+    for &center in of_extents {
+        let coordinates = &centers.row(center as usize)[..info.vectors.dimensions];
+        T::write_center(info.vectors.element, coordinates, &mut stored);
     }
-    format::encode_bucket(number, vectors, &rows, &stored, &ids, out)
+    stored
 }

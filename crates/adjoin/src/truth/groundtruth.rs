@@ -12,7 +12,7 @@ use crate::predicate::Predicate;
 use crate::random::Random;
 use crate::sink::{PairBatch, PairSink};
 use crate::source::VectorSource;
-use crate::store::{BuildOptions, Intake, intake_bytes, read_all};
+use crate::store::{UsableRows, read_all, read_all_bytes};
 use crate::workers::map_items;
 
 /// Vectors that are compared with all rows at once.
@@ -59,9 +59,9 @@ pub fn groundtruth(
         let chunk = Columns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
         let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
         let a_worker = chunk + hits + 16 * info.rows;
-        let bytes = intake_bytes(info) + panel_bytes + context.threads as u64 * a_worker;
+        let bytes = read_all_bytes(info) + panel_bytes + context.threads as u64 * a_worker;
         let _memory = context.reserve(bytes, "the ground truth")?;
-        let intake = read_all(context, source, &BuildOptions { metric, ..BuildOptions::default() })?;
+        let intake = read_all(context, source, metric)?;
         let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
         T::load(info.vectors, metric, &intake.stored, &mut panel);
         let threshold = Threshold::new(options.predicate, info.vectors);
@@ -73,7 +73,7 @@ struct Scan<'a, T: Coordinate> {
     context: &'a Context,
     source: &'a dyn VectorSource,
     options: &'a GroundtruthOptions,
-    intake: &'a Intake,
+    intake: &'a UsableRows,
     panel: &'a Panel<T>,
     threshold: Threshold,
 }

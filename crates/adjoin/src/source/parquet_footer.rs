@@ -1,0 +1,467 @@
+//! What a Parquet file claims of itself, looked at before the Parquet crate believes it: that crate follows a schema by
+//! recursion, and makes room for whatever a page says it grows to.
+
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::window::WindowedFile;
+
+/// Deepest schema that is read: a list of structs of lists takes some ten levels.
+const SCHEMA_DEPTH_MAX: usize = 64;
+/// Most groups and columns of a schema.
+const SCHEMA_ELEMENTS_MAX: u64 = 1 << 20;
+/// Most row groups; the Parquet crate numbers them by an i16, and makes room for all that are claimed.
+const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
+/// Deepest value that is stepped over, as in the Parquet crate.
+const SKIPPED_DEPTH_MAX: usize = 64;
+/// Numbers of the footer's fields.
+const SCHEMA: i64 = 2;
+const ROW_GROUPS: i64 = 4;
+/// A footer may be so long in any file ...
+const FOOTER_BYTES_USUAL: u64 = 16 << 20;
+/// ... and so long in a large one, of which it takes at most a quarter.
+const FOOTER_BYTES_MAX: u64 = 256 << 20;
+/// Length of the footer, then the magic bytes.
+const TRAILER_BYTES: usize = 8;
+/// A page may grow to so many bytes whatever its length is ...
+const PAGE_BYTES_USUAL: u64 = 16 << 20;
+/// ... or by this factor: a block of zstd grows from 4 bytes to 128 KiB.
+const PAGE_GROWTH_MAX: u64 = 40_000;
+
+/// Reads the footer's bytes and checks what it would make the Parquet crate do.
+///
+/// # Errors
+/// Where it is not there, too long, or its schema too deep; the device's failures are kept by `file`.
+pub(super) fn read_footer(file: &WindowedFile) -> Result<Bytes> {
+    let len = file.len();
+    let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is not there"))?;
+    let trailer = file.get_bytes(trailer_start, TRAILER_BYTES)?;
+    let (length, magic) = trailer.split_at(4);
+    match magic {
+        b"PAR1" => {}
+        b"PARE" => return Err(fault("it is encrypted, which is not read")),
+        _ => return Err(fault("it is not there, so the file is truncated or no Parquet file")),
+    }
+    let length = length.iter().rev().fold(0, |length, &byte| length << 8 | u64::from(byte));
+    let longest = FOOTER_BYTES_USUAL.max(len / 4).min(FOOTER_BYTES_MAX);
+    let start = trailer_start.checked_sub(length).filter(|_| length <= longest);
+    let start = start.ok_or_else(|| fault(&format!("it should be {length} bytes long, in a file of {len}")))?;
+    let bytes = file.get_bytes(start, length as usize)?;
+    check_schema(&bytes)?;
+    Ok(bytes)
+}
+
+/// That a page, whose header starts `bytes`, does not claim to grow beyond reason, nor a dictionary to hold more values
+/// than bytes. What else is wrong with the header the Parquet crate will say.
+pub(super) fn check_page(bytes: &[u8]) -> Result<()> {
+    const GROWN: i64 = 2;
+    const STORED: i64 = 3;
+    const VALUES: i64 = 7;
+    let claims = Compact { rest: bytes }.page_claims();
+    let claim = |field| claims.iter().rev().find(|(of, _)| *of == field).map_or(0, |(_, value)| *value);
+    if claims.iter().any(|(_, value)| *value < 0) {
+        return Err(fault("a page claims a negative length or number of values"));
+    }
+    let [grown, stored, values] = [GROWN, STORED, VALUES].map(|field| claim(field).unsigned_abs());
+    if grown > PAGE_BYTES_USUAL.max(stored.saturating_mul(PAGE_GROWTH_MAX)) {
+        return Err(fault(&format!("a page of {stored} bytes claims to grow to {grown}")));
+    }
+    if values > grown {
+        return Err(fault(&format!("a dictionary of {grown} bytes claims to hold {values} values")));
+    }
+    Ok(())
+}
+
+/// Types of the footer's fields. The Parquet crate reads a field that it knows as what it should be, whatever type is
+/// written there; were others let through, it would see another schema than this walk.
+fn kind_of_field(field: i64) -> Option<Kind> {
+    match field {
+        1 | 3 => Some(Kind::I32),
+        SCHEMA | ROW_GROUPS | 5 | 7 => Some(Kind::List),
+        6 => Some(Kind::Binary),
+        _ => None,
+    }
+}
+
+/// The same of an element of the schema.
+fn kind_of_element_field(field: i64) -> Option<Kind> {
+    match field {
+        1..=3 | 5..=9 => Some(Kind::I32),
+        4 => Some(Kind::Binary),
+        10 => Some(Kind::Struct),
+        _ => None,
+    }
+}
+
+/// The same of a logical type's variants, such as a decimal's scale.
+fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
+    match (variant, field) {
+        (5, 1 | 2) | (18, 2) => Some(Kind::I32),
+        (7 | 8, 1) | (10, 2) => Some(Kind::Bool),
+        (7 | 8, 2) => Some(Kind::Struct),
+        (10 | 16, 1) => Some(Kind::Byte),
+        (17 | 18, 1) => Some(Kind::Binary),
+        _ => None,
+    }
+}
+
+/// Walks the schema, a list of groups and columns in depth-first order where each group says how many children it has.
+fn check_schema(footer: &[u8]) -> Result<()> {
+    let mut footer = Compact { rest: footer };
+    let mut field = 0;
+    while let Some(kind) = footer.next_field(&mut field).ok_or_else(cut_off)? {
+        let (SCHEMA | ROW_GROUPS, Kind::List) = (field, kind) else {
+            if kind_of_field(field).is_some_and(|known| known != kind) {
+                return Err(fault("one of its fields has another type than Parquet gives it"));
+            }
+            footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
+            continue;
+        };
+        let start = footer.rest;
+        let (count, element) = footer.list().ok_or_else(cut_off)?;
+        if field == ROW_GROUPS {
+            if count > ROW_GROUPS_MAX {
+                return Err(fault(&format!("it has {count} row groups, more than {ROW_GROUPS_MAX}")));
+            }
+            footer.rest = start;
+            footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
+        } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
+            return Err(fault(&format!("its schema is no list of at most {SCHEMA_ELEMENTS_MAX} groups and columns")));
+        } else {
+            check_depth((0..count).map(|_| footer.children()))?;
+        }
+    }
+    Ok(())
+}
+
+/// That groups do not nest too deep, given the number of children of each element.
+fn check_depth(children: impl Iterator<Item = Option<u64>>) -> Result<()> {
+    let mut open: Vec<u64> = Vec::new(); // children that are still to come, of each group around
+    for children in children {
+        let children = children.ok_or_else(cut_off)?;
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        if let Some(left) = open.last_mut() {
+            *left -= 1;
+        }
+        if children > 0 {
+            open.push(children);
+        }
+        if open.len() > SCHEMA_DEPTH_MAX {
+            return Err(fault(&format!("its schema is nested deeper than {SCHEMA_DEPTH_MAX} levels")));
+        }
+    }
+    Ok(())
+}
+
+fn fault(what: &str) -> ParquetError {
+    ParquetError::General(what.to_owned())
+}
+
+fn cut_off() -> ParquetError {
+    fault("its fields make no sense")
+}
+
+/// Types of Thrift's compact protocol, as far as Parquet has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Byte,
+    /// Of 16 and 64 bits too: all are written alike.
+    I32,
+    Double,
+    Binary,
+    List,
+    Struct,
+}
+
+impl Kind {
+    fn of(code: u8) -> Option<Self> {
+        Some(match code {
+            1 | 2 => Self::Bool,
+            3 => Self::Byte,
+            4..=6 => Self::I32,
+            7 => Self::Double,
+            8 => Self::Binary,
+            9 | 10 => Self::List,
+            12 => Self::Struct,
+            _ => return None, // a map or a UUID, which no version of Parquet writes
+        })
+    }
+}
+
+/// Bytes of Thrift's compact protocol being read; `None` where they end or make no sense.
+struct Compact<'a> {
+    rest: &'a [u8],
+}
+
+impl Compact<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn integer(&mut self) -> Option<i64> {
+        let zigzag = self.unsigned()?;
+        Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+    }
+
+    /// The next field's type, its number in `field`; an inner `None` at the end of the struct.
+    #[allow(clippy::option_option)] // bytes that end are not a struct that ends
+    fn next_field(&mut self, field: &mut i64) -> Option<Option<Kind>> {
+        let head = self.byte()?;
+        if head & 0x0F == 0 {
+            return Some(None);
+        }
+        let kind = Kind::of(head & 0x0F)?;
+        *field = match head >> 4 {
+            0 => self.integer()?,
+            step => field.checked_add(i64::from(step))?,
+        };
+        i16::try_from(*field).ok()?;
+        Some(Some(kind))
+    }
+
+    fn list(&mut self) -> Option<(u64, Kind)> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.unsigned()?,
+            few => u64::from(few),
+        };
+        if count == 0 {
+            return Some((0, Kind::Byte)); // some writers give an empty list no type
+        }
+        Some((count, Kind::of(head & 0x0F)?))
+    }
+
+    /// Steps over a value. Lists of lists are followed to a depth only.
+    fn skip(&mut self, kind: Kind, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let bytes = match kind {
+            Kind::Bool => 0,
+            Kind::Byte => 1,
+            Kind::I32 => return self.unsigned().map(drop),
+            Kind::Double => 8,
+            Kind::Binary => self.unsigned()?,
+            Kind::List => return self.skip_list(depth),
+            Kind::Struct => {
+                let mut field = 0;
+                while let Some(kind) = self.next_field(&mut field)? {
+                    self.skip(kind, depth)?;
+                }
+                return Some(());
+            }
+        };
+        self.rest = self.rest.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn skip_list(&mut self, depth: usize) -> Option<()> {
+        let (count, kind) = self.list()?;
+        // In a list a bool takes a byte; so each element takes at least one, and a count that lies ends soon.
+        let kind = if kind == Kind::Bool { Kind::Byte } else { kind };
+        (0..count).try_for_each(|_| self.skip(kind, depth))
+    }
+
+    /// Lengths in a page's header, by the number of their field, and the number of values in that of its kind.
+    fn page_claims(&mut self) -> Vec<(i64, i64)> {
+        let (mut claims, mut field) = (Vec::new(), 0);
+        while let Some(Some(kind)) = self.next_field(&mut field) {
+            let claim = match field {
+                2 | 3 => self.integer(),            // whatever its type: the Parquet crate reads it so too
+                1 | 4 => self.integer().map(|_| 0), // kind of page, checksum: any number
+                5 | 7 | 8 if kind == Kind::Struct => {
+                    let mut inner = 0;
+                    self.next_field(&mut inner).filter(|_| inner == 1).and_then(|_| self.integer())
+                }
+                _ => None,
+            };
+            claims.extend(claim.map(|claim| (field, claim)));
+            if claim.is_none() || field > 4 {
+                break;
+            }
+        }
+        claims
+    }
+
+    /// The number of children of an element of the schema, which is stepped over.
+    fn children(&mut self) -> Option<u64> {
+        let (mut children, mut field) = (0, 0);
+        while let Some(kind) = self.next_field(&mut field)? {
+            if kind_of_element_field(field).is_some_and(|known| known != kind) {
+                return None;
+            }
+            match field {
+                5 => children = u64::try_from(self.integer()?).ok()?,
+                10 => self.skip_logical_type()?,
+                _ => self.skip(kind, SKIPPED_DEPTH_MAX)?,
+            }
+        }
+        Some(children)
+    }
+
+    fn skip_logical_type(&mut self) -> Option<()> {
+        let mut variant = 0;
+        while let Some(kind) = self.next_field(&mut variant)? {
+            if kind != Kind::Struct {
+                return None;
+            }
+            let mut field = 0;
+            while let Some(kind) = self.next_field(&mut field)? {
+                if kind_of_logical_field(variant, field).is_some_and(|known| known != kind) {
+                    return None;
+                }
+                self.skip(kind, SKIPPED_DEPTH_MAX)?;
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fixtures::{Folder, error_of};
+
+    fn unsigned(mut value: u64, out: &mut Vec<u8>) {
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+
+    /// An element of the schema: type (columns only), repetition, name, number of children.
+    fn element(name: &str, children: u64, out: &mut Vec<u8>) {
+        let mut last = 0;
+        let mut field = |number: u8, kind: u8, out: &mut Vec<u8>| {
+            out.push((number - last) << 4 | kind);
+            last = number;
+        };
+        if children == 0 {
+            field(1, 5, out);
+            unsigned(2 * 4, out); // float
+        }
+        field(3, 5, out);
+        unsigned(0, out); // required
+        field(4, 8, out);
+        unsigned(name.len() as u64, out);
+        out.extend(name.as_bytes());
+        if children > 0 {
+            field(5, 5, out);
+            unsigned(2 * children, out);
+        }
+        out.push(0);
+    }
+
+    /// A file without rows whose schema has these elements.
+    fn file(children: &[u64]) -> Vec<u8> {
+        let mut footer = vec![0x15, 2, 0x19, 0xFC]; // version 1, then a long list of structs
+        unsigned(children.len() as u64, &mut footer);
+        for (k, &children) in children.iter().enumerate() {
+            element(&format!("e{k}"), children, &mut footer);
+        }
+        footer.extend([0x16, 0, 0x19, 0x0C, 0]); // no rows, no row groups, end
+        let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
+        [b"PAR1", footer.as_slice(), &length, b"PAR1"].concat()
+    }
+
+    fn message(bytes: &[u8]) -> String {
+        let folder = Folder::new();
+        folder.write("a.parquet", bytes);
+        error_of(folder.open(&["a.parquet"]))
+    }
+
+    fn nested(levels: usize) -> Vec<u8> {
+        let mut children = vec![1; levels];
+        children.push(0);
+        file(&children)
+    }
+
+    #[test]
+    fn schemas_that_nest_too_deep_are_refused_before_the_stack_ends() {
+        assert!(message(&nested(SCHEMA_DEPTH_MAX)).contains("no column holds vectors"));
+        for levels in [SCHEMA_DEPTH_MAX + 1, 1_000, 200_000] {
+            let message = message(&nested(levels));
+            assert!(
+                message.contains("a.parquet: cannot read its Parquet footer: ")
+                    && message.contains("nested deeper than 64 levels"),
+                "{message}"
+            );
+        }
+        // A level's other children do not count as depth.
+        assert!(message(&file(&[3, 0, 2, 0, 0, 1, 0])).contains("no column holds vectors"));
+        // Counts that lie: more children than elements, at any depth.
+        assert!(message(&file(&vec![1 << 30; 65])).contains("nested deeper"));
+        assert!(message(&file(&[1 << 30, 0])).contains("its Parquet footer"));
+    }
+
+    #[test]
+    fn footers_that_lie_about_their_length_are_refused() {
+        let mut bytes = vec![0; 20 << 20];
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(b"PAR1");
+        for length in [u32::MAX, (end - 8) as u32, (17 << 20) as u32] {
+            bytes[end - 8..end - 4].copy_from_slice(&length.to_le_bytes());
+            assert!(message(&bytes).contains(&format!("it should be {length} bytes long, in a file of {end}")));
+        }
+        bytes[end - 4..].copy_from_slice(b"PARE");
+        assert!(message(&bytes).contains("encrypted"));
+    }
+
+    #[test]
+    fn row_groups_that_are_only_claimed_get_no_room() {
+        let mut bytes = file(&[1, 0]);
+        let end = bytes.len() - 8;
+        bytes.splice(end - 2..end, [0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0]); // 2^31 - 1 of them
+        let length = u32::try_from(bytes.len() - 12).unwrap().to_le_bytes();
+        let end = bytes.len() - 8;
+        bytes[end..end + 4].copy_from_slice(&length);
+        assert!(message(&bytes).contains("it has 2147483647 row groups"), "{}", message(&bytes));
+    }
+
+    #[test]
+    fn every_cut_of_a_footer_is_survived() {
+        let whole = nested(3);
+        let footer = &whole[4..whole.len() - 8];
+        for len in 0..footer.len() {
+            let length = u32::try_from(len).unwrap().to_le_bytes();
+            message(&[b"PAR1", &footer[..len], &length, b"PAR1"].concat());
+        }
+    }
+
+    #[test]
+    fn pages_that_claim_to_grow_beyond_reason_are_refused() {
+        let page = |grown: u64, stored: u64| {
+            let mut bytes = vec![0x15, 0, 0x15];
+            unsigned(2 * grown, &mut bytes);
+            bytes.push(0x15);
+            unsigned(2 * stored, &mut bytes);
+            check_page(&bytes)
+        };
+        assert!(page(PAGE_BYTES_USUAL, 1).is_ok());
+        assert!(page(1 << 30, 1 << 16).is_ok());
+        let error = page(1 << 30, 100).unwrap_err().to_string();
+        assert!(error.contains("a page of 100 bytes claims to grow to 1073741824"), "{error}");
+        assert!(check_page(&[0x15, 0, 0x15, 1]).is_err());
+        let dictionary = |values: u8| check_page(&[0x15, 4, 0x15, 20, 0x15, 20, 0x4C, 0x15, values]);
+        assert!(dictionary(20).is_ok());
+        assert!(dictionary(21).is_err() && dictionary(22).unwrap_err().to_string().contains("to hold 11 values"));
+        assert!(check_page(&[]).is_ok() && check_page(&[0x15]).is_ok());
+    }
+}

@@ -1,0 +1,296 @@
+//! From records in partitions to the file of buckets: each partition is read, its rows are put where they belong, and
+//! extents are written one behind the other.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+
+use adjoin_device::{BLOCK_BYTES, WriteFile};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
+use super::partitions::Records;
+use crate::context::Context;
+use crate::error::Result;
+use crate::options::VectorType;
+use crate::report::Stopwatch;
+use crate::source::{IdKind, Ids};
+
+/// A bucket is split where its vectors take more bytes than this, unless buckets are that large on average: a join holds
+/// two of them at a time.
+const PART_BYTES_MAX: u64 = 1 << 20;
+/// A bucket of fewer rows is not split.
+const PART_ROWS_MIN: u64 = 16;
+/// A bucket of so many times the mean number of rows is not split.
+const PART_TIMES_MEAN: u64 = 4;
+/// Bytes of a record beside its vector and id.
+pub(crate) const RECORD_BYTES: u64 = 16;
+
+/// Most rows of an extent; what a center has more goes to further extents of the same center.
+pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
+    let mean = rows.div_ceil(buckets);
+    (PART_BYTES_MAX / vectors.bytes() as u64).max(PART_TIMES_MEAN * mean).clamp(PART_ROWS_MIN, u64::from(u32::MAX))
+}
+
+/// Bytes that a loaded row takes beside its id.
+pub(crate) fn row_bytes(vectors: VectorType) -> u64 {
+    vectors.bytes() as u64 + size_of::<u64>() as u64
+}
+
+/// A row on its way: its center, its number, its vector and its id.
+pub(crate) struct Record<'a> {
+    pub(crate) center: u32,
+    row: u64,
+    vector: &'a [u8],
+    id: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The head of a record; its vector and its id follow.
+    pub(crate) fn head(center: u32, row: u64, id: &[u8]) -> [u8; RECORD_BYTES as usize] {
+        let mut head = [0; RECORD_BYTES as usize];
+        head[..4].copy_from_slice(&center.to_le_bytes());
+        head[4..12].copy_from_slice(&row.to_le_bytes());
+        head[12..].copy_from_slice(&(id.len() as u32).to_le_bytes());
+        head
+    }
+
+    /// The first record of some, and the rest.
+    fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
+        let (head, rest) = records.split_at(RECORD_BYTES as usize);
+        let u32_at = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("a head has 16 bytes"));
+        let row = u64::from(u32_at(4)) | u64::from(u32_at(8)) << 32;
+        let (vector, rest) = rest.split_at(vectors.bytes());
+        let (id, rest) = rest.split_at(u32_at(12) as usize);
+        (Self { center: u32_at(0), row, vector, id }, rest)
+    }
+}
+
+/// What a center got.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) rows: u64,
+    pub(crate) id_bytes: u64,
+    /// No row is farther; squared.
+    pub(crate) squared_radius: f64,
+}
+
+/// An extent to be written: rows of a center, from one of them on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    center: u32,
+    first: u64,
+    rows: u32,
+    /// Bytes of its rows in memory; those of ids as the center has them.
+    bytes: u64,
+}
+
+/// Writes buckets.
+pub(crate) struct BucketWriter<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) records: &'a Records,
+    pub(crate) vectors: VectorType,
+    pub(crate) ids: IdKind,
+    /// Centers in tree order.
+    pub(crate) order: &'a [u32],
+    /// Partition of each center in `order`, ascending.
+    pub(crate) partition_of: &'a [u32],
+    /// By center.
+    pub(crate) tallies: &'a [Tally],
+    pub(crate) extent_rows_max: u64,
+    /// Bytes of rows that may be arranged at a time, twice: some are written while others are read.
+    pub(crate) load_bytes: u64,
+}
+
+/// The file of the buckets as it was written.
+#[derive(Default)]
+pub(crate) struct Written {
+    /// The center of each extent.
+    pub(crate) centers: Vec<u32>,
+    /// The bucket table.
+    pub(crate) table: Vec<u8>,
+    pub(crate) bytes: u64,
+    /// Of all headers, and so of all that they have checksums of.
+    pub(crate) digest: u64,
+    /// Seconds in which nothing was written because records were read and arranged.
+    pub(crate) waited: f64,
+}
+
+/// Extents that are arranged together, all of one partition.
+struct Load {
+    partition: usize,
+    parts: Range<usize>,
+}
+
+/// Rows of a load in their order on disk.
+struct Arranged {
+    load: Load,
+    rows: Vec<u64>,
+    stored: Vec<u8>,
+    /// For each part.
+    ids: Vec<Ids>,
+}
+
+impl BucketWriter<'_> {
+    /// The largest extent as it lies in memory, in bytes.
+    pub(crate) fn largest_extent(&self) -> u64 {
+        self.parts().iter().map(|(_, part)| part.bytes).max().unwrap_or(0)
+    }
+
+    /// Writes all buckets to a new file.
+    ///
+    /// # Errors
+    /// Where the disk refuses or the work is cancelled.
+    pub(crate) fn write(&self, path: &Path) -> Result<Written> {
+        let (partitions, parts): (Vec<usize>, Vec<Part>) = self.parts().into_iter().unzip();
+        let loads = self.loads(&partitions, &parts);
+        let mut file = self.context.device.create(path)?;
+        let mut headers = Xxh3::new();
+        let mut written = Written::default();
+        self.context.progress.begin("write", "buckets", parts.len() as u64);
+        std::thread::scope(|scope| {
+            let (sender, arranged) = sync_channel(0);
+            let parts = &parts;
+            scope.spawn(move || {
+                for load in loads {
+                    let arranged = self.arrange(load, parts);
+                    let failed = arranged.is_err();
+                    if sender.send(arranged).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+            let mut out = Vec::new();
+            loop {
+                let watch = Stopwatch::start();
+                let Ok(arranged) = arranged.recv() else { break };
+                written.waited += watch.seconds();
+                self.write_load(&arranged?, parts, &mut written, &mut headers, &mut out, &mut *file)?;
+            }
+            file.sync().map_err(crate::error::Error::from)
+        })?;
+        written.digest = headers.digest();
+        Ok(written)
+    }
+
+    /// All extents in their order, with their partitions.
+    fn parts(&self) -> Vec<(usize, Part)> {
+        let mut parts = Vec::new();
+        for (&center, &partition) in self.order.iter().zip(self.partition_of) {
+            let tally = self.tallies[center as usize];
+            for first in (0..tally.rows).step_by(self.extent_rows_max as usize) {
+                let rows = (tally.rows - first).min(self.extent_rows_max);
+                let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows;
+                parts.push((partition as usize, Part { center, first, rows: rows as u32, bytes }));
+            }
+        }
+        parts
+    }
+
+    /// As many extents of a partition at a time as may be arranged together; one at least.
+    fn loads(&self, partitions: &[usize], parts: &[Part]) -> Vec<Load> {
+        let mut loads: Vec<Load> = Vec::new();
+        let mut bytes = 0;
+        for (k, (&partition, part)) in partitions.iter().zip(parts).enumerate() {
+            match loads.last_mut() {
+                Some(load) if load.partition == partition && bytes + part.bytes <= self.load_bytes => {
+                    load.parts.end = k + 1;
+                    bytes += part.bytes;
+                }
+                _ => {
+                    loads.push(Load { partition, parts: k..k + 1 });
+                    bytes = part.bytes;
+                }
+            }
+        }
+        loads
+    }
+
+    /// Reads the partition of a load and puts its rows in order: by extent, ascending in each, as they were pushed.
+    fn arrange(&self, load: Load, parts: &[Part]) -> Result<Arranged> {
+        self.context.cancel.check()?;
+        let parts = &parts[load.parts.clone()];
+        let rows: usize = parts.iter().map(|part| part.rows as usize).sum();
+        // For each center of the load: rows seen, and the first extent of it here, with its first row in the load.
+        let mut of_center: std::collections::HashMap<u32, (u64, usize, usize)> = std::collections::HashMap::new();
+        let mut start = 0;
+        for (k, part) in parts.iter().enumerate() {
+            of_center.entry(part.center).or_insert((0, k, start));
+            start += part.rows as usize;
+        }
+        let (mut numbers, mut stored) = (vec![0; rows], vec![0; rows * self.vectors.bytes()]);
+        let mut ids = vec![Ids::empty(self.ids); parts.len()];
+        self.records.read(load.partition, |mut records| {
+            while !records.is_empty() {
+                let (record, rest) = Record::split(records, self.vectors);
+                records = rest;
+                let Some((seen, first_part, start)) = of_center.get_mut(&record.center) else { continue };
+                let ordinal = *seen;
+                *seen += 1;
+                let Some(since) = ordinal.checked_sub(parts[*first_part].first) else { continue };
+                let part = *first_part + (since / self.extent_rows_max) as usize;
+                if parts.get(part).is_none_or(|part| part.center != record.center) {
+                    continue; // of an extent of a later load
+                }
+                let place = *start + since as usize;
+                numbers[place] = record.row;
+                stored[place * self.vectors.bytes()..][..self.vectors.bytes()].copy_from_slice(record.vector);
+                push_id(&mut ids[part], record.id);
+            }
+            Ok(())
+        })?;
+        Ok(Arranged { load, rows: numbers, stored, ids })
+    }
+
+    fn write_load(
+        &self,
+        arranged: &Arranged,
+        parts: &[Part],
+        written: &mut Written,
+        headers: &mut Xxh3,
+        out: &mut Vec<u8>,
+        file: &mut dyn WriteFile,
+    ) -> Result<()> {
+        let mut start = 0;
+        for (k, number) in arranged.load.parts.clone().enumerate() {
+            self.context.cancel.check()?;
+            let part = parts[number];
+            let rows = start..start + part.rows as usize;
+            start = rows.end;
+            let stored = &arranged.stored[rows.start * self.vectors.bytes()..rows.end * self.vectors.bytes()];
+            out.clear();
+            let (body_bytes, id_bytes) =
+                format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
+            headers.update(&out[..HEADER_BYTES]);
+            let radius = (self.tallies[part.center as usize].squared_radius.sqrt() as f32).next_up();
+            let extent = Extent { offset: written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
+            written.centers.push(part.center);
+            written.table.extend(extent.encode());
+            let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
+            let end = (written.bytes as usize + out.len()).next_multiple_of(alignment);
+            out.resize(end - written.bytes as usize, 0);
+            file.append(out)?;
+            written.bytes = end as u64;
+            self.context.progress.advance(number as u64 + 1);
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of an id as a record holds it.
+pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    match ids {
+        Ids::None => {}
+        Ids::Int64(ids) => buffer.extend_from_slice(&ids[k].to_le_bytes()),
+        Ids::Utf8(texts) => buffer.extend_from_slice(texts.get(k)),
+    }
+}
+
+fn push_id(ids: &mut Ids, id: &[u8]) {
+    match ids {
+        Ids::None => {}
+        Ids::Int64(ids) => ids.push(i64::from_le_bytes(*id.first_chunk().expect("as it was pushed"))),
+        Ids::Utf8(texts) => texts.push(id),
+    }
+}

@@ -1,0 +1,132 @@
+//! Do ids occur twice? Found by sorting hashes, in any memory.
+
+use std::path::PathBuf;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::intake::UsableRows;
+use super::partitions::{PartitionSizes, Partitions};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::source::{Ids, VectorSource};
+
+/// A hash of 128 bits and a row. Ids of equal hash are taken as equal: among 10^12 of them, two others share a hash
+/// with a probability of 2 in 10^15.
+const RECORD_BYTES: usize = 24;
+
+/// The hashes of all ids, by their first bits.
+pub(crate) struct IdCheck {
+    hashes: Partitions,
+    partitions: usize,
+}
+
+/// Rows whose id an earlier row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Duplicates {
+    pub(crate) count: u64,
+    /// The first of them.
+    pub(crate) first: Option<u64>,
+}
+
+/// The memory that checking so many ids wants, and can do with much less of.
+pub(crate) fn wanted_bytes(rows: u64) -> u64 {
+    PartitionSizes::least() + 3 * rows * RECORD_BYTES as u64
+}
+
+impl IdCheck {
+    /// For about `rows` ids, within `memory` bytes; a temporary file goes to `path`.
+    pub(crate) fn new(context: &Context, path: PathBuf, rows: u64, memory: u64) -> Self {
+        // A third for the partition that is sorted, the rest for those that fill.
+        let partitions = (rows * RECORD_BYTES as u64).div_ceil((memory / 3).max(1));
+        let sizes = PartitionSizes::within(memory / 3 * 2, partitions);
+        Self { hashes: Partitions::new(context, path, sizes), partitions: sizes.partitions }
+    }
+
+    /// Takes the ids of some rows.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
+        for (k, row) in usable.rows.iter().enumerate() {
+            let hash = match &usable.ids {
+                Ids::None => return Ok(()),
+                Ids::Int64(ids) => xxh3_128(&ids[k].to_le_bytes()),
+                Ids::Utf8(texts) => xxh3_128(texts.get(k)),
+            };
+            let partition = ((hash >> 64) * self.partitions as u128) >> 64;
+            self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])?;
+        }
+        Ok(())
+    }
+
+    /// Finds the rows whose id an earlier row has.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(crate) fn finish(self) -> Result<Duplicates> {
+        let hashes = self.hashes.finish()?;
+        let mut duplicates = Duplicates::default();
+        let mut records: Vec<[u64; 3]> = Vec::new();
+        for partition in 0..self.partitions {
+            records.clear();
+            hashes.read(partition, |block| {
+                let words = |record: &[u8; RECORD_BYTES]| {
+                    let word = |k: usize| u64::from_le_bytes(*record[8 * k..].first_chunk().expect("three words"));
+                    [word(1), word(0), word(2)]
+                };
+                records.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(words));
+                Ok(())
+            })?;
+            records.sort_unstable();
+            for repeated in records.windows(2).filter(|two| two[0][..2] == two[1][..2]) {
+                duplicates.count += 1;
+                duplicates.first = Some(duplicates.first.map_or(repeated[1][2], |row| row.min(repeated[1][2])));
+            }
+        }
+        Ok(duplicates)
+    }
+}
+
+/// The error that names the first row whose id an earlier row has.
+pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64) -> Result<Error> {
+    let mut scan = source.scan(1 << 20)?;
+    let mut id = String::new();
+    while let Some(batch) = scan.next_batch()? {
+        if row < batch.first_row + batch.rows as u64 {
+            id = batch.ids.display((row - batch.first_row) as usize, row);
+            break;
+        }
+    }
+    let (file, row) = source.locate(row);
+    Ok(Error::input(format!(
+        "{}: the id {id} of row {row} is that of an earlier row ({count} such rows in all); \
+         make ids unique, or give --on-duplicate-id keep",
+        file.display(),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::TextIds;
+
+    fn check(ids: Ids, rows: u64, memory: u64) -> Duplicates {
+        let folder = tempfile::tempdir().unwrap();
+        let mut check = IdCheck::new(&Context::default(), folder.path().join("ids"), rows, memory);
+        check.add(&UsableRows { stored: Vec::new(), rows: (100..100 + rows).collect(), ids }).unwrap();
+        check.finish().unwrap()
+    }
+
+    #[test]
+    fn repeated_ids_are_counted_in_any_memory() {
+        let numbers: Vec<i64> = (0..200_000).map(|k| k % 150_000).collect();
+        let mut texts = TextIds::default();
+        numbers.iter().for_each(|k| texts.push(k.to_string().as_bytes()));
+        let expected = Duplicates { count: 50_000, first: Some(150_100) };
+        for memory in [0, 1 << 30] {
+            assert_eq!(check(Ids::Int64(numbers.clone()), 200_000, memory), expected);
+            assert_eq!(check(Ids::Utf8(texts.clone()), 200_000, memory), expected);
+            assert_eq!(check(Ids::Int64((0..1000).collect()), 1000, memory), Duplicates::default());
+        }
+    }
+}

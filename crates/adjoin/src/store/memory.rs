@@ -1,0 +1,139 @@
+//! What a build may hold in memory, phase by phase: decided at the start, so that a budget that is too small is refused
+//! before any work.
+
+use adjoin_device::WRITE_BUFFER_BYTES;
+use adjoin_kernels::Panel;
+
+use super::buckets::{Tally, extent_rows_max, row_bytes};
+use super::centers::{default_buckets, sample_rows, training_bytes};
+use super::format::ENTRY_BYTES;
+use super::partitions::PartitionSizes;
+use super::{BuildOptions, assign, ids, intake};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::source::{IdKind, VectorSource};
+
+/// Bytes of each phase of a build.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BuildMemory {
+    /// A batch of the scan.
+    pub(crate) batch: u64,
+    /// All batches of a scan, and what the source itself holds.
+    scan: u64,
+    /// The rows of the sample, while it is drawn.
+    picks: u64,
+    /// The check of ids.
+    pub(crate) id_check: u64,
+    /// The training sample.
+    pub(crate) sample: u64,
+    /// Training beside the sample.
+    pub(crate) training: u64,
+    /// Centers, their order and their tallies, from training to the end.
+    centers: u64,
+    /// Comparing with centers.
+    comparing: u64,
+    /// Records on their way from the second scan to the buckets.
+    records: u64,
+    /// Rows that are arranged at a time, twice.
+    pub(crate) load: u64,
+    /// The largest extent, where buckets are not split by the bytes of ids.
+    extent: u64,
+}
+
+/// What the order of the tree holds for each center: itself, the parts that wait, the sides of a split.
+const TREE_BYTES_A_CENTER: usize = 32;
+/// Three extents are in memory at least: one that is read, one that waits, one that is written.
+const EXTENTS: u64 = 3;
+
+impl BuildMemory {
+    /// Divides what the budget leaves.
+    ///
+    /// # Errors
+    /// Where it is too small: says the least that would do.
+    pub(crate) fn plan<T: Coordinate>(
+        context: &Context,
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+    ) -> Result<Self> {
+        let least = Self::within::<T>(context.threads, source, options, 0);
+        let total = least.largest_phase();
+        drop(context.reserve(total, "the build")?);
+        Ok(Self::within::<T>(context.threads, source, options, context.budget().free()))
+    }
+
+    /// The plan for `free` bytes; the least one where that is less.
+    fn within<T: Coordinate>(threads: usize, source: &dyn VectorSource, options: &BuildOptions, free: u64) -> Self {
+        let info = source.info();
+        let (vectors, rows) = (info.vectors, info.rows);
+        let sample_rows = sample_rows(rows);
+        let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
+        let batch = intake::batch_bytes(free);
+        let scan = intake::scan_bytes(info, batch) + source.scan_bytes(batch);
+        let panel = Panel::<T>::bytes_for(buckets, vectors.dimensions);
+        // The tree holds the centers as floats, all and those of the part that is split.
+        let tree = 2 * Panel::<f32>::bytes_for(buckets, vectors.dimensions);
+        let centers = panel + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
+        let comparing = assign::memory_bytes::<T>(threads, buckets, vectors.dimensions);
+        let training = (training_bytes::<T>(threads, buckets, vectors.dimensions)
+            + Panel::<T>::bytes_for(1, vectors.dimensions))
+        .max(panel + tree);
+
+        let picks = 8 * sample_rows;
+        let wanted = 2 * PartitionSizes::least() + sample_rows * vectors.bytes() as u64 * 11 / 10;
+        let id_check_least = if info.ids == IdKind::None { 0 } else { 2 * PartitionSizes::least() };
+        let beside_sample = training.max(scan + picks + id_check_least);
+        let sample = wanted.min(free.saturating_sub(beside_sample)).max(PartitionSizes::least());
+        let id_check = match info.ids {
+            IdKind::None => 0,
+            _ => ids::wanted_bytes(rows).min(free.saturating_sub(scan + picks + sample)).max(id_check_least),
+        };
+
+        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
+        let beside_records = (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64);
+        let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
+        Self {
+            batch,
+            scan,
+            picks,
+            id_check,
+            sample,
+            training,
+            centers,
+            comparing,
+            records: PartitionSizes::least() + spare / 8 * 5,
+            load: extent + spare / 8,
+            extent,
+        }
+    }
+
+    fn largest_phase(&self) -> u64 {
+        let beside_sample = self.survey().max(self.training);
+        self.assigning().max(self.sample + beside_sample).max(self.records + self.writing(self.extent))
+    }
+
+    /// The first scan, the sample apart.
+    pub(crate) fn survey(&self) -> u64 {
+        self.scan + self.picks + self.id_check
+    }
+
+    /// The second scan.
+    pub(crate) fn assigning(&self) -> u64 {
+        self.centers + self.comparing + self.scan + self.records
+    }
+
+    /// Writing buckets whose largest extent has so many bytes, the records apart.
+    pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
+        self.centers + 2 * self.load.max(largest_extent) + largest_extent + WRITE_BUFFER_BYTES as u64
+    }
+
+    /// The sample's sizes.
+    pub(crate) fn sample_sizes(&self) -> PartitionSizes {
+        PartitionSizes::within(self.sample, 1)
+    }
+
+    /// Partitions for so many bytes of records: each about as large as half of what is arranged at a time.
+    pub(crate) fn partitions(&self, bytes: u64, centers: usize) -> PartitionSizes {
+        PartitionSizes::within(self.records, (2 * bytes).div_ceil(self.load).min(centers as u64))
+    }
+}

@@ -1,0 +1,190 @@
+//! What makes a store appear whole or not at all, though the power may go at any moment, any operation may fail, and
+//! others may build into the same folder at the same time.
+//!
+//! A build writes into a folder of its own inside the store's. At the end its files get their names, which change with
+//! their contents, and then the manifest is renamed over the one that is there: that is the moment at which the new
+//! store takes the place of the old. Nothing that a manifest in force names is ever written to or removed.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use adjoin_device::FileKind;
+
+use super::format::{CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, tag_of};
+use super::manifest::{Files, Manifest};
+use super::reader::{is_store, read_manifest};
+use crate::context::Context;
+use crate::error::{self, Error, Result};
+use crate::output::{OwnFolder, check_parent, parent};
+
+/// The folder of a build's drafts, within that of the store: how its name begins and ends.
+const DRAFTS_START: &str = "build-";
+const DRAFTS_END: &str = ".partial";
+
+/// Refuses a target that is taken. What builds that were killed have left is no obstacle.
+///
+/// # Errors
+/// Where there is a store and `force` is not given, or something that is no store, or the device does not let us look.
+pub(super) fn check_target(context: &Context, store: &Path, force: bool) -> Result<()> {
+    let at = store.display();
+    match context.device.kind(store)? {
+        None => check_parent(&*context.device, store),
+        Some(FileKind::Folder) if is_store(context, store)? => check_replaceable(store, force),
+        Some(FileKind::Folder) => {
+            let names = context.device.list(store)?;
+            if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
+                return Ok(());
+            }
+            Err(Error::input(format!("{at} holds something that is no store; choose another folder")))
+        }
+        Some(_) => Err(Error::input(format!("{at} is a file; a store is a folder: choose another name"))),
+    }
+}
+
+fn check_replaceable(store: &Path, force: bool) -> Result<()> {
+    if force {
+        return Ok(());
+    }
+    Err(Error::input(format!("{} is a store already; give --force to replace it", store.display())))
+}
+
+/// Whether only a build gives such a name.
+fn is_ours(name: &str) -> bool {
+    is_drafts(name) || [CENTERS_FILE, TABLE_FILE, VECTORS_FILE].iter().any(|file| tag_of(name, file).is_some())
+}
+
+fn is_drafts(name: &str) -> bool {
+    name.starts_with(DRAFTS_START) && name.ends_with(DRAFTS_END)
+}
+
+/// The files of a store before there is a store; what a build that fails has left is removed.
+pub(super) struct Drafts<'a> {
+    context: &'a Context,
+    store: &'a Path,
+    made_store: bool,
+    folder: Option<OwnFolder>,
+    /// Files that have their names, while no manifest of ours names them.
+    placed: Vec<String>,
+}
+
+impl<'a> Drafts<'a> {
+    /// Makes the folder of the store, unless it is there, and one for the drafts: before any work, as the disk may
+    /// refuse.
+    ///
+    /// # Errors
+    /// Where it does.
+    pub(super) fn begin(context: &'a Context, store: &'a Path) -> Result<Self> {
+        let device = &context.device;
+        let made_store = match device.create_folder(store) {
+            Err(error) if error.source.kind() == ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true)?,
+        };
+        let mut drafts = Self { context, store, made_store, folder: None, placed: Vec::new() };
+        if made_store {
+            // Else the folder could be gone after a loss of power, and the store in it, however durable.
+            device.sync_folder(parent(store))?;
+        }
+        drafts.folder = Some(OwnFolder::create(device, store, DRAFTS_START, DRAFTS_END)?);
+        Ok(drafts)
+    }
+
+    /// Where a draft is to be written.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.as_ref().expect("it is there until the drafts are dropped").path().join(name)
+    }
+
+    /// Writes a draft and makes it durable.
+    fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
+        let mut file = self.context.device.create(&self.path(name))?;
+        file.append(contents)?;
+        Ok(file.sync()?)
+    }
+
+    /// Makes a store of the draft of the vectors, which is durable, and of these contents. The files of the store that
+    /// this replaces are removed. Returns the bytes of the manifest.
+    ///
+    /// # Errors
+    /// Where there is a store by now and `force` is not given, or the disk refuses. The old store is then in force, or,
+    /// where only the removal of its files fails, the new one.
+    pub(super) fn publish(mut self, manifest: &Manifest, centers: &[u8], table: &[u8], force: bool) -> Result<u64> {
+        let device = &self.context.device;
+        let Files { centers: centers_file, table: table_file, vectors: vectors_file } = &manifest.files;
+        let encoded = manifest.encode();
+        self.write(CENTERS_FILE, centers)?;
+        self.write(TABLE_FILE, table)?;
+        self.write(MANIFEST_FILE, &encoded)?;
+        let files = [(VECTORS_FILE, vectors_file), (CENTERS_FILE, centers_file), (TABLE_FILE, table_file)];
+        for (draft, facts) in files {
+            // A file of that name may be there, of the old store or of another build: with the same contents, unless it
+            // was damaged, so taking its place does no harm.
+            self.placed.push(facts.name.clone());
+            device.rename(&self.path(draft), &self.store.join(&facts.name))?;
+        }
+        device.sync_folder(self.store)?;
+        // Another build may have published here since the first look.
+        let old = match is_store(self.context, self.store)? {
+            true => {
+                check_replaceable(self.store, force)?;
+                self.named().or_else(|error| match error.kind() {
+                    // A damaged store may be replaced too; its files are then left where they are.
+                    error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
+                    _ => Err(error),
+                })?
+            }
+            false => Vec::new(),
+        };
+        device.rename(&self.path(MANIFEST_FILE), &self.store.join(MANIFEST_FILE))?;
+        self.made_store = false;
+        let placed = std::mem::take(&mut self.placed);
+        drop(self.folder.take());
+        // Before anything of the old store goes: until here, a loss of power may bring it back.
+        device.sync_folder(self.store)?;
+        self.remove_unnamed(old.into_iter().chain(placed))?;
+        Ok(encoded.len() as u64)
+    }
+
+    /// Names of files that the manifest in force names; of those, only such as a build gives.
+    fn named(&self) -> Result<Vec<String>> {
+        let Files { centers, table, vectors } = read_manifest(self.context, self.store)?.files;
+        Ok([centers, table, vectors].map(|file| file.name).into_iter().filter(|name| is_ours(name)).collect())
+    }
+
+    /// Removes those files that the manifest in force, ours or meanwhile another's, does not name.
+    fn remove_unnamed(&self, files: impl Iterator<Item = String>) -> Result<()> {
+        let named = if is_store(self.context, self.store)? { self.named()? } else { Vec::new() };
+        for name in files.filter(|name| !named.contains(name)) {
+            let path = self.store.join(name);
+            if self.context.device.kind(&path)?.is_some() {
+                self.context.device.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another build is under way here, or was killed.
+    fn is_shared(&self) -> Result<bool> {
+        let names = self.context.device.list(self.store)?;
+        Ok(names.iter().any(|name| name.to_str().is_some_and(is_drafts)))
+    }
+
+    /// Removes what got its name though no manifest came to name it. Another build of the same vectors may be about to
+    /// publish files of the same names, and may count on them: then they stay, harmless.
+    fn remove_placed(&mut self) -> Result<()> {
+        let placed = std::mem::take(&mut self.placed);
+        if placed.is_empty() || self.is_shared()? {
+            return Ok(());
+        }
+        self.remove_unnamed(placed.into_iter())
+    }
+}
+
+impl Drop for Drafts<'_> {
+    fn drop(&mut self) {
+        // Best effort: the error that led here is the one to report.
+        drop(self.folder.take());
+        let _ = self.remove_placed();
+        if self.made_store {
+            let _ = self.context.device.remove_empty_folder(self.store); // another build may be at work in it
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! In which order do buckets lie on disk? In that of a k-means tree over their centers.
+
+use adjoin_kernels::{Kernel, Panel};
+
+use super::centers::{copy_row, move_to_means};
+use crate::geometry::Coordinate;
+
+/// Rounds at each split of the tree.
+const SPLIT_ROUNDS: usize = 6;
+
+/// The order of a k-means tree over the centers: split in two by 2-means, again and again; at each split the half
+/// nearer to the center that was put out last comes first. Neighbours in space become neighbours on disk, and reading
+/// in this order beats orders made from the bucket graph (docs/methods.md, "Order").
+pub(crate) fn tree_order<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<u32> {
+    groups(kernel, centers, 1).concat()
+}
+
+/// The parts of that tree that have at most `largest` centers, in its order. Unlike the cells of a k-means with as many
+/// means, none of them is large: where everything is about equally far, one mean of many centers is nearer than all
+/// others.
+pub(super) fn groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>, largest: usize) -> Vec<Vec<u32>> {
+    let points = as_floats(centers);
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut waiting = vec![(0..points.rows() as u32).collect::<Vec<_>>()];
+    while let Some(members) = waiting.pop() {
+        if members.len() <= largest {
+            groups.push(members);
+            continue;
+        }
+        let (left, right, means) = split(kernel, &points, &members);
+        let last = groups.last().and_then(|group| group.last()).map(|&last| points.row(last as usize));
+        let left_first = last.is_none_or(|last| {
+            let mut distances = [0.0; 2];
+            kernel.one_to_many(last, &means, &mut distances);
+            distances[0] <= distances[1]
+        });
+        let (first, second) = if left_first { (left, right) } else { (right, left) };
+        waiting.push(second);
+        waiting.push(first);
+    }
+    groups
+}
+
+fn as_floats<T: Coordinate>(centers: &Panel<T>) -> Panel<f32> {
+    let mut points = Panel::zeroed(centers.rows(), centers.dimensions());
+    for k in 0..centers.rows() {
+        for (to, from) in points.row_mut(k).iter_mut().zip(centers.row(k)) {
+            *to = from.value() as f32;
+        }
+    }
+    points
+}
+
+/// Two parts of at least one member each, and their means.
+fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec<u32>, Panel<f32>) {
+    let part = gather(points, members);
+    let mut means = Panel::zeroed(2, points.dimensions());
+    copy_row(&part, farthest(kernel, &part, 0), &mut means, 0);
+    copy_row(&part, farthest(kernel, &part, farthest(kernel, &part, 0)), &mut means, 1);
+    let mut side = vec![0u32; members.len()];
+    for round in 0..=SPLIT_ROUNDS {
+        let distances: Vec<Vec<f32>> = (0..2).map(|k| distances_to(kernel, means.row(k), &part)).collect();
+        for (k, side) in side.iter_mut().enumerate() {
+            *side = u32::from(distances[1][k] < distances[0][k]);
+        }
+        if round < SPLIT_ROUNDS {
+            move_to_means(&part, &side, &mut means);
+        }
+    }
+    if side.iter().all(|&s| s == side[0]) {
+        side.iter_mut().enumerate().for_each(|(k, side)| *side = u32::from(k >= members.len() / 2)); // all are equal
+    }
+    let of = |wanted| members.iter().zip(&side).filter(move |(_, side)| **side == wanted).map(|(&m, _)| m).collect();
+    (of(0), of(1), means)
+}
+
+fn gather(points: &Panel<f32>, members: &[u32]) -> Panel<f32> {
+    let mut part = Panel::zeroed(members.len(), points.dimensions());
+    for (k, &member) in members.iter().enumerate() {
+        copy_row(points, member as usize, &mut part, k);
+    }
+    part
+}
+
+fn distances_to(kernel: Kernel, x: &[f32], panel: &Panel<f32>) -> Vec<f32> {
+    let mut distances = vec![0.0; panel.rows()];
+    kernel.one_to_many(x, panel, &mut distances);
+    distances
+}
+
+/// The row farthest from a row; the first of equals.
+fn farthest(kernel: Kernel, panel: &Panel<f32>, from: usize) -> usize {
+    let distances = distances_to(kernel, panel.row(from), panel);
+    (0..panel.rows()).fold(0, |best, k| if distances[k] > distances[best] { k } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_keeps_neighbours_together() {
+        let mut centers = Panel::<u8>::zeroed(60, 2);
+        for k in 0..60 {
+            centers.row_mut(k).copy_from_slice(&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]);
+        }
+        let order = tree_order(Kernel::detect(), &centers);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..60));
+        let clumps: Vec<u8> = order.iter().map(|&k| centers.row(k as usize)[0] / 50).collect();
+        assert_eq!(clumps.windows(2).filter(|pair| pair[0] != pair[1]).count(), 2, "{clumps:?}");
+    }
+
+    #[test]
+    fn no_group_is_large() {
+        let mut centers = Panel::<f32>::zeroed(500, 40);
+        let mut random = crate::random::Random::new(1, "groups");
+        (0..500).for_each(|k| centers.row_mut(k).iter_mut().for_each(|x| *x = random.normal() as f32));
+        let groups = groups(Kernel::detect(), &centers, 40);
+        assert!(groups.iter().all(|group| !group.is_empty() && group.len() <= 40));
+        let mut all = groups.concat();
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..500) && groups.len() < 60, "{}", groups.len());
+    }
+
+    #[test]
+    fn equal_centers_end_the_splitting() {
+        let order = tree_order(Kernel::detect(), &Panel::<f32>::zeroed(1000, 3));
+        assert_eq!(order.len(), 1000);
+    }
+}

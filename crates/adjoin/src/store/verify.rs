@@ -1,0 +1,552 @@
+//! Is every byte of a store as it was written? All of them are read, and whatever is not is listed, part by part.
+//!
+//! A damaged part does not end the search. Where the bucket table itself is damaged, buckets are found by their headers.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::{AlignedBuffer, DeviceError, ReadFile, Reservation};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, VECTORS_FILE, decode_table};
+use super::manifest::{FileFacts, Manifest, Unreadable, hexadecimal};
+use super::reader::{file_path, is_store, read_whole};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::options::Metric;
+
+/// Bytes that are in memory at a time, whatever the size of a bucket.
+const PIECE_BYTES: usize = 1 << 20;
+/// Damages and leftovers that are listed one by one; further ones are counted.
+const LISTED_MAX: usize = 1_000;
+
+/// A part of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The manifest.
+    Manifest,
+    /// The centers.
+    Centers,
+    /// The bucket table.
+    Table,
+    /// The file of the buckets as a whole: missing, of a wrong length, or another store's.
+    Vectors,
+    /// A bucket: its header, vectors, row numbers or ids.
+    Bucket,
+    /// Zeros behind a bucket; no result depends on them.
+    Padding,
+}
+
+/// A part of a store that is not as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Which part.
+    pub part: Part,
+    /// Name of the file in the store's folder.
+    pub file: String,
+    /// The bucket, or the one before the padding.
+    pub bucket: Option<u32>,
+    /// The damaged bytes lie among these.
+    pub bytes: Option<Range<u64>>,
+    /// First and last row of the source that the bucket holds, where its row numbers make sense.
+    pub rows: Option<(u64, u64)>,
+    /// What is wrong with it.
+    pub fault: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.file)?;
+        if let Some(bucket) = self.bucket {
+            let behind = if self.part == Part::Padding { "behind " } else { "" };
+            write!(out, ", {behind}bucket {bucket}")?;
+        }
+        if let Some(bytes) = &self.bytes {
+            write!(out, ", bytes {} to {}", bytes.start, bytes.end.saturating_sub(1))?;
+        }
+        if let Some((first, last)) = self.rows {
+            write!(out, ", rows {first} to {last} of the source")?;
+        }
+        write!(out, ": {}", self.fault)
+    }
+}
+
+/// What [`verify`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Buckets looked at.
+    pub buckets: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// What is damaged; the first thousand of it.
+    pub damages: Vec<Damage>,
+    /// Number of damages in all.
+    pub damage_count: u64,
+    /// Files and folders that the manifest does not name, the first thousand; harmless.
+    pub leftovers: Vec<String>,
+    beyond_table: bool,
+    beyond_padding: bool,
+}
+
+impl VerifyReport {
+    /// Whether every byte is as written.
+    pub fn is_sound(&self) -> bool {
+        self.damage_count == 0
+    }
+
+    /// What can be done about the damage; none where there is none.
+    pub fn remedy(&self) -> Option<&'static str> {
+        if self.is_sound() {
+            None
+        } else if !self.beyond_padding {
+            Some("only padding changed, so joins still give the right result; copy the store again or build it again")
+        } else if !self.beyond_table {
+            Some(
+                "nothing is lost: the bucket table follows from the headers of the buckets and the centers, which are \
+                 sound; this version does not write it anew, so build the store again from its source",
+            )
+        } else {
+            Some("what is damaged does not follow from the rest; build the store again from its source")
+        }
+    }
+
+    fn add(&mut self, damage: Damage) {
+        self.damage_count += 1;
+        self.beyond_padding |= damage.part != Part::Padding;
+        self.beyond_table |= !matches!(damage.part, Part::Padding | Part::Table);
+        if self.damages.len() < LISTED_MAX {
+            self.damages.push(damage);
+        }
+    }
+}
+
+/// Reads every file of a store and lists every part that is not as written. Needs little memory whatever the store's
+/// size: a piece of a file at a time, and the bucket table.
+///
+/// # Errors
+/// Where there is no store, it is of a newer version, the budget does not hold the bucket table, or the caller cancels.
+/// Damage is no error: it is in the report.
+pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
+    if !is_store(context, folder)? {
+        return Err(Error::input(format!(
+            "{} is no store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
+            folder.display()
+        )));
+    }
+    let mut check = Check { context, folder, report: VerifyReport::default() };
+    // A piece of the centers, one of the buckets, and what the device reads an unaligned end through.
+    let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
+    if let Some(manifest) = check.manifest()? {
+        check.list_leftovers(&manifest)?;
+        check.files(&manifest)?;
+    }
+    Ok(check.report)
+}
+
+/// A bucket table that can be believed.
+struct Table {
+    extents: Vec<Extent>,
+    _memory: Reservation,
+}
+
+struct Check<'a> {
+    context: &'a Context,
+    folder: &'a Path,
+    report: VerifyReport,
+}
+
+impl Check<'_> {
+    fn manifest(&mut self) -> Result<Option<Manifest>> {
+        let damage = |fault: String| Damage {
+            part: Part::Manifest,
+            file: MANIFEST_FILE.into(),
+            bucket: None,
+            bytes: None,
+            rows: None,
+            fault: format!("{fault}; what it names was not checked"),
+        };
+        let read = || -> std::result::Result<Vec<u8>, String> {
+            let file = self.context.device.open(&self.folder.join(MANIFEST_FILE)).map_err(|error| error.to_string())?;
+            if file.len() > Manifest::bytes_max() {
+                return Err("is too long to be a manifest".into());
+            }
+            read_whole(&*file).map_err(|error| error.to_string())
+        };
+        match read().map(|bytes| (Manifest::parse(&bytes), bytes.len())) {
+            Ok((Ok(manifest), bytes)) => {
+                self.report.bytes_read += bytes as u64;
+                return Ok(Some(manifest));
+            }
+            Ok((Err(Unreadable::Newer(version)), _)) => return Err(Manifest::newer(self.folder, version)),
+            Ok((Err(Unreadable::Damaged(fault)), _)) => self.report.add(damage(fault)),
+            Err(fault) => self.report.add(damage(fault)),
+        }
+        Ok(None)
+    }
+
+    fn list_leftovers(&mut self, manifest: &Manifest) -> Result<()> {
+        let files = &manifest.files;
+        let named = [MANIFEST_FILE, &files.centers.name, &files.table.name, &files.vectors.name];
+        let entries = self.context.device.list(self.folder)?;
+        let names = entries.iter().map(|name| name.to_string_lossy().into_owned());
+        self.report.leftovers = names.filter(|name| !named.contains(&name.as_str())).take(LISTED_MAX).collect();
+        Ok(())
+    }
+
+    fn files(&mut self, manifest: &Manifest) -> Result<()> {
+        let files = &manifest.files;
+        let centers = self.open(Part::Centers, &files.centers)?.filter(|file| file.len() == files.centers.bytes);
+        let mut centers = centers.map(Pieces::new);
+        if let Some(pieces) = &mut centers {
+            self.centers(manifest, pieces)?;
+        }
+        let table = self.table(manifest)?;
+        let Some(file) = self.open(Part::Vectors, &files.vectors)? else { return Ok(()) };
+        self.context.progress.begin("verify", "buckets", u64::from(manifest.buckets));
+        let mut buckets = Buckets { check: self, manifest, pieces: Pieces::new(file), headers: Xxh3::new() };
+        match &table {
+            Some(table) => buckets.all_listed(&table.extents)?,
+            None => buckets.all_found()?,
+        }
+        let Buckets { pieces, headers, .. } = buckets;
+        self.report.bytes_read += pieces.bytes_read;
+        if let (Some(table), Some(centers), true) = (table, &mut centers, self.report.is_sound()) {
+            self.belong_together(manifest, headers.digest(), centers, &table.extents)?;
+        }
+        self.report.bytes_read += centers.map_or(0, |centers| centers.bytes_read);
+        Ok(())
+    }
+
+    fn damage(&mut self, part: Part, facts: &FileFacts, bytes: Option<Range<u64>>, fault: impl Into<String>) {
+        let file = facts.name.clone();
+        self.report.add(Damage { part, file, bucket: None, bytes, rows: None, fault: fault.into() });
+    }
+
+    /// Opens a file and compares its length; none where it cannot be had.
+    fn open(&mut self, part: Part, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
+        let path = match file_path(self.folder, facts) {
+            Ok(path) => path,
+            Err(error) => {
+                self.damage(Part::Manifest, facts, None, error.to_string());
+                return Ok(None);
+            }
+        };
+        let file = match self.context.device.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {
+                self.damage(part, facts, None, "is missing");
+                return Ok(None);
+            }
+            Err(error) => {
+                self.damage(part, facts, None, error.to_string());
+                return Ok(None);
+            }
+        };
+        let (has, written) = (file.len(), facts.bytes);
+        if has != written {
+            let range = has.min(written)..has.max(written);
+            let fault = if has < written { "it is cut off" } else { "something follows what was written" };
+            self.damage(part, facts, Some(range), format!("has {has} bytes, written were {written}: {fault}"));
+        }
+        Ok(Some(file))
+    }
+
+    fn centers(&mut self, manifest: &Manifest, pieces: &mut Pieces) -> Result<()> {
+        let facts = &manifest.files.centers;
+        let in_bytes = manifest.metric == Metric::L2 && manifest.vectors.element.is_integer();
+        let coordinates = u64::from(manifest.buckets) * manifest.vectors.dimensions as u64;
+        if facts.bytes != coordinates * if in_bytes { 1 } else { 4 } {
+            self.damage(Part::Centers, facts, None, "its length is not that of the manifest's centers");
+        }
+        let mut hash = Xxh3::new();
+        let mut hashed = |bytes: &[u8]| hash.update(bytes);
+        match pieces.visit(self.context, 0..facts.bytes, &mut hashed)? {
+            Err(error) => self.damage(Part::Centers, facts, None, error.to_string()),
+            Ok(()) if facts.xxh3.as_deref() != Some(&hexadecimal(hash.digest())) => {
+                self.damage(Part::Centers, facts, None, "is not as written (checksum)");
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// The bucket table, if it can be believed.
+    fn table(&mut self, manifest: &Manifest) -> Result<Option<Table>> {
+        let facts = &manifest.files.table;
+        let Some(file) = self.open(Part::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
+            return Ok(None);
+        };
+        // A length from outside: reserved before it is allocated. Entries are held once as bytes, once decoded.
+        let memory = self.context.reserve(2 * facts.bytes, "verifying")?;
+        let bytes = match read_whole(&*file) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.damage(Part::Table, facts, None, error.to_string());
+                return Ok(None);
+            }
+        };
+        self.report.bytes_read += facts.bytes;
+        if !facts.matches(&bytes) {
+            self.damage(Part::Table, facts, None, "is not as written (checksum)");
+            return Ok(None);
+        }
+        let decoded = decode_table(&bytes, manifest.vectors, manifest.rows, manifest.files.vectors.bytes);
+        match decoded {
+            Ok(extents) if extents.len() as u64 == u64::from(manifest.buckets) => {
+                Ok(Some(Table { extents, _memory: memory }))
+            }
+            Ok(_) => {
+                self.damage(Part::Table, facts, None, "has not as many entries as the manifest has buckets");
+                Ok(None)
+            }
+            Err(error) => {
+                self.damage(Part::Table, facts, None, error.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// That sound buckets are those of this manifest and not another store's: the tag in the name of their file, which
+    /// the manifest's checksum covers, is a checksum of all headers, centers and table.
+    fn belong_together(
+        &mut self,
+        manifest: &Manifest,
+        headers: u64,
+        centers: &mut Pieces,
+        table: &[Extent],
+    ) -> Result<()> {
+        let facts = &manifest.files.vectors;
+        let Some(tag) = format::tag_of(&facts.name, VECTORS_FILE) else { return Ok(()) };
+        let mut hash = Xxh3::new();
+        hash.update(&headers.to_le_bytes());
+        let read = centers.visit(self.context, 0..manifest.files.centers.bytes, &mut |bytes| hash.update(bytes))?;
+        table.iter().for_each(|extent| hash.update(&extent.encode()));
+        if read.is_ok() && tag != hexadecimal(hash.digest()) {
+            let fault = "its buckets are whole, but not those of this store; put the file back that belongs here";
+            self.damage(Part::Vectors, facts, None, fault);
+        }
+        Ok(())
+    }
+}
+
+/// The file of the buckets.
+struct Buckets<'a, 'b> {
+    check: &'a mut Check<'b>,
+    manifest: &'a Manifest,
+    pieces: Pieces,
+    /// Checksum of all headers.
+    headers: Xxh3,
+}
+
+impl Buckets<'_, '_> {
+    /// Checks the buckets where the table says they are.
+    fn all_listed(&mut self, extents: &[Extent]) -> Result<()> {
+        let present = self.pieces.file.len();
+        let written = self.manifest.files.vectors.bytes;
+        for (number, extent) in extents.iter().enumerate() {
+            self.bucket(number as u32, extent)?;
+            let end = extent.offset + extent.bytes(true);
+            let next = extents.get(number + 1).map_or(written, |next| next.offset);
+            self.zeros(number as u32, end..next.min(present))?;
+        }
+        Ok(())
+    }
+
+    /// Checks the buckets where their headers say they are.
+    fn all_found(&mut self) -> Result<()> {
+        let present = self.pieces.file.len();
+        let mut found = 0;
+        let mut at = 0;
+        let mut last = None;
+        while let Some((number, extent)) = self.next_found(at)? {
+            if extent.offset > at {
+                self.damage(Part::Bucket, None, Some(at..extent.offset), "no bucket can be recognised there");
+            }
+            self.bucket(number, &extent)?;
+            let end = extent.offset + extent.bytes(true);
+            at = end.next_multiple_of(EXTENT_ALIGNMENT).min(present);
+            self.zeros(number, end..at)?;
+            (found, last) = (found + 1, Some(number));
+        }
+        if let Some(last) = last {
+            self.zeros(last, at..present.min(self.manifest.files.vectors.bytes))?;
+        }
+        if found != self.manifest.buckets {
+            let fault =
+                format!("{found} buckets can be recognised by their headers, written were {}", self.manifest.buckets);
+            self.damage(Part::Vectors, None, None, fault);
+        }
+        Ok(())
+    }
+
+    /// The first bucket from `at` on whose header is whole and which lies within the file.
+    fn next_found(&mut self, mut at: u64) -> Result<Option<(u32, Extent)>> {
+        let present = self.pieces.file.len();
+        while at.checked_add(HEADER_BYTES as u64).is_some_and(|end| end <= present) {
+            if let Ok(header) = self.header(at)?
+                && let Some(header) = Header::decode(&header)
+            {
+                let extent = header.extent(at, self.manifest.vectors);
+                let end = extent.body_bytes.checked_add(extent.id_bytes).and_then(|bytes| bytes.checked_add(at));
+                if end.is_some_and(|end| end <= present) {
+                    return Ok(Some((header.number, extent)));
+                }
+            }
+            at += EXTENT_ALIGNMENT;
+        }
+        Ok(None)
+    }
+
+    fn header(&mut self, at: u64) -> Result<std::result::Result<[u8; HEADER_BYTES], DeviceError>> {
+        let mut header = [0; HEADER_BYTES];
+        let mut filled = 0;
+        let read = self.pieces.visit(self.check.context, at..at + HEADER_BYTES as u64, &mut |bytes| {
+            header[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        })?;
+        Ok(read.map(|()| header))
+    }
+
+    fn damage(&mut self, part: Part, bucket: Option<u32>, bytes: Option<Range<u64>>, fault: impl Into<String>) {
+        let file = self.manifest.files.vectors.name.clone();
+        self.check.report.add(Damage { part, file, bucket, bytes, rows: None, fault: fault.into() });
+    }
+
+    fn bucket(&mut self, number: u32, extent: &Extent) -> Result<()> {
+        self.check.context.cancel.check()?;
+        self.check.report.buckets += 1;
+        self.check.context.progress.advance(self.check.report.buckets);
+        let (start, end) = (extent.offset, extent.offset + extent.bytes(true));
+        let present = self.pieces.file.len();
+        if end > present {
+            let fault = format!("its {} vectors are cut off: the file ends at byte {present}", extent.rows);
+            self.damage(Part::Bucket, Some(number), Some(start..end), fault);
+            return Ok(());
+        }
+        let bytes = match self.header(start)? {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.damage(Part::Bucket, Some(number), Some(start..end), error.to_string());
+                return Ok(());
+            }
+        };
+        self.headers.update(&bytes);
+        let header_range = Some(start..start + HEADER_BYTES as u64);
+        let Some(header) = Header::decode(&bytes) else {
+            let fault = "its header is not as written (checksum), so its vectors and ids cannot be checked";
+            self.damage(Part::Bucket, Some(number), header_range, fault);
+            return Ok(());
+        };
+        if header.number != number || header.extent(start, self.manifest.vectors) != (Extent { radius: 0.0, ..*extent })
+        {
+            self.damage(Part::Bucket, Some(number), header_range, "its header and the bucket table disagree");
+            return Ok(());
+        }
+        let body = start + HEADER_BYTES as u64..start + extent.body_bytes;
+        self.section(number, extent, body.clone(), header.body_checksum, "its vectors or row numbers")?;
+        self.section(number, extent, body.end..end, header.id_checksum, "its ids")
+    }
+
+    /// Compares a part of a bucket with its checksum.
+    fn section(&mut self, number: u32, extent: &Extent, range: Range<u64>, written: u64, what: &str) -> Result<()> {
+        let mut hash = Xxh3::new();
+        let read = self.pieces.visit(self.check.context, range.clone(), &mut |bytes| hash.update(bytes))?;
+        let fault = match read {
+            Ok(()) if hash.digest() == written => return Ok(()),
+            Ok(()) => format!("{what} are not as written (checksum)"),
+            Err(error) => error.to_string(),
+        };
+        let rows = self.rows(extent)?;
+        let file = self.manifest.files.vectors.name.clone();
+        let bucket = Some(number);
+        self.check.report.add(Damage { part: Part::Bucket, file, bucket, bytes: Some(range), rows, fault });
+        Ok(())
+    }
+
+    /// First and last row of a bucket, where its row numbers make sense.
+    fn rows(&mut self, extent: &Extent) -> Result<Option<(u64, u64)>> {
+        if extent.rows == 0 {
+            return Ok(None);
+        }
+        let end = extent.offset + extent.body_bytes;
+        let first = self.row(end - 8 * u64::from(extent.rows))?;
+        let last = self.row(end - 8)?;
+        Ok(first.zip(last).filter(|(first, last)| {
+            let spread = last.checked_sub(*first);
+            *last < self.manifest.source_rows && spread.is_some_and(|spread| spread + 1 >= u64::from(extent.rows))
+        }))
+    }
+
+    fn row(&mut self, at: u64) -> Result<Option<u64>> {
+        let mut number = Vec::with_capacity(8);
+        let read = self.pieces.visit(self.check.context, at..at + 8, &mut |bytes| number.extend_from_slice(bytes))?;
+        Ok(read.ok().and_then(|()| number.try_into().ok()).map(u64::from_le_bytes))
+    }
+
+    /// That there are only zeros behind a bucket.
+    fn zeros(&mut self, number: u32, range: Range<u64>) -> Result<()> {
+        let mut all_zero = true;
+        let mut see = |bytes: &[u8]| all_zero &= bytes.iter().all(|&byte| byte == 0);
+        let fault = match self.pieces.visit(self.check.context, range.clone(), &mut see)? {
+            Ok(()) if all_zero => return Ok(()),
+            Ok(()) => "the padding is not all zeros".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.damage(Part::Padding, Some(number), Some(range), fault);
+        Ok(())
+    }
+}
+
+/// A file read front to back, a piece of it in memory.
+struct Pieces {
+    file: Arc<dyn ReadFile>,
+    buffer: AlignedBuffer,
+    start: u64,
+    len: usize,
+    bytes_read: u64,
+}
+
+impl Pieces {
+    fn new(file: Arc<dyn ReadFile>) -> Self {
+        let len = file.len().min(PIECE_BYTES as u64) as usize;
+        Self { file, buffer: AlignedBuffer::zeroed(len), start: 0, len: 0, bytes_read: 0 }
+    }
+
+    /// Shows the bytes of a range within the file in order, in pieces. The inner error is the device's: damage, to be
+    /// listed; the outer one ends the work.
+    fn visit(
+        &mut self,
+        context: &Context,
+        range: Range<u64>,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<std::result::Result<(), DeviceError>> {
+        let mut at = range.start;
+        while at < range.end {
+            context.cancel.check()?;
+            let piece = match self.from(at) {
+                Ok(piece) => piece,
+                Err(error) => return Ok(Err(error)),
+            };
+            let seen = (range.end - at).min(piece.len() as u64);
+            see(&piece[..seen as usize]);
+            at += seen;
+        }
+        Ok(Ok(()))
+    }
+
+    /// What is in memory from `offset` on, which lies within the file.
+    fn from(&mut self, offset: u64) -> std::result::Result<&[u8], DeviceError> {
+        assert!(offset < self.file.len(), "only bytes of the file are asked for");
+        if !(self.start..self.start + self.len as u64).contains(&offset) {
+            let start = offset - offset % PIECE_BYTES as u64;
+            let len = (self.file.len() - start).min(PIECE_BYTES as u64) as usize;
+            self.len = 0; // where the read fails, nothing is in memory
+            self.bytes_read += self.file.read_at(start, &mut self.buffer[..len])?;
+            (self.start, self.len) = (start, len);
+        }
+        Ok(&self.buffer[(offset - self.start) as usize..self.len])
+    }
+}
