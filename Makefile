@@ -33,11 +33,12 @@ check: tools
 promises: build
 	bench/promises.sh $(CLI)
 
-# Rates of the kernels and times of build and join.
+# Rates of the kernels and of random reads, and times of build and join.
 bench: build
 	$(CARGO) run --release --locked --quiet -p adjoin-kernels --example kernel_rates
+	$(CARGO) run --release --locked --quiet -p adjoin-device --example read_rates
 	bench/joins.sh $(CLI)
 
-# Random tests, many times as long.
+# Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools
-	PROPTEST_CASES=20000 $(CARGO) test --release --locked --workspace --quiet
+	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=20000 ADJOIN_FAULT_TRIALS=1000 $(CARGO) test --release --locked --workspace --quiet

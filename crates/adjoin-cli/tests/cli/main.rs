@@ -13,3 +13,4 @@ mod replacing;
 mod signals;
 mod statistics;
 mod streams;
+mod verify;

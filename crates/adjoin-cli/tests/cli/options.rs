@@ -23,6 +23,8 @@ fn strategies_threads_kernels_seeds_and_budgets_find_the_same_pairs() {
         "store --threads 1",
         "store --threads 2",
         "store --kernel reference",
+        "store --device pread",
+        "store --trace trace.txt",
         "store --recall 0.5",
         "store --exact",
         "store --cache 1MB",

@@ -1,7 +1,8 @@
 //! A temporary folder, and the command run in it.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,9 +52,25 @@ impl Place {
 
     /// Runs the command with these arguments.
     pub(crate) fn run_words(&self, arguments: &[&str]) -> Ran {
-        let output = self.command(arguments).output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }
+        ran(self.command(arguments))
+    }
+
+    /// The command as a user runs it who may write nothing here, if such a user can be had: root gives up its rights.
+    pub(crate) fn powerless(&self, arguments: &[&str]) -> Option<Command> {
+        if !rustix::process::geteuid().is_root() {
+            return Some(self.command(arguments));
+        }
+        fs::set_permissions(self.0.path(), Permissions::from_mode(0o755)).unwrap();
+        let rights = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let program = env!("CARGO_BIN_EXE_adjoin");
+        let probe = Command::new("setpriv").args(rights).args([program, "--version"]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            skip("root", "rights cannot be given up here");
+            return None;
+        }
+        let mut command = Command::new("setpriv");
+        command.args(rights).arg(program).args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        Some(command)
     }
 
     /// Runs the command, which must succeed. Returns what it printed.
@@ -71,8 +88,13 @@ impl Place {
 
     /// The same for arguments with spaces in them.
     pub(crate) fn refused_words(&self, arguments: &[&str], words: &[&str]) {
+        self.refuses(self.command(arguments), arguments, words);
+    }
+
+    /// The same for a command that is made already.
+    pub(crate) fn refuses(&self, command: Command, arguments: &[&str], words: &[&str]) {
         let before = self.listing();
-        let Ran { code, out, said } = self.run_words(arguments);
+        let Ran { code, out, said } = ran(command);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{arguments:?}: {said}");
         let lines: Vec<&str> = said.lines().filter(|line| !is_note(line)).collect();
         assert_eq!(lines.len(), 1, "{arguments:?}: {said}");
@@ -92,9 +114,22 @@ impl Place {
     }
 }
 
-/// Lines that depend on the file system of the machine.
+/// Says that a test lacks something; fails where `ADJOIN_REQUIRE` lists it.
+pub(crate) fn skip(need: &str, why: &str) {
+    let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|required| required == need), "ADJOIN_REQUIRE={required}, but {why}");
+    println!("skipped: {why}");
+}
+
+fn ran(mut command: Command) -> Ran {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }
+}
+
+/// Lines that depend on the machine.
 fn is_note(line: &str) -> bool {
-    line.contains("refuses direct reads")
+    line.contains("refuses direct reads") || line.contains("refuses io_uring")
 }
 
 fn list(folder: &Path, found: &mut Vec<(PathBuf, Option<u64>)>) {

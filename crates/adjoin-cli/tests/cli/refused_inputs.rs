@@ -85,11 +85,19 @@ fn raw_files_of_a_wrong_length() {
 #[test]
 fn headers_that_lie() {
     let place = Place::new();
-    for counts in [[u32::MAX, 2], [2, u32::MAX], [u32::MAX, u32::MAX], [1, 0], [1, 8193]] {
+    for counts in [[1 << 31, 2], [u32::MAX, 2], [2, u32::MAX], [u32::MAX, u32::MAX], [1, 0], [1, 8193]] {
         place.write("set.fbin", &[&counts.map(u32::to_le_bytes).concat()[..], &[0; 16]].concat());
         refused_by_all(&place, "set.fbin", "--eps 1", &["set.fbin"]);
     }
-    for shape in ["(999999999999, 2)", "(18446744073709551616, 2)", "(2, 0)", "(2, 8193)", "(-1, 2)", "(2.0, 2)"] {
+    for shape in [
+        "(2147483648, 2)",
+        "(999999999999, 2)",
+        "(18446744073709551616, 2)",
+        "(2, 0)",
+        "(2, 8193)",
+        "(-1, 2)",
+        "(2.0, 2)",
+    ] {
         let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
         place.write("set.npy", &npy(&header, &[0; 16]));
         refused_by_all(&place, "set.npy", "--eps 1", &["set.npy"]);

@@ -162,6 +162,9 @@ fn names_that_are_taken_or_cannot_be() {
             ("--stats nowhere/stats.json", &["nowhere is missing"]),
             ("-o one.csv --stats one.csv", &["one.csv", "two files"]),
             ("-o one.csv --stats ./one.csv", &["one.csv", "two files"]),
+            ("--stats one.json --trace ./one.json", &["one.json", "--stats", "--trace", "two files"]),
+            ("--trace stats.json", &["stats.json is there already", "--force"]),
+            ("--trace -", &["--trace", "file"]),
         ] {
             place.refused(&format!("join {input} --eps 1 {rest}"), words);
         }
@@ -194,18 +197,21 @@ fn folders_that_may_not_be_written() {
     let folder = place.path("locked");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, Permissions::from_mode(0o555)).unwrap();
-    if std::fs::write(folder.join("probe"), b"").is_ok() {
-        println!("skipped: this user may write anywhere, so no refusal can be seen");
-        return;
-    }
+    place.write("secret.fbin", &fbin(2, &[1.0, 2.0]));
+    std::fs::set_permissions(place.path("secret.fbin"), Permissions::from_mode(0o000)).unwrap();
     for line in [
+        "join secret.fbin --eps 1 -o secret.csv",
+        "join store --eps 1 --stats locked/stats.json",
         "build set.fbin -o locked/store",
         "join store --eps 1 -o locked/pairs.csv",
         "join set.fbin --eps 1 -o locked/pairs.csv",
         "groundtruth set.fbin --eps 1 -o locked/pairs.csv",
         "gen --rows 5 --dimensions 4 -o locked/a.fbin",
     ] {
-        place.refused(line, &["locked", "denied"]);
+        let words: Vec<&str> = line.split(' ').collect();
+        let Some(command) = place.powerless(&words) else { return };
+        let name = if line.contains("secret") { "secret.fbin" } else { "locked" };
+        place.refuses(command, &words, &[name, "denied"]);
     }
 }
 
@@ -217,6 +223,6 @@ fn budgets_that_are_too_small() {
     for line in
         ["build set.fbin -o store", "join set.fbin --eps 1 -o pairs.csv", "groundtruth set.fbin --eps 1 -o t.csv"]
     {
-        place.refused(&format!("{line} --memory 28MB"), &["the budget is 28.0 MB", "give --memory", "MB or more"]);
+        place.refused(&format!("{line} --memory 18MB"), &["the budget is 18.0 MB", "give --memory", "MB or more"]);
     }
 }

@@ -35,7 +35,7 @@ fn a_forced_build_that_fails_leaves_the_old_store_readable() {
     place.refused("build bad.fbin -o store --force", &["bad.fbin", "row 1 "]);
     place.refused("build short.fbin -o store --force", &["short.fbin"]);
     place.refused("build nowhere.fbin -o store --force", &["nowhere.fbin"]);
-    place.refused("build old.fbin -o store --force --memory 25MB", &["--memory"]);
+    place.refused("build old.fbin -o store --force --memory 17MB", &["--memory"]);
     assert_eq!(place.done("join store --eps 0.5 -o - --threads 1").out, expected);
 }
 
@@ -50,6 +50,22 @@ fn a_folder_with_something_else_in_it_is_never_a_store() {
     std::fs::create_dir(place.path("empty")).unwrap();
     place.done("build set.fbin -o empty");
     place.done("join empty --eps 1");
+}
+
+/// Whoever is first or last: what is there afterwards is one whole store.
+#[test]
+fn two_builds_at_once_leave_one_sound_store() {
+    for _ in 0..10 {
+        let place = Place::new();
+        place.done("gen --rows 20000 --dimensions 16 -o one.fbin --quiet");
+        place.done("gen --rows 30000 --dimensions 8 -o other.fbin --quiet");
+        let build = |set: &str| place.command(&["build", set, "-o", "store", "--quiet"]).spawn().unwrap();
+        let mut builds = ["one.fbin", "other.fbin"].map(build);
+        let codes = builds.each_mut().map(|build| build.wait().unwrap().code());
+        assert!(codes.contains(&Some(0)) && codes.iter().all(|code| matches!(code, Some(0 | 2))), "{codes:?}");
+        let sound = place.done("verify store").out;
+        assert!(sound.starts_with("sound") && !sound.contains("left over"), "{sound}");
+    }
 }
 
 #[test]

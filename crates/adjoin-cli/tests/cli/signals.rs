@@ -83,7 +83,7 @@ fn a_build_is_interrupted() {
 
 #[test]
 fn a_build_that_already_writes_is_interrupted() {
-    interrupt("build set.fbin -o fresh --buckets 300", |place| holds(place, "vectors.bin.partial"));
+    interrupt("build set.fbin -o fresh --buckets 300", |place| holds(place, ".partial/vectors.bin"));
 }
 
 #[test]

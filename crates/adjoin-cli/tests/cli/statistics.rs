@@ -1,5 +1,6 @@
 //! `--stats`: every key is there, whatever was run.
 
+use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -94,4 +95,34 @@ fn more_work_is_never_counted_as_less() {
     let io = &counts["io"];
     assert!(io["bytes_read"].as_u64() >= io["bytes_requested"].as_u64() && io["passes"].as_f64() >= Some(1.0));
     assert!(counts["memory"]["peak_bytes"].as_u64() <= counts["memory"]["budget_bytes"].as_u64());
+}
+
+#[test]
+fn the_device_is_told_and_a_trace_names_every_read() {
+    let place = Place::new();
+    place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
+    place.done("build set.fbin -o store");
+    let by_pread = statistics(&place, "join store --eps 0.8 --device pread -o pairs.csv --trace trace.txt");
+    assert_eq!(by_pread["io"]["device"], json!("pread"));
+    let trace = Trace::parse(&place.read("trace.txt")).unwrap();
+    let buckets = |read: &&TracedOperation| {
+        read.operation == Operation::Read && trace.name(read.file).to_str().unwrap().contains("vectors")
+    };
+    // The pass that makes the plan reads the store as well, and counts.
+    assert_eq!(trace.operations().iter().filter(buckets).count() as u64, by_pread["io"]["reads"].as_u64().unwrap());
+    let written = |asked: &&TracedOperation| asked.operation == Operation::Write;
+    assert!(trace.operations().iter().filter(written).map(|asked| asked.bytes).sum::<u64>() > 0);
+
+    let by_choice = statistics(&place, "join store --eps 0.8");
+    match FileSystem::io_uring() {
+        Ok(_) => {
+            assert_eq!(by_choice["io"]["device"], json!("io_uring"));
+            place.done("join store --eps 0.8 --device io_uring");
+        }
+        Err(error) => {
+            assert!(!std::env::var("ADJOIN_REQUIRE").is_ok_and(|list| list.contains("io_uring")), "{error}");
+            eprintln!("skipped: io_uring is refused: {error}");
+            place.refused("join store --eps 0.8 --device io_uring", &["refuses io_uring", "leave out"]);
+        }
+    }
 }

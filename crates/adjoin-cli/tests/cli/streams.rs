@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::place::Place;
+use crate::place::{Place, skip};
 
 fn with_set_and_store() -> Place {
     let place = Place::new();
@@ -117,8 +117,7 @@ fn a_small_disk_fills_up_and_is_left_as_it_was() {
     std::fs::create_dir(place.path("disk")).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32k", "tmpfs"]).arg(place.path("disk")).output();
     if !mount.is_ok_and(|output| output.status.success()) {
-        println!("skipped: this user may not mount a small disk");
-        return;
+        return skip("root", "this user may not mount a small disk");
     }
     let _mounted = Mounted(place.path("disk"));
     for line in [

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use adjoin::context::RUNTIME_BYTES;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::join::Rule;
 use adjoin::options::Element;
@@ -37,13 +38,13 @@ fn dense_set() -> (Set, f64) {
     (make(Shape::Clustered, Element::U8, 20_000, 16, 2), 20.0)
 }
 
-const TOO_SMALL: [u64; 4] = [1, 1 << 20, 26 << 20, 40 << 20];
+const TOO_SMALL: [u64; 3] = [1, 1 << 20, RUNTIME_BYTES + (1 << 20)];
 
 #[test]
 fn the_least_budget_of_a_build_is_enough() {
     for (set, _) in sparse_sets().into_iter().chain([dense_set()]) {
-        for too_small in &TOO_SMALL[..3] {
-            refused_then_done(*too_small, |memory| Setup { memory, ..Setup::default() }.build(&set).map(|_| ()));
+        for too_small in TOO_SMALL {
+            refused_then_done(too_small, |memory| Setup { memory, ..Setup::default() }.build(&set).map(|_| ()));
         }
     }
 }

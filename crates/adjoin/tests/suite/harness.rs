@@ -7,6 +7,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use adjoin::context::Context;
+use adjoin::device::Device;
 use adjoin::error::{Error, Result};
 use adjoin::join::{JoinOptions, Prepared, Rule, prepare};
 use adjoin::kernels::Kernel;
@@ -104,6 +105,10 @@ impl VectorSource for Set {
         Ok(Box::new(SetScan { set: self, next_row: 0 }))
     }
 
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        2 * batch_bytes
+    }
+
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         (PathBuf::from("set.in.memory"), row)
     }
@@ -184,6 +189,12 @@ impl Setup {
         context.kernel = self.kernel;
         context.cancel = self.cancel.clone();
         context.progress = self.progress.clone();
+        context
+    }
+
+    pub(crate) fn context_on(&self, device: Arc<dyn Device>) -> Context {
+        let mut context = self.context();
+        context.device = device;
         context
     }
 

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // in helpers too, a failed unwrap is a failed test
 
+mod at_once;
 mod budget;
 mod damage;
 mod datasets;
+mod faults;
 mod hard;
 mod harness;
 mod invariance;
@@ -14,3 +16,4 @@ mod plan_golden;
 mod real;
 mod stops;
 mod tidy;
+mod verify;

@@ -32,6 +32,10 @@ impl VectorSource for First {
         Ok(Box::new(FirstScan { scan, left: self.info.rows as usize, vector_bytes: self.info.vectors.bytes() }))
     }
 
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        2 * batch_bytes
+    }
+
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         self.source.locate(row)
     }

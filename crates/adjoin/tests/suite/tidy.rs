@@ -34,8 +34,8 @@ const PURE_MODULES: &[&str] = &["plan"];
 /// What a pure module must not name: the crate, and what of it.
 const IMPURE: &[(&str, &[&str])] = &[
     ("std", &["env", "fs", "io", "net", "process", "thread", "time"]),
-    ("crate", &["context", "workers"]),
-    ("adjoin_device", &["Device", "FileSystem", "ReadFile", "WriteFile"]),
+    ("crate", &["context", "device", "workers"]),
+    ("adjoin_device", &["Device", "FileSystem", "ReadFile", "ReadQueue", "Recorder", "SimulatedDevice", "WriteFile"]),
 ];
 
 /// Words that a pure module must not contain however they were imported.

@@ -1,0 +1,115 @@
+//! Inputs that are as they should be, made here.
+
+use std::sync::Arc;
+
+use adjoin::options::{Element, VectorType};
+use arrow_array::types::Float32Type;
+use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, ListArray, RecordBatch, StringArray};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_schema::{DataType, Field};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+
+const ROWS: usize = 12;
+
+/// A file of counts, then rows.
+pub(crate) fn counted_file(vectors: VectorType) -> Vec<u8> {
+    let counts = [ROWS as u32, vectors.dimensions as u32].map(u32::to_le_bytes).concat();
+    [counts, elements(vectors)].concat()
+}
+
+/// A file of rows that are each counted.
+pub(crate) fn counted_rows(vectors: VectorType) -> Vec<u8> {
+    let count = (vectors.dimensions as i32).to_le_bytes();
+    elements(vectors).chunks(vectors.bytes()).flat_map(|row| [&count[..], row].concat()).collect()
+}
+
+pub(crate) fn npy(version: u8, kind: &str, vectors: VectorType) -> Vec<u8> {
+    let header =
+        format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({ROWS}, {}), }}  \n", vectors.dimensions);
+    let length = (header.len() as u32).to_le_bytes();
+    let length = if version == 1 { &length[..2] } else { &length[..] };
+    [b"\x93NUMPY", &[version, 0][..], length, header.as_bytes(), &elements(vectors)].concat()
+}
+
+fn elements(vectors: VectorType) -> Vec<u8> {
+    let values = 0..ROWS * vectors.dimensions;
+    match vectors.element {
+        Element::F32 => values.flat_map(|i| (i as f32 * 0.25).to_le_bytes()).collect(),
+        Element::F16 => values.flat_map(|i| [i as u8, 0x30]).collect(),
+        Element::U8 | Element::I8 => values.map(|i| i as u8).collect(),
+    }
+}
+
+/// Tables of vectors as fixed and as plain lists, with numbers and with texts as ids, and a column besides.
+fn tables() -> Vec<RecordBatch> {
+    let values = Float32Array::from_iter_values((0..ROWS * 3).map(|i| i as f32));
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let fixed: ArrayRef = Arc::new(FixedSizeListArray::new(item, 3, Arc::new(values), None));
+    let rows = (0..ROWS).map(|row| (row % 5 > 0).then_some([Some(row as f32), Some(1.0)]));
+    let plain: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(rows));
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("text {}", row % 4))));
+    [[("other", &texts), ("id", &numbers), ("v", &fixed)], [("other", &numbers), ("id", &texts), ("v", &plain)]]
+        .map(|columns| {
+            let columns = columns.map(|(name, column)| (name, column.clone(), true));
+            RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+        })
+        .into()
+}
+
+pub(crate) fn parquet() -> Vec<Vec<u8>> {
+    let compressions = [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::GZIP(GzipLevel::default()),
+        Compression::BROTLI(BrotliLevel::default()),
+        Compression::LZ4_RAW,
+        Compression::UNCOMPRESSED, // of version 2 without a dictionary: deltas that can be damaged
+    ];
+    let versions = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
+    let mut files = Vec::new();
+    for table in tables() {
+        // Texts as deltas are left out: the Parquet crate makes room for as many lengths as such a page claims, up to
+        // 8 GiB of zeros that are never touched, and nobody can look at the claim before it without inflating the page.
+        let has_text_ids = table.column_by_name("id").is_some_and(|ids| *ids.data_type() == DataType::Utf8);
+        let ids_encoding = if has_text_ids { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
+        for (k, compression) in compressions.into_iter().enumerate() {
+            let properties = WriterProperties::builder()
+                .set_compression(compression)
+                .set_writer_version(versions[k.min(5) % 2])
+                .set_dictionary_enabled(k < 4)
+                .set_column_encoding("id".into(), ids_encoding)
+                .set_max_row_group_row_count(Some(7))
+                .build();
+            let mut bytes = Vec::new();
+            let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)).unwrap();
+            writer.write(&table).unwrap();
+            writer.close().unwrap();
+            files.push(bytes);
+        }
+    }
+    files
+}
+
+pub(crate) fn arrow() -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    for table in tables() {
+        for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+            let options = IpcWriteOptions::default().try_with_compression(compression).unwrap();
+            let schema = table.schema();
+            let (mut file, mut stream) = (Vec::new(), Vec::new());
+            let mut writer = FileWriter::try_new_with_options(&mut file, &schema, options.clone()).unwrap();
+            writer.write(&table).unwrap();
+            writer.finish().unwrap();
+            let mut writer = StreamWriter::try_new_with_options(&mut stream, &schema, options).unwrap();
+            writer.write(&table).unwrap();
+            writer.finish().unwrap();
+            files.extend([file, stream]);
+        }
+    }
+    files
+}

@@ -1,0 +1,115 @@
+//! Bytes from outside, damaged in every way that comes to mind: each parser ends with a result or with one line that
+//! names the file, within little memory.
+//!
+//! A case is a number; it decides the input and what is done to it. `ADJOIN_FUZZ_CASES` says how many cases each target
+//! runs, `ADJOIN_FUZZ_FROM` the first of them. A case that fails says its number; `ADJOIN_FUZZ_FROM=number
+//! ADJOIN_FUZZ_CASES=1` repeats it. Where the process itself dies, `ADJOIN_FUZZ_LOUD=1` prints each number before its case.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod corpus;
+mod files;
+mod mutate;
+mod sources;
+mod stores;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, Once, PoisonError};
+
+use adjoin::error::Error;
+use adjoin::random::Random;
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+/// Cases of each target where the environment does not say: a few seconds in all.
+const CASES: u64 = 5_000;
+/// Most memory that an input of some kilobytes may take.
+const MEMORY_MAX: usize = 64 << 20;
+
+/// One target at a time: what is allocated is counted for the whole process.
+static AT_WORK: Mutex<()> = Mutex::new(());
+static QUIET_HOOK: Once = Once::new();
+
+/// Runs `case` on the random numbers of each case.
+#[track_caller]
+fn fuzz(target: &str, memory_max: usize, mut case: impl FnMut(&mut Random)) {
+    let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
+    QUIET_HOOK.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !adjoin::source::is_guarded() {
+                print(panic);
+            }
+        }));
+    });
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let from = number("ADJOIN_FUZZ_FROM").unwrap_or(0);
+    let loud = number("ADJOIN_FUZZ_LOUD").is_some();
+    for number in from..from + number("ADJOIN_FUZZ_CASES").unwrap_or(CASES) {
+        if loud {
+            eprintln!("{target} {number}");
+        }
+        let mut random = Random::new(number, target);
+        let before = ALLOCATED.current_usage();
+        ALLOCATED.reset_peak_usage();
+        let ended = catch_unwind(AssertUnwindSafe(|| case(&mut random)));
+        let taken = ALLOCATED.peak_usage().saturating_sub(before);
+        if let Err(cause) = ended {
+            eprintln!("{target}: case {number} fails; repeat it with ADJOIN_FUZZ_FROM={number} ADJOIN_FUZZ_CASES=1");
+            resume_unwind(cause);
+        }
+        assert!(taken <= memory_max, "{target}: case {number} takes {taken} bytes of memory");
+    }
+}
+
+/// That an error is one line that contains `name`.
+#[track_caller]
+fn check_error(error: &Error, name: &str) {
+    let message = error.to_string();
+    assert!(!message.contains(|c: char| c.is_control()), "more than a line: {message:?}");
+    assert!(message.contains(name), "{message} does not name {name}");
+    assert!(message.len() < 2_000, "{} characters: {message}", message.len());
+}
+
+#[test]
+fn sizes() {
+    fuzz("sizes", MEMORY_MAX, |random| {
+        const WORDS: &[&str] = &[
+            "1",
+            "9",
+            "0",
+            ".",
+            "e",
+            "-",
+            "+",
+            "k",
+            "KiB",
+            "TiB",
+            "GB",
+            " ",
+            "\n",
+            "inf",
+            "NaN",
+            "ß",
+            "\u{1b}",
+            "18446744073709551616",
+        ];
+        let text: String = (0..random.below(8)).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]).collect();
+        match adjoin::options::parse_bytes(&text) {
+            Ok(bytes) => assert!((1..=1 << 60).contains(&bytes), "{text}: {bytes}"),
+            Err(error) => check_error(&error, "is no size"),
+        }
+    });
+}
+
+/// A reader that believes a length would be caught: this is what the tests above compare with.
+#[test]
+#[should_panic(expected = "bytes of memory")]
+fn canary_a_parser_that_believes_a_length_is_caught() {
+    fuzz("canary", MEMORY_MAX, |random| {
+        let claim = mutate::edge(random, 0) as u32;
+        std::hint::black_box(Vec::<u8>::with_capacity(claim as usize));
+    });
+}

@@ -1,0 +1,123 @@
+//! Files of vectors.
+
+use std::path::Path;
+
+use adjoin::error::Result;
+use adjoin::options::{Element, VectorType};
+use adjoin::random::Random;
+use adjoin::source::{SourceOptions, open};
+
+use crate::files::Files;
+use crate::mutate::mutate;
+use crate::{MEMORY_MAX, check_error, corpus, fuzz};
+
+/// Pages of Parquet may grow to 16 MiB each, or by what zstd can: with vectors, ids and their dictionaries at a time.
+const PARQUET_MEMORY_MAX: usize = 256 << 20;
+
+/// Opens and scans; what is delivered must be what was announced.
+fn read(files: &Files, names: &[&str]) -> Result<u64> {
+    let names: Vec<String> = names.iter().map(|name| format!("nowhere/{name}")).collect();
+    let source = open(files.device(Path::new("nowhere")), &names, &SourceOptions::default())?;
+    let info = source.info();
+    let mut rows = 0;
+    let mut scan = source.scan(1_000)?;
+    while let Some(batch) = scan.next_batch()? {
+        assert_eq!((batch.first_row, batch.bytes.len()), (rows, batch.rows * info.vectors.bytes()));
+        assert!(batch.missing.iter().all(|&row| row < batch.rows) && batch.ids.kind() == info.ids);
+        rows += batch.rows as u64;
+    }
+    assert_eq!(rows, info.rows);
+    Ok(rows)
+}
+
+/// Damages files of one name.
+fn damaged(target: &str, name: &str, memory_max: usize, corpus: &[Vec<u8>]) {
+    let whole = |bytes: &Vec<u8>| {
+        let mut files = Files::default();
+        files.put(name, bytes.clone());
+        assert_eq!(read(&files, &[name]).unwrap(), 12, "the corpus is as it should be");
+    };
+    corpus.iter().for_each(whole);
+    let mut survivors = 0;
+    fuzz(target, memory_max, |random| {
+        let mut bytes = corpus[random.below(corpus.len() as u64) as usize].clone();
+        mutate(random, &mut bytes, corpus);
+        let mut files = Files::default();
+        files.put(name, bytes);
+        match read(&files, &[name]) {
+            Ok(_) => survivors += 1,
+            Err(error) => check_error(&error, name),
+        }
+    });
+    eprintln!("{target}: {survivors} cases were read");
+}
+
+fn vectors(element: Element) -> VectorType {
+    VectorType { element, dimensions: 5 }
+}
+
+#[test]
+fn numpy_files() {
+    let kinds = [("<f4", Element::F32), ("<f2", Element::F16), ("|u1", Element::U8), ("|i1", Element::I8)];
+    let corpus: Vec<_> = kinds
+        .iter()
+        .flat_map(|&(kind, element)| (1..=3).map(move |version| corpus::npy(version, kind, vectors(element))))
+        .collect();
+    damaged("numpy", "a.npy", MEMORY_MAX, &corpus);
+}
+
+#[test]
+fn files_of_counts_and_rows() {
+    for (name, element) in [("a.fbin", Element::F32), ("a.u8bin", Element::U8), ("a.i8bin", Element::I8)] {
+        damaged(name, name, MEMORY_MAX, &[corpus::counted_file(vectors(element))]);
+    }
+}
+
+#[test]
+fn files_of_counted_rows() {
+    for (name, element) in [("a.fvecs", Element::F32), ("a.bvecs", Element::U8)] {
+        damaged(name, name, MEMORY_MAX, &[corpus::counted_rows(vectors(element))]);
+    }
+}
+
+#[test]
+fn parquet_files() {
+    damaged("parquet", "a.parquet", PARQUET_MEMORY_MAX, &corpus::parquet());
+}
+
+#[test]
+fn arrow_files() {
+    damaged("arrow", "a.arrow", MEMORY_MAX, &corpus::arrow());
+}
+
+/// Some shards of different kinds, one or several of them damaged: rows must still run through all of them.
+#[test]
+fn sets_of_shards() {
+    let parquet = corpus::parquet();
+    let shards: [(&str, &[Vec<u8>]); 4] = [
+        ("a.fbin", &[corpus::counted_file(vectors(Element::F32))]),
+        ("b.fvecs", &[corpus::counted_rows(vectors(Element::F32))]),
+        ("c.npy", &[corpus::npy(1, "<f4", vectors(Element::F32))]),
+        ("d.parquet", &parquet),
+    ];
+    fuzz("shards", PARQUET_MEMORY_MAX, |random| {
+        let mut files = Files::default();
+        let mut names = Vec::new();
+        for _ in 0..1 + random.below(5) {
+            let (name, corpus) = shards[random.below(shards.len() as u64) as usize];
+            files.put(name, pick(random, corpus));
+            names.push(name);
+        }
+        if let Err(error) = read(&files, &names) {
+            check_error(&error, "nowhere/");
+        }
+    });
+}
+
+fn pick(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = corpus[random.below(corpus.len() as u64) as usize].clone();
+    if random.below(3) == 0 {
+        mutate(random, &mut bytes, corpus);
+    }
+    bytes
+}

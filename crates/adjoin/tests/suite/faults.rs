@@ -1,0 +1,130 @@
+//! Builds and joins on a disk that fails, tears, fills up or loses its power, at every operation: a result is there
+//! whole or not at all, and what was there before is not lost.
+
+mod forgetful;
+mod subjects;
+mod trials;
+
+use std::sync::Arc;
+
+use adjoin::context::RUNTIME_BYTES;
+use adjoin::options::Element;
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup, error_of};
+use forgetful::{Forgetful, Forgets};
+use subjects::{Build, Join, Subject};
+use trials::Trials;
+
+/// A budget so small that everything which can go to temporary files does.
+fn spilling() -> Setup {
+    Setup { memory: least_memory(), ..Setup::default().with_buckets(6) }
+}
+
+fn large(seed: u64) -> Set {
+    let rows = 16_384;
+    let ids: Vec<String> = (0..rows).map(|row| format!("{row:>128}")).collect();
+    make(Shape::Clustered, Element::U8, rows, 2, seed).with_text_ids(&ids).in_batches_of(4_096)
+}
+
+fn small(seed: u64) -> Set {
+    make(Shape::Clustered, Element::F32, 60, 3, seed)
+}
+
+/// The least budget with which the build ends: less than a whole megabyte below the one that a refusal asks for, or
+/// above it by the room for the ids of the largest bucket.
+fn least_memory() -> u64 {
+    let with = |memory| Setup { memory, ..Setup::default().with_buckets(6) }.build(&large(1));
+    let said = error_of(with(RUNTIME_BYTES + 1)).to_string();
+    let (_, least) = said.split_once("--memory ").unwrap();
+    let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
+    (0..70).map(|step| least - 1_000_000 + (step << 15)).find(|&memory| with(memory).is_ok()).unwrap()
+}
+
+#[track_caller]
+fn try_all(name: &str, subject: &dyn Subject) {
+    let counts = Trials::of(subject).all().unwrap_or_else(|why| panic!("{name}: {why}"));
+    println!("{name}: {counts:?}");
+    assert!(counts.operations <= 300 && counts.images > counts.crashed && counts.redone > 0, "{name}: {counts:?}");
+}
+
+fn old_and_small() -> [Build; 2] {
+    let setup = || Setup::default().with_buckets(4);
+    let old = Build::new("an old store", make(Shape::Uniform, Element::U8, 40, 5, 7), setup(), None);
+    [old, Build::new("a small store", small(1), setup(), None)]
+}
+
+#[test]
+fn a_small_build_under_every_fault() {
+    let [_, fresh] = old_and_small();
+    try_all(fresh.name, &fresh);
+}
+
+#[test]
+fn a_small_build_over_an_old_store_under_every_fault() {
+    let [old, fresh] = old_and_small();
+    let setup = || Setup::default().with_buckets(4);
+    try_all("over another store", &Build::new("", small(1), setup(), Some(&old)));
+    try_all("over the same store", &Build::new("", small(1), setup(), Some(&fresh)));
+}
+
+#[test]
+fn a_build_that_spills_under_every_fault() {
+    let fresh = Build::new("a store that spills", large(1), spilling(), None);
+    let device = fresh.device();
+    fresh.work(Arc::new(device.clone()), false).unwrap();
+    let log = device.operations();
+    for temporary in ["rows", "sample", "ids"] {
+        assert!(log.iter().any(|operation| operation.path.ends_with(temporary)), "{temporary} stay in memory");
+    }
+    try_all(fresh.name, &fresh);
+}
+
+#[test]
+fn a_build_that_spills_over_an_old_store_under_every_fault() {
+    let [old, _] = old_and_small();
+    try_all("spilling over a store", &Build::new("", large(1), spilling(), Some(&old)));
+}
+
+#[test]
+fn a_join_under_every_fault() {
+    let [_, store] = old_and_small();
+    try_all("a join into CSV", &Join::new(&store, "data/pairs.csv", None));
+    try_all("a join into Parquet over a file", &Join::new(&store, "data/pairs.parquet", Some(b"of old")));
+}
+
+/// What the checker says of work that leaves out a step.
+fn missed(subject: &dyn Subject, forgets: &Forgets) -> Option<String> {
+    let wrap = |device| -> Arc<dyn adjoin::device::Device> { Arc::new(Forgetful::new(device, forgets.clone())) };
+    let mut trials = Trials { wrap: &wrap, ..Trials::of(subject) };
+    match forgets {
+        Forgets::Removal => trials.failures().err(),
+        _ => trials.crashes().err(),
+    }
+}
+
+#[test]
+fn canary_every_forgotten_sync_is_caught() {
+    let [old, fresh] = old_and_small();
+    let over = Build::new("", small(1), Setup::default().with_buckets(4), Some(&old));
+    let files = ["vectors.bin", "centers.bin", "buckets.bin", "manifest.json"];
+    // Of a new folder, its name; then of the files' names, and of the manifest's.
+    for (subject, folder_syncs) in [(&fresh, 3), (&over, 2)] {
+        let forgotten = files.map(|file| Forgets::FileSync(file.into())).into_iter();
+        for forgets in forgotten.chain((0..folder_syncs).map(Forgets::FolderSync)) {
+            assert!(missed(subject, &forgets).is_some(), "{forgets:?} goes unnoticed");
+        }
+        assert_eq!(missed(subject, &Forgets::FolderSync(folder_syncs)), None, "there is no such sync");
+    }
+    let join = Join::new(&fresh, "data/pairs.csv", None);
+    for forgets in [Forgets::FileSync("result".into()), Forgets::FolderSync(0)] {
+        assert!(missed(&join, &forgets).is_some(), "{forgets:?} goes unnoticed");
+    }
+}
+
+#[test]
+fn canary_a_forgotten_removal_is_caught() {
+    let [_, fresh] = old_and_small();
+    let said = missed(&fresh, &Forgets::Removal).expect("leftovers are noticed");
+    assert!(said.contains("is not as it was"), "{said}");
+}

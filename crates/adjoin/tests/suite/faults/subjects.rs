@@ -1,0 +1,224 @@
+//! Work that makes a result out of nothing or out of an old one, all on a simulated device: a build and a join.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::device::{Device, FaultPlan, FileKind, Keep, LoggedOperation, Operation, SimulatedDevice};
+use adjoin::error::Result;
+use adjoin::options::Metric;
+use adjoin::output::Target;
+use adjoin::predicate::Predicate;
+use adjoin::sink::{PairSchema, PairWriter};
+use adjoin::store::format::MANIFEST_FILE;
+use adjoin::store::{Store, build, is_store, verify};
+
+use crate::harness::{Set, Setup};
+
+/// Files by their paths, folders with nothing.
+pub(crate) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// What lies where the result is to be: both, where the old and the new result are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The old result, or none where there was none.
+    pub(crate) before: bool,
+    /// The new result.
+    pub(crate) after: bool,
+}
+
+/// Work whose result is to be there whole or not at all.
+pub(crate) trait Subject: Sync {
+    /// A device on which it has not begun.
+    fn device(&self) -> SimulatedDevice;
+
+    /// Does it.
+    fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()>;
+
+    /// What there is of the result; an error where that is neither the old nor the new one.
+    fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String>;
+
+    /// The folder in which the result gets its name.
+    fn folder(&self) -> &Path;
+
+    /// The name of the draft whose rename makes the result appear.
+    fn draft(&self) -> &str;
+
+    /// Whether it is to replace something.
+    fn force(&self) -> bool;
+
+    /// Whether this is the moment at which the result appears.
+    fn is_publishing(&self, operation: &LoggedOperation) -> bool {
+        operation.operation == Operation::Rename && operation.path.ends_with(self.draft())
+    }
+}
+
+/// Everything on a device as programs see it. No operation of it is counted.
+pub(crate) fn tree(device: &SimulatedDevice) -> Tree {
+    let seen = device.after_crash(Keep::Everything);
+    let mut tree = Tree::new();
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(folder) = waiting.pop() {
+        for name in seen.list(&folder).unwrap() {
+            let path = folder.join(name);
+            if seen.kind(&path).unwrap() == Some(FileKind::Folder) {
+                waiting.push(path.clone());
+            }
+            tree.insert(path.clone(), seen.bytes(&path));
+        }
+    }
+    tree
+}
+
+/// A device on which these files lie, and nothing else.
+fn device_with(files: &Tree) -> SimulatedDevice {
+    let device = SimulatedDevice::new(FaultPlan::None);
+    device.put("data/unrelated", b"stays");
+    files.iter().for_each(|(path, bytes)| device.put(path, bytes.as_ref().unwrap()));
+    device
+}
+
+/// A build of a set.
+pub(crate) struct Build {
+    pub(crate) name: &'static str,
+    set: Set,
+    setup: Setup,
+    old: Option<Tree>,
+    new: Tree,
+}
+
+impl Build {
+    const STORE: &str = "data/store";
+
+    /// Into a folder that is not there, or over the store of another build.
+    pub(crate) fn new(name: &'static str, set: Set, setup: Setup, old: Option<&Self>) -> Self {
+        let mut subject = Self { name, set, setup, old: old.map(|old| old.new.clone()), new: Tree::new() };
+        let device = subject.device();
+        subject.work(Arc::new(device.clone()), subject.force()).unwrap();
+        subject.new = Self::store_files(&device).unwrap();
+        assert!(subject.new.len() == 4, "{name}: {:?}", subject.new.keys());
+        subject
+    }
+
+    pub(crate) fn context(&self, device: Arc<dyn Device>) -> Context {
+        self.setup.context_on(device)
+    }
+
+    /// The files that a store consists of, by their names.
+    fn store_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
+        let context = Setup::default().context_on(Arc::new(device.clone()));
+        let store = Store::open(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
+        let report = verify(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?;
+        if !report.is_sound() {
+            return Err(format!("the store is damaged: {:?}", report.damages));
+        }
+        let files = &store.manifest().files;
+        let names = [MANIFEST_FILE, &files.centers.name, &files.table.name, &files.vectors.name];
+        let paths = names.map(|name| Path::new(Self::STORE).join(name));
+        Ok(paths.into_iter().map(|path| (path.clone(), device.bytes(&path))).collect())
+    }
+}
+
+impl Subject for Build {
+    fn device(&self) -> SimulatedDevice {
+        device_with(self.old.as_ref().unwrap_or(&Tree::new()))
+    }
+
+    fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
+        let options = adjoin::store::BuildOptions { force, ..self.setup.build.clone() };
+        build(&self.context(device), &self.set, Path::new(Self::STORE), &options).map(|_| ())
+    }
+
+    fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
+        let context = self.context(Arc::new(device.clone()));
+        if !is_store(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())? {
+            return match (&self.old, Store::open(&context, Path::new(Self::STORE))) {
+                (None, Err(error)) if error.to_string().contains("is no store") => {
+                    Ok(Found { before: true, after: false })
+                }
+                (None, opened) => Err(format!("no store, but: {:?}", opened.err().map(|error| error.to_string()))),
+                (Some(_), _) => Err("the old store is gone".into()),
+            };
+        }
+        let files = Self::store_files(device)?;
+        let found = Found { before: Some(&files) == self.old.as_ref(), after: files == self.new };
+        if found.before || found.after { Ok(found) } else { Err(format!("another store: {:?}", files.keys())) }
+    }
+
+    fn folder(&self) -> &Path {
+        Path::new(Self::STORE)
+    }
+
+    fn draft(&self) -> &str {
+        MANIFEST_FILE
+    }
+
+    fn force(&self) -> bool {
+        self.old.is_some()
+    }
+}
+
+/// A join of a store into a file.
+pub(crate) struct Join {
+    store: Tree,
+    setup: Setup,
+    output: PathBuf,
+    old: Option<Vec<u8>>,
+    new: Vec<u8>,
+}
+
+impl Join {
+    /// Of the store that a build makes, into a file that is not there or over an old one.
+    pub(crate) fn new(store: &Build, output: &str, old: Option<&[u8]>) -> Self {
+        let setup = Setup { threads: 1, ..Setup::default() };
+        let (store, output) = (store.new.clone(), PathBuf::from(output));
+        let mut subject = Self { store, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
+        let device = subject.device();
+        subject.work(Arc::new(device.clone()), subject.force()).unwrap();
+        subject.new = device.bytes(&subject.output).unwrap();
+        subject
+    }
+}
+
+impl Subject for Join {
+    fn device(&self) -> SimulatedDevice {
+        let device = device_with(&self.store);
+        self.old.iter().for_each(|old| device.put(&self.output, old));
+        device
+    }
+
+    fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
+        let context = self.setup.context_on(device);
+        let options = self.setup.join_options(Predicate::L2 { eps: 1.0 });
+        let store = Store::open(&context, Path::new(Build::STORE))?;
+        let prepared = adjoin::join::prepare(&context, &store, &options, true)?;
+        let target = Target::File { path: self.output.clone(), force };
+        let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
+        let sink = Box::new(PairWriter::create(&context, &target, schema)?);
+        let statistics = adjoin::join::join(&context, &store, &prepared, &options, sink)?;
+        assert!(statistics.pairs.unwrap() > 20, "a result that says something");
+        Ok(())
+    }
+
+    fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
+        let bytes = device.bytes(&self.output);
+        let found = Found { before: bytes == self.old, after: bytes.as_ref() == Some(&self.new) };
+        if found.before || found.after {
+            return Ok(found);
+        }
+        Err(format!("a file of {:?} bytes, {} were written", bytes.map(|bytes| bytes.len()), self.new.len()))
+    }
+
+    fn folder(&self) -> &Path {
+        Path::new("data")
+    }
+
+    fn draft(&self) -> &str {
+        "result"
+    }
+
+    fn force(&self) -> bool {
+        self.old.is_some()
+    }
+}

@@ -1,0 +1,287 @@
+//! Work that is disturbed at every operation, and what must be found then. The checker says what it finds first, so
+//! that canaries can ask whether it finds anything.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::device::{Device, FaultPlan, Keep, LoggedOperation, Operation, Pieces, SimulatedDevice};
+
+use super::subjects::{Found, Subject, Tree, tree};
+
+/// Sectors at whose ends a write can be torn.
+const SECTOR_BYTES: u64 = 512;
+/// A run meets its operations in the order of its threads: how often a trial is repeated to meet a certain one.
+const ATTEMPTS: u64 = 30;
+
+/// Trials of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Operations of an undisturbed run.
+    pub(crate) operations: usize,
+    /// Runs with an operation that fails.
+    pub(crate) failed: usize,
+    /// Runs with a transfer that is cut short.
+    pub(crate) short: usize,
+    /// Runs that end with the power, in a write or before an operation.
+    pub(crate) torn: usize,
+    pub(crate) crashed: usize,
+    /// Devices as they may be found after that.
+    pub(crate) images: usize,
+    /// Of those, on which the work was done again.
+    pub(crate) redone: usize,
+}
+
+/// Puts something between the work and the device.
+pub(crate) type Wrap<'a> = &'a (dyn Fn(SimulatedDevice) -> Arc<dyn Device> + Sync);
+
+/// Nothing in between.
+pub(crate) fn plain(device: SimulatedDevice) -> Arc<dyn Device> {
+    Arc::new(device)
+}
+
+/// How many seeded subsets of what was not synced are tried for each crash; of all but one, twice as many.
+fn subsets() -> usize {
+    let given = std::env::var("ADJOIN_FAULT_TRIALS").ok();
+    given.map_or(8, |count| count.parse().expect("ADJOIN_FAULT_TRIALS is a number"))
+}
+
+/// An operation, however runs mix those of their threads: what, of which file, and which of these.
+type Key = (&'static str, PathBuf, usize);
+
+fn keys(log: &[LoggedOperation]) -> Vec<Key> {
+    let mut seen = std::collections::HashMap::new();
+    let key = |operation: &LoggedOperation| {
+        let nth = seen.entry((operation.operation, operation.path.clone())).or_insert(0);
+        *nth += 1;
+        (operation.operation.word(), operation.path.clone(), *nth)
+    };
+    log.iter().map(key).collect()
+}
+
+/// A run that was disturbed.
+struct Run {
+    device: SimulatedDevice,
+    result: adjoin::error::Result<()>,
+    log: Vec<LoggedOperation>,
+}
+
+pub(crate) struct Trials<'a> {
+    pub(crate) subject: &'a dyn Subject,
+    pub(crate) wrap: Wrap<'a>,
+    pub(crate) counts: Counts,
+}
+
+impl<'a> Trials<'a> {
+    pub(crate) fn of(subject: &'a dyn Subject) -> Self {
+        Self { subject, wrap: &plain, counts: Counts::default() }
+    }
+
+    /// All kinds of trials.
+    pub(crate) fn all(mut self) -> Result<Counts, String> {
+        self.failures()?;
+        self.torn_writes()?;
+        self.crashes()?;
+        Ok(self.counts)
+    }
+
+    fn run(&self, plan: FaultPlan) -> Run {
+        let device = self.subject.device();
+        device.set_plan(plan);
+        let result = self.subject.work((self.wrap)(device.clone()), self.subject.force());
+        let log = device.operations();
+        Run { device, result, log }
+    }
+
+    fn undisturbed(&mut self) -> Result<Run, String> {
+        let run = self.run(FaultPlan::None);
+        run.result.as_ref().map_err(|error| format!("undisturbed: {error}"))?;
+        self.counts.operations = run.log.len();
+        Ok(run)
+    }
+
+    /// Every operation fails once, and every transfer is cut short once.
+    pub(crate) fn failures(&mut self) -> Result<(), String> {
+        let whole = self.undisturbed()?;
+        let after = tree(&whole.device);
+        let all = keys(&whole.log);
+        let fails = |kind| move |at| FaultPlan::Fail { at, kind };
+        self.counts.failed += self.each_fails(&all, &after, &fails(ErrorKind::Other))?;
+        self.counts.failed += self.each_fails(&all, &after, &fails(ErrorKind::StorageFull))?;
+        let transfers: Vec<Key> = all.into_iter().filter(|key| ["read", "write"].contains(&key.0)).collect();
+        self.counts.short += self.each_fails(&transfers, &after, &|at| FaultPlan::Short { at })?;
+        Ok(())
+    }
+
+    /// Disturbs each of these operations, whatever numbers the runs give them.
+    fn each_fails(&self, all: &[Key], after: &Tree, plan: &dyn Fn(u64) -> FaultPlan) -> Result<usize, String> {
+        let mut left: BTreeSet<&Key> = all.iter().collect();
+        let mut order: Vec<Key> = keys(&self.run(FaultPlan::None).log);
+        let mut trials = 0;
+        for _ in 0..ATTEMPTS {
+            let numbers = order.iter().enumerate().filter(|(_, key)| left.contains(key)).map(|(at, _)| at as u64);
+            for at in numbers.collect::<Vec<_>>() {
+                let run = self.run(plan(at));
+                let is_transfer = matches!(run.log[at as usize].operation, Operation::Read | Operation::Write);
+                if matches!(plan(at), FaultPlan::Short { .. }) && !is_transfer {
+                    continue; // another order than in the run before: nothing was cut short
+                }
+                trials += 1;
+                self.check_failure(&run, at as usize, after)
+                    .map_err(|why| format!("{:?} at {:?}: {why}", plan(at), run.log.get(at as usize)))?;
+                left.remove(&keys(&run.log)[at as usize]);
+            }
+            if left.is_empty() {
+                return Ok(trials);
+            }
+            order = keys(&self.run(FaultPlan::None).log);
+        }
+        Err(format!("never met: {left:?}"))
+    }
+
+    /// What must be after an operation that failed, while the machine went on.
+    fn check_failure(&self, run: &Run, at: usize, after: &Tree) -> Result<(), String> {
+        let hit = &run.log[at];
+        let removes = matches!(hit.operation, Operation::Remove | Operation::RemoveFolder);
+        let found = self.subject.found(&run.device.after_crash(Keep::Everything))?;
+        let now = tree(&run.device);
+        let published = run.log[..at].iter().any(|operation| self.subject.is_publishing(operation));
+        match &run.result {
+            Ok(()) if !removes => Err("the work succeeds".into()),
+            Ok(()) => {
+                let found = if found.after { Ok(()) } else { Err("the old result is left".into()) };
+                found.and_then(|()| only_leftovers(&now, after, &Tree::new()))
+            }
+            Err(error) if !names(error, hit) => Err(format!("the error does not name the file: {error}")),
+            Err(_) if published => {
+                let found = if found.after { Ok(()) } else { Err("published, but not there".into()) };
+                found.and_then(|()| only_leftovers(&now, after, &tree(&self.subject.device())))
+            }
+            Err(_) => {
+                let before = tree(&self.subject.device());
+                if !found.before {
+                    return Err("the new result is there before it was published".into());
+                }
+                if removes { only_leftovers(&now, &before, &Tree::new()) } else { same(&now, &before) }
+            }
+        }
+    }
+
+    /// For each file that is written, one write of it is torn at each sector, or at some of very many.
+    pub(crate) fn torn_writes(&mut self) -> Result<(), String> {
+        let log = self.undisturbed()?.log;
+        let written: BTreeSet<&Path> =
+            log.iter().filter(|op| op.operation == Operation::Write).map(|op| op.path.as_path()).collect();
+        for (seed, path) in written.into_iter().enumerate() {
+            let writes: Vec<_> = log.iter().filter(|op| op.operation == Operation::Write && op.path == path).collect();
+            let write = writes[(seed * 7 + 3) % writes.len()];
+            let sectors_max = write.bytes.div_ceil(SECTOR_BYTES);
+            let step = sectors_max.div_ceil(8 * subsets() as u64).max(1);
+            for sectors in (0..=sectors_max).step_by(step as usize) {
+                self.counts.torn += 1;
+                let ways = |_| vec![Keep::Nothing, Keep::Everything, Keep::Names];
+                self.crash(FaultPlan::Torn { at: write.number, sectors }, write.number, ways)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The power goes before every operation, and once behind the last.
+    pub(crate) fn crashes(&mut self) -> Result<(), String> {
+        let operations = self.undisturbed()?.log.len() as u64;
+        for at in 0..=operations {
+            self.counts.crashed += 1;
+            self.crash(FaultPlan::Crash { at }, at, |unsynced| ways_to_keep(unsynced, at))?;
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, plan: FaultPlan, at: u64, ways: impl Fn(usize) -> Vec<Keep>) -> Result<(), String> {
+        let run = self.run(plan);
+        let said = |why: &str| format!("{plan:?} at {:?}: {why}", run.log.get(at as usize));
+        if run.result.is_ok() == run.device.crashed() {
+            return Err(said("the work ends as if it knew nothing of it"));
+        }
+        let allowed = match run.result {
+            Ok(()) => Found { before: false, after: true }, // done means durable
+            Err(_) => allowed(self.subject, &run.log, at as usize),
+        };
+        let ways = ways(run.device.unsynced());
+        let again = (self.counts.crashed + self.counts.torn) % ways.len();
+        for (number, keep) in ways.into_iter().enumerate() {
+            self.counts.images += 1;
+            let image = run.device.after_crash(keep);
+            let checked = self.check_image(&image, allowed);
+            checked.map_err(|why| said(&format!("{keep:?}: {why}")))?;
+            if number == again || subsets() > 100 {
+                self.counts.redone += 1;
+                self.redo(&image).map_err(|why| said(&format!("{keep:?}, done again: {why}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_image(&self, image: &SimulatedDevice, allowed: Found) -> Result<(), String> {
+        let found = self.subject.found(image)?;
+        if image.bytes("data/unrelated").as_deref() != Some(b"stays".as_slice()) {
+            return Err("a file that has nothing to do with it is gone".into());
+        }
+        let right = (found.before && allowed.before) || (found.after && allowed.after);
+        if right { Ok(()) } else { Err(format!("found {found:?}, allowed {allowed:?}")) }
+    }
+
+    /// What a crash left does no harm to who does the work again.
+    fn redo(&self, image: &SimulatedDevice) -> Result<(), String> {
+        self.subject.work(Arc::new(image.clone()), true).map_err(|error| error.to_string())?;
+        let found = self.subject.found(image)?;
+        if found.after { Ok(()) } else { Err("the old result is left".into()) }
+    }
+}
+
+/// What may be found after a crash at an operation, by what came before it: the old result up to the rename that
+/// publishes, the new one from the end of the sync behind it, and in between either.
+fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
+    let Some(rename) = log.iter().position(|operation| subject.is_publishing(operation)) else {
+        return Found { before: true, after: false };
+    };
+    let is_sync = |op: &LoggedOperation| op.operation == Operation::SyncFolder && op.path == subject.folder();
+    let sync = log.iter().skip(rename).position(is_sync).map(|since| rename + since);
+    Found { before: sync.is_none_or(|sync| at <= sync), after: at >= rename }
+}
+
+/// Ways to keep what was not synced: none, all, all but one of each, and subsets.
+fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
+    let mut ways = vec![Keep::Nothing, Keep::Everything];
+    if unsynced == 0 {
+        return ways[..1].to_vec();
+    }
+    // Of many changes, others for each crash.
+    let step = unsynced.div_ceil(2 * subsets()).max(1);
+    ways.extend((0..unsynced).skip(at as usize % step).step_by(step).map(Keep::AllBut));
+    let pieces = [Pieces::Whole, Pieces::Sectors, Pieces::Blocks];
+    let seeded = |seed: u64| Keep::Seeded { seed: seed + 1_000 * at, pieces: pieces[seed as usize % 3] };
+    ways.extend((0..subsets() as u64).map(seeded));
+    ways
+}
+
+/// Whether an error names the file of the operation that failed.
+fn names(error: &adjoin::error::Error, hit: &LoggedOperation) -> bool {
+    error.to_string().contains(hit.path.to_str().unwrap())
+}
+
+fn same(found: &Tree, wanted: &Tree) -> Result<(), String> {
+    let paths = found.keys().chain(wanted.keys());
+    match paths.into_iter().find(|path| found.get(*path) != wanted.get(*path)) {
+        Some(path) => Err(format!("{} is not as it was", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// That there is what is wanted, and beside it only temporary files, or such of the old result.
+fn only_leftovers(found: &Tree, wanted: &Tree, old: &Tree) -> Result<(), String> {
+    let temporary = |path: &Path| path.to_string_lossy().contains(".partial");
+    let beside = |path: &PathBuf| !wanted.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));
+    let rest = found.iter().filter(|(path, _)| !beside(path)).map(|(path, bytes)| (path.clone(), bytes.clone()));
+    same(&rest.collect(), wanted)
+}

@@ -1,0 +1,424 @@
+//! `store::verify` finds every flipped byte of every file, wherever it lies, and names the part that it belongs to.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use adjoin::context::Context;
+use adjoin::error::{ErrorKind, Result};
+use adjoin::options::Element;
+use adjoin::random::Random;
+use adjoin::store::format::{EXTENT_ALIGNMENT, Extent, MANIFEST_FILE};
+use adjoin::store::{Damage, Manifest, Part, VerifyReport, verify};
+use adjoin_device::{Device, DeviceError, FileKind, Operation, ReadFile, ReadQueue, WriteFile};
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Built, Setup, error_of, files_of};
+
+/// A file in memory; its device fails at reads of some offsets.
+#[derive(Clone, Default)]
+struct File {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Said to be this long, though nothing of it can be read.
+    hollow_bytes: Option<u64>,
+    fails: bool,
+}
+
+/// The files of a store, to be damaged in memory: as many thousand times as a disk would not bear.
+#[derive(Clone, Default)]
+struct Files {
+    folder: PathBuf,
+    files: BTreeMap<String, File>,
+}
+
+impl Files {
+    fn of(built: &Built) -> Self {
+        let file = |bytes: Vec<u8>| File { bytes: Arc::new(Mutex::new(bytes)), ..File::default() };
+        let files = files_of(&built.path()).into_iter().map(|(name, bytes)| (name, file(bytes))).collect();
+        Self { folder: built.path(), files }
+    }
+
+    fn name(&self, start: &str) -> String {
+        self.files.keys().find(|name| name.starts_with(start)).unwrap().clone()
+    }
+
+    fn len(&self, name: &str) -> usize {
+        self.files[name].bytes.lock().unwrap().len()
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        self.files[name].bytes.lock().unwrap().clone()
+    }
+
+    fn flip(&self, name: &str, at: usize, bit: u32) {
+        self.files[name].bytes.lock().unwrap()[at] ^= 1 << bit;
+    }
+
+    /// Verifies with this file in another state.
+    fn with(&self, name: &str, bytes: Vec<u8>) -> Result<VerifyReport> {
+        let mut files = self.clone();
+        files.files.insert(name.into(), File { bytes: Arc::new(Mutex::new(bytes)), ..File::default() });
+        files.verify()
+    }
+
+    fn context(&self) -> Context {
+        let mut context = Setup::default().context().with_memory(64 << 20);
+        context.device = Arc::new(self.clone());
+        context
+    }
+
+    fn verify(&self) -> Result<VerifyReport> {
+        verify(&self.context(), &self.folder)
+    }
+}
+
+impl Device for Files {
+    fn open(&self, path: &Path) -> std::result::Result<Arc<dyn ReadFile>, DeviceError> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        match self.files.get(name) {
+            Some(file) => Ok(Arc::new(Open { file: file.clone(), path: path.to_owned() })),
+            None => Err(DeviceError {
+                operation: Operation::Open,
+                path: path.to_owned(),
+                offset: None,
+                source: std::io::Error::from(std::io::ErrorKind::NotFound),
+            }),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn kind(&self, path: &Path) -> std::result::Result<Option<FileKind>, DeviceError> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        Ok(if path == self.folder {
+            Some(FileKind::Folder)
+        } else {
+            self.files.contains_key(name).then_some(FileKind::File)
+        })
+    }
+
+    fn list(&self, _folder: &Path) -> std::result::Result<Vec<OsString>, DeviceError> {
+        Ok(self.files.keys().map(OsString::from).collect())
+    }
+
+    fn read_queue(&self, _depth: usize) -> std::result::Result<Box<dyn ReadQueue>, DeviceError> {
+        panic!("verifying reads one piece after the other")
+    }
+
+    fn create(&self, _path: &Path) -> std::result::Result<Box<dyn WriteFile>, DeviceError> {
+        panic!("verifying writes nothing")
+    }
+
+    fn create_folder(&self, _path: &Path) -> std::result::Result<(), DeviceError> {
+        panic!("verifying makes nothing")
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> std::result::Result<(), DeviceError> {
+        panic!("verifying renames nothing")
+    }
+
+    fn remove(&self, _path: &Path) -> std::result::Result<(), DeviceError> {
+        panic!("verifying removes nothing")
+    }
+
+    fn remove_folder(&self, _path: &Path) -> std::result::Result<(), DeviceError> {
+        panic!("verifying removes nothing")
+    }
+
+    fn sync_folder(&self, _path: &Path) -> std::result::Result<(), DeviceError> {
+        panic!("verifying changes nothing")
+    }
+
+    fn free_bytes(&self, _path: &Path) -> std::result::Result<u64, DeviceError> {
+        panic!("verifying needs no room")
+    }
+}
+
+struct Open {
+    file: File,
+    path: PathBuf,
+}
+
+impl ReadFile for Open {
+    fn len(&self) -> u64 {
+        self.file.hollow_bytes.unwrap_or(self.file.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    fn alignment(&self) -> usize {
+        512
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<u64, DeviceError> {
+        assert!(self.file.hollow_bytes.is_none(), "read before its length was found impossible");
+        if self.file.fails {
+            let source = std::io::Error::other("the disk is gone");
+            return Err(DeviceError {
+                operation: Operation::Read,
+                path: self.path.clone(),
+                offset: Some(offset),
+                source,
+            });
+        }
+        let bytes = self.file.bytes.lock().unwrap();
+        buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]);
+        Ok(buffer.len() as u64)
+    }
+}
+
+/// Small stores: u8 without ids, f32 with texts, i8 with numbers; the last has rows that were skipped.
+fn stores() -> Vec<Built> {
+    let texts: Vec<String> = (0..70).map(|row| format!("id {row}")).collect();
+    let numbers: Vec<i64> = (0..90).map(|row| row * 7 - 100).collect();
+    let few = Setup::default().with_buckets(6);
+    vec![
+        few.build(&make(Shape::Clustered, Element::U8, 60, 5, 1)).unwrap(),
+        few.build(&make(Shape::Clustered, Element::F32, 70, 3, 2).with_text_ids(&texts)).unwrap(),
+        few.skipping_bad_rows()
+            .build(&make(Shape::Uniform, Element::I8, 90, 7, 3).with_ids(&numbers).with_missing(&[4, 80]))
+            .unwrap(),
+        Setup::default().with_buckets(1).build(&make(Shape::Uniform, Element::F16, 3, 2, 4)).unwrap(),
+    ]
+}
+
+/// The bucket that byte `at` of the file of buckets lies in or behind.
+fn bucket_at(extents: &[Extent], at: u64) -> u32 {
+    extents.partition_point(|extent| extent.offset <= at) as u32 - 1
+}
+
+/// Flips a bit of every byte of every file, one at a time. Returns the number of flips, or what was not found.
+fn flip_every_byte(
+    built: &Built,
+    seed: u64,
+    checker: impl Fn(&Files) -> VerifyReport,
+) -> std::result::Result<u64, String> {
+    let mut random = Random::new(seed, "flips");
+    let files = Files::of(built);
+    let vectors = files.name("vectors-");
+    let mut flips = 0;
+    for name in files.files.keys() {
+        for at in 0..files.len(name) {
+            let bit = random.below(8) as u32;
+            files.flip(name, at, bit);
+            let report = checker(&files);
+            files.flip(name, at, bit);
+            let bucket = (*name == vectors).then(|| bucket_at(built.store.extents(), at as u64));
+            let found = |damage: &Damage| damage.file == *name && damage.bucket == bucket && holds(damage, at as u64);
+            if report.damages.len() != 1 || !report.damages.iter().all(found) {
+                return Err(format!("byte {at} of {name}, bit {bit}: {:?}", report.damages));
+            }
+            flips += 1;
+        }
+    }
+    Ok(flips)
+}
+
+/// Whether the damage is said to be where it is.
+fn holds(damage: &Damage, at: u64) -> bool {
+    damage.bytes.as_ref().is_none_or(|bytes| bytes.contains(&at))
+}
+
+#[test]
+fn every_flipped_byte_of_every_file_is_found_and_named() {
+    let mut flips = 0;
+    for (seed, built) in stores().iter().enumerate() {
+        let report = Files::of(built).verify().unwrap();
+        assert!(report.is_sound() && report.remedy().is_none() && report.leftovers.is_empty(), "{report:?}");
+        assert_eq!(report.buckets, built.store.extents().len() as u64);
+        flips += flip_every_byte(built, seed as u64, |files| files.verify().unwrap()).unwrap();
+    }
+    eprintln!("{flips} flips");
+    assert!(flips > 15_000, "only {flips} flips");
+}
+
+/// Were the padding not looked at, flips there would pass, and the test above would say so.
+#[test]
+fn canary_a_checker_that_ignores_a_part_is_caught() {
+    let built = &stores()[0];
+    for ignored in [Part::Manifest, Part::Centers, Part::Table, Part::Bucket, Part::Padding] {
+        let blind = |files: &Files| {
+            let mut report = files.verify().unwrap();
+            report.damages.retain(|damage| damage.part != ignored);
+            report
+        };
+        let missed = flip_every_byte(built, 1, blind).unwrap_err();
+        assert!(missed.ends_with("[]"), "{missed}");
+    }
+}
+
+#[test]
+fn files_of_any_other_length_are_found() {
+    for built in &stores() {
+        let files = Files::of(built);
+        for name in files.files.keys() {
+            let whole = files.bytes(name);
+            for len in (0..whole.len()).chain([1, 100, 511, 512, 4096].map(|more| whole.len() + more)) {
+                for filling in [0, b' '] {
+                    let mut bytes = whole.clone();
+                    bytes.resize(len, filling);
+                    let report = files.with(name, bytes).unwrap();
+                    let named = report.damages.iter().all(|damage| damage.file == *name);
+                    assert!(!report.is_sound() && named, "{len} bytes of {name}: {report:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn missing_files_are_named_and_the_rest_is_still_checked() {
+    let built = &stores()[1];
+    let whole = Files::of(built);
+    let vectors = whole.name("vectors-");
+    whole.flip(&vectors, built.store.extents()[2].offset as usize + 70, 3);
+    for start in ["centers-", "buckets-", "vectors-"] {
+        let mut files = whole.clone();
+        let name = files.name(start);
+        files.files.remove(&name);
+        let report = files.verify().unwrap();
+        let missing = |damage: &&Damage| damage.file == name && damage.fault == "is missing";
+        assert_eq!(report.damages.iter().filter(missing).count(), 1, "{report:?}");
+        let flipped = report.damages.iter().any(|damage| damage.bucket == Some(2) && damage.rows.is_some());
+        assert_eq!(flipped, start != "vectors-", "{report:?}");
+        assert!(report.remedy().unwrap().contains("build the store again"));
+    }
+    let mut files = whole.clone();
+    files.files.remove(MANIFEST_FILE);
+    let error = error_of(files.verify());
+    assert_eq!((error.kind(), error.to_string().contains("it has no manifest.json")), (ErrorKind::Input, true));
+}
+
+#[test]
+fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
+    for built in &stores()[..3] {
+        let files = Files::of(built);
+        let (table, vectors) = (files.name("buckets-"), files.name("vectors-"));
+        files.flip(&table, 17, 0);
+        let report = files.verify().unwrap();
+        assert_eq!((report.damage_count, report.damages[0].part), (1, Part::Table), "{report:?}");
+        assert_eq!(report.buckets, built.store.extents().len() as u64);
+        assert!(report.remedy().unwrap().starts_with("nothing is lost"));
+        // A bucket whose header is damaged too is not found; those around it are.
+        let lost = built.store.extents()[1];
+        files.flip(&vectors, lost.offset as usize + 9, 0);
+        files.flip(&vectors, built.store.extents()[3].offset as usize + 64, 0);
+        let report = files.verify().unwrap();
+        let gap = lost.offset..built.store.extents()[2].offset;
+        assert!(report.damages.iter().any(|damage| damage.bytes == Some(gap.clone())), "{report:?}");
+        assert!(report.damages.iter().any(|damage| damage.bucket == Some(3)), "{report:?}");
+        assert_eq!(report.damage_count, 4, "{report:?}"); // and the number of buckets
+        assert!(report.remedy().unwrap().contains("does not follow from the rest"));
+    }
+}
+
+#[test]
+fn all_damages_are_listed_and_padding_is_told_apart() {
+    let built = &stores()[2];
+    let files = Files::of(built);
+    let vectors = files.name("vectors-");
+    for extent in built.store.extents() {
+        files.flip(&vectors, (extent.offset + extent.bytes(true)) as usize, 1);
+    }
+    let buckets = built.store.extents().len();
+    let report = files.verify().unwrap();
+    assert_eq!(report.damage_count as usize, buckets, "{report:?}");
+    assert!(report.remedy().unwrap().contains("only padding"));
+    let extent = &built.store.extents()[4];
+    files.flip(&vectors, (extent.offset + extent.body_bytes) as usize, 1);
+    files.flip(&vectors, extent.offset as usize + 64, 1);
+    let report = files.verify().unwrap();
+    let faults: Vec<String> = report.damages.iter().map(Damage::to_string).collect();
+    assert_eq!(report.damage_count as usize, buckets + 2);
+    let ids = faults.iter().find(|fault| fault.contains("its ids are not as written")).unwrap();
+    let start = extent.offset + extent.body_bytes;
+    assert!(ids.contains(&format!("bucket 4, bytes {start} to {}, rows ", start + extent.id_bytes - 1)), "{ids}");
+    assert!(faults.iter().any(|fault| fault.contains("its vectors or row numbers")), "{faults:?}");
+}
+
+/// Each file is whole in itself; together they are no store. The buckets' file is told by the tag in its name.
+#[test]
+fn files_of_another_store_are_found() {
+    let setup = Setup::default().with_buckets(1);
+    let [one, other] = [1, 2].map(|seed| setup.build(&make(Shape::Uniform, Element::U8, 64, 4, seed)).unwrap());
+    let (one, other) = (Files::of(&one), Files::of(&other));
+    for start in ["centers-", "buckets-", "vectors-"] {
+        let (name, foreign) = (one.name(start), other.bytes(&other.name(start)));
+        assert_eq!(one.len(&name), foreign.len());
+        let report = one.with(&name, foreign).unwrap();
+        assert_eq!((report.damage_count, &report.damages[0].file), (1, &name), "{report:?}");
+    }
+    let report = one.with(MANIFEST_FILE, other.bytes(MANIFEST_FILE)).unwrap();
+    assert_eq!(report.damage_count, 3, "{report:?}"); // names of three files that are not there
+    assert_eq!(report.leftovers.len(), 3);
+}
+
+/// The manifest of a store, changed and with its checksum put right.
+fn forged(files: &Files, change: impl FnOnce(&mut Manifest)) -> Vec<u8> {
+    let mut manifest = Manifest::decode(&files.folder, &files.bytes(MANIFEST_FILE)).unwrap();
+    change(&mut manifest);
+    manifest.encode()
+}
+
+#[test]
+fn manifests_of_a_newer_version_or_that_lie() {
+    let built = &stores()[0];
+    let files = Files::of(built);
+    let error = error_of(files.with(MANIFEST_FILE, forged(&files, |manifest| manifest.format_version += 1)));
+    assert_eq!((error.kind(), error.to_string().contains("use a newer adjoin")), (ErrorKind::Input, true), "{error}");
+    let lies: [fn(&mut Manifest); 5] = [
+        |manifest| manifest.buckets += 1,
+        |manifest| manifest.rows += 1,
+        |manifest| manifest.vectors.dimensions += 1,
+        |manifest| manifest.files.vectors.bytes -= EXTENT_ALIGNMENT,
+        |manifest| manifest.files.table.name = "../table".into(),
+    ];
+    for lie in lies {
+        assert!(!files.with(MANIFEST_FILE, forged(&files, lie)).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn a_table_that_is_said_to_be_huge_is_not_made_room_for() {
+    let built = &stores()[0];
+    let mut files = Files::of(built);
+    let huge = forged(&files, |manifest| manifest.files.table.bytes = 1 << 50);
+    files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
+    assert!(!files.verify().unwrap().is_sound(), "the file is shorter");
+    let table = files.name("buckets-");
+    files.files.insert(table, File { hollow_bytes: Some(1 << 50), ..File::default() });
+    assert_eq!(error_of(files.verify()).kind(), ErrorKind::Budget);
+}
+
+#[test]
+fn a_device_that_fails_is_listed_and_the_rest_is_checked() {
+    let built = &stores()[1];
+    for start in [MANIFEST_FILE, "centers-", "buckets-", "vectors-"] {
+        let mut files = Files::of(built);
+        let name = files.name(start);
+        files.files.get_mut(&name).unwrap().fails = true;
+        let report = files.verify().unwrap();
+        assert!(!report.is_sound());
+        for damage in report.damages {
+            assert!(damage.file == name && damage.fault.contains("the disk is gone"), "{damage:?}");
+        }
+    }
+}
+
+#[test]
+fn what_the_manifest_does_not_name_is_left_over_and_harmless() {
+    let built = &stores()[0];
+    std::fs::write(built.path().join("vectors.bin.partial"), b"from a build that was killed").unwrap();
+    std::fs::create_dir(built.path().join("notes")).unwrap();
+    let report = verify(&Setup::default().context(), &built.path()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.leftovers, ["notes", "vectors.bin.partial"]);
+    let setup = Setup::default();
+    setup.cancel.cancel();
+    assert_eq!(error_of(verify(&setup.context(), &built.path())).kind(), ErrorKind::Cancelled);
+}
