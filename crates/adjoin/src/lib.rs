@@ -14,7 +14,7 @@
 //! // Some vectors in a file; any source that `source::open` reads will do.
 //! let file = folder.path().join("vectors.fbin");
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
-//! let what = source::Generated { rows: 1_000, vectors, hardness: 0.5, seed: 1 };
+//! let what = source::Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
 //! source::generate(&context, &what, &Target::File { path: file.clone(), force: false })?;
 //!
 //! // Built once, joined as often as there are thresholds.

@@ -28,6 +28,14 @@ impl Random {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 
+    /// A rougher normal number for the price of one uniform: the sum of four of 16 bits, within 3.5 of 0.
+    pub fn rough_normal(&mut self) -> f32 {
+        const DEVIATION: f32 = 37837.227; // 2^16 / sqrt(3)
+        let bits = self.0.next_u64();
+        let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+        (sum as f32 - 131_070.0) / DEVIATION
+    }
+
     /// `count` different numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
     pub fn ascending_sample(&mut self, count: u64, end: u64) -> Vec<u64> {
         let mut picked = Vec::with_capacity(count as usize);

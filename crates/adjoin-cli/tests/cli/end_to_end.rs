@@ -39,9 +39,11 @@ fn the_ground_truth_is_what_an_exact_join_finds() {
     for (element, ending) in [("f32", "fbin"), ("u8", "u8bin"), ("i8", "i8bin"), ("f16", "npy")] {
         let file = format!("set.{ending}");
         place.done(&format!("gen --rows 3000 --dimensions 12 --element {element} -o {file}"));
-        let integers = ["u8", "i8"].contains(&element);
-        let thresholds =
-            if integers { ["--eps 30", "--min-similarity 0.995"] } else { ["--eps 1.5", "--min-similarity 0.97"] };
+        let thresholds = match element {
+            "u8" => ["--eps 50", "--min-similarity 0.993"],
+            "i8" => ["--eps 50", "--min-similarity 0.9"],
+            _ => ["--eps 1.5", "--min-similarity 0.9"],
+        };
         for (number, threshold) in thresholds.iter().enumerate() {
             let name = |kind: &str| format!("{kind}-{element}-{number}.parquet");
             place.done(&format!("join {file} {threshold} --exact -o {}", name("join")));

@@ -1,23 +1,14 @@
-//! Clustered random vectors in a file, the same for a seed on every machine: for trying things out at any size.
+//! Random vectors as hard to join as real ones, in a file, the same for a seed on every machine, at any size.
+//!
+//! The file and its header; `generate_model.rs` makes the vectors.
 
 use std::io::{BufWriter, Write};
 
-use half::f16;
-
+use super::generate_model::Model;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
 use crate::output::{Draft, Target};
-use crate::random::Random;
-
-/// Vectors a cluster has on average.
-const ROWS_A_CLUSTER: u64 = 500;
-/// Most clusters, whose centers are held in memory.
-const CLUSTERS_MAX: u64 = 1 << 16;
-/// How much tighter than the loosest cluster the tightest one is.
-const TIGHTEST: f64 = 1.0 / 8.0;
-/// Integer steps of one standard deviation.
-const INTEGER_SCALE: f64 = 24.0;
 
 /// What to make.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +17,8 @@ pub struct Generated {
     pub rows: u64,
     /// Their type.
     pub vectors: VectorType,
-    /// How much vectors spread around their cluster's center, in units of the centers' own spread.
+    /// How hard the vectors are to join: 1 is like descriptors of photographs (SIFT), 0 leaves only copies of a few
+    /// vectors, and the larger it is, the fewer groups there are and the more dimensions count.
     pub hardness: f64,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -49,7 +41,7 @@ pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<
     let mut file = BufWriter::with_capacity(1 << 20, output);
     let failed = |error: std::io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
     file.write_all(&header).map_err(failed)?;
-    let mut clusters = Clusters::new(what);
+    let mut model = Model::new(what);
     let mut row = Vec::with_capacity(what.vectors.bytes());
     context.progress.begin("generate", "rows", what.rows);
     for done in 0..what.rows {
@@ -58,7 +50,7 @@ pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<
             context.progress.advance(done);
         }
         row.clear();
-        clusters.write_row(what, &mut row);
+        model.write_row(&mut row);
         file.write_all(&row).map_err(failed)?;
     }
     file.into_inner().map_err(|error| failed(error.into_error()))?.sync()?;
@@ -112,35 +104,4 @@ fn npy_header(what: &Generated) -> Vec<u8> {
     dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
     dictionary.push('\n');
     [b"\x93NUMPY\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
-}
-
-struct Clusters {
-    centers: Vec<f64>,
-    spreads: Vec<f64>,
-    random: Random,
-}
-
-impl Clusters {
-    fn new(what: &Generated) -> Self {
-        let mut random = Random::new(what.seed, "generate");
-        let count = (what.rows / ROWS_A_CLUSTER).clamp(1, CLUSTERS_MAX) as usize;
-        let centers = (0..count * what.vectors.dimensions).map(|_| random.normal()).collect();
-        let spread = |random: &mut Random| what.hardness * (TIGHTEST + (1.0 - TIGHTEST) * random.uniform().powi(2));
-        let spreads = (0..count).map(|_| spread(&mut random)).collect();
-        Self { centers, spreads, random }
-    }
-
-    fn write_row(&mut self, what: &Generated, row: &mut Vec<u8>) {
-        let cluster = self.random.below(self.spreads.len() as u64) as usize;
-        let center = &self.centers[cluster * what.vectors.dimensions..][..what.vectors.dimensions];
-        for &x in center {
-            let value = x + self.spreads[cluster] * self.random.normal();
-            match what.vectors.element {
-                Element::F32 => row.extend((value as f32).to_le_bytes()),
-                Element::F16 => row.extend(f16::from_f64(value).to_le_bytes()),
-                Element::U8 => row.push((128.0 + INTEGER_SCALE * value).round() as u8),
-                Element::I8 => row.push(((INTEGER_SCALE * value).round() as i8).cast_unsigned()),
-            }
-        }
-    }
 }

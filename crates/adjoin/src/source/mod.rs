@@ -11,6 +11,7 @@ mod facts;
 mod fixtures;
 mod foreign;
 mod generate;
+mod generate_model;
 mod npy;
 mod open;
 mod parquet;
