@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLI := target/release/adjoin
 
-.PHONY: demo test check promises bench stress build tools
+.PHONY: demo test check promises hardness bench stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --quiet
@@ -29,9 +29,15 @@ check: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 
-# Exact joins of whole real sets against brute force, and memory against budgets. Needs ADJOIN_DATA.
+# Exact joins of whole real sets against brute force, then recalls promised against those reached, by as many samples as
+# it takes to tell; goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
 promises: build
 	bench/promises.sh $(CLI)
+	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
+
+# Generated vectors against real ones: how many pairs an exact join compares. Needs ADJOIN_DATA.
+hardness: build
+	bench/hardness.sh $(CLI)
 
 # Rates of the kernels and of random reads, and times of build and join.
 bench: build

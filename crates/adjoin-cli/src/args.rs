@@ -25,7 +25,7 @@ pub(crate) enum Command {
     Info(Info),
     /// Read every byte of a store and list what is damaged
     Verify(Verify),
-    /// Make a file of clustered random vectors
+    /// Make a file of random vectors that are as hard to join as real ones
     Gen(Gen),
     /// Find the true pairs or neighbours by comparing everything with everything
     Groundtruth(Groundtruth),
@@ -93,6 +93,17 @@ pub(crate) struct Threshold {
     pub(crate) min_similarity: Option<f64>,
 }
 
+/// How many of the pairs are wanted.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// Find at least this share, of all pairs and of the average vector's; 0.95 where not given, or all if that is cheap
+    #[arg(long, value_name = "R", conflicts_with = "exact", allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Find every pair
+    #[arg(long)]
+    pub(crate) exact: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Build {
     /// Files, folders of shards or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
@@ -123,12 +134,8 @@ pub(crate) struct Join {
     pub(crate) inputs: Vec<String>,
     #[command(flatten)]
     pub(crate) threshold: Threshold,
-    /// Share of the pairs to find; this version finds all of them whatever is asked
-    #[arg(long, value_name = "R", conflicts_with = "exact", allow_negative_numbers = true)]
-    pub(crate) recall: Option<f64>,
-    /// Find every pair
-    #[arg(long)]
-    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// Where pairs go: a .parquet, .csv or .jsonl file, or - for standard output; only counted where not given
     #[arg(short, value_name = "OUT", value_parser = NonEmpty::new())]
     pub(crate) output: Option<String>,
@@ -141,6 +148,9 @@ pub(crate) struct Join {
     /// Bytes of the cache of buckets; what the budget leaves where not given (for experts)
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub(crate) cache: Option<String>,
+    /// Write a result that may not fit on the disk
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// Write down every operation on files, with its time (for experts)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) trace: Option<PathBuf>,
@@ -160,6 +170,14 @@ pub(crate) struct Explain {
     pub(crate) store: PathBuf,
     #[command(flatten)]
     pub(crate) threshold: Threshold,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    /// Do not look for a rule that misses some pairs; plan to find every one
+    #[arg(long, conflicts_with = "recall")]
+    pub(crate) no_calibrate: bool,
+    /// Seed of the vectors that are drawn
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Strategies beside the default, such as rule=triangle
     #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,
@@ -204,8 +222,8 @@ pub(crate) struct Gen {
     /// Type of the elements: f32, f16, u8 or i8
     #[arg(long, value_name = "T", default_value = "f32", value_parser = ["f32", "f16", "u8", "i8"])]
     pub(crate) element: String,
-    /// How much vectors spread around their clusters: 0 are copies of them, 1 is no cluster to speak of
-    #[arg(long, value_name = "H", default_value_t = 0.5, allow_negative_numbers = true)]
+    /// How hard they are to join: 1 is like SIFT descriptors, 0 are copies of few vectors, beyond 1 groups dissolve
+    #[arg(long, value_name = "H", default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) hardness: f64,
     /// Seed of the random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use adjoin::context::{Context, RUNTIME_BYTES};
 use adjoin::device::FileSystem;
 use adjoin::error::{Error, Result};
-use adjoin::join::Rule;
+use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
 use adjoin::options::parse_bytes;
 use adjoin::output::{Target, parent};
+use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
+use adjoin::report::RecallStatistics;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
 
-use crate::args::{Columns, Resources, StoreOptions, Threshold};
+use crate::args::{Columns, Resources, StoreOptions, Threshold, Wanted};
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
@@ -79,12 +81,11 @@ pub(crate) fn predicate(threshold: &Threshold) -> Result<Predicate> {
 }
 
 /// The recall to promise: that of every pair where `--exact` is given, 0.95 where nothing is.
-pub(crate) fn recall(recall: Option<f64>, exact: bool) -> Result<f64> {
-    match recall {
-        _ if exact => Ok(1.0),
-        None => Ok(0.95),
-        Some(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
-        Some(recall) => Err(Error::option(format!("--recall is {recall}; give a share above 0, at most 1"))),
+pub(crate) fn aim(wanted: &Wanted) -> Result<Aim> {
+    match wanted.recall {
+        _ if wanted.exact => Ok(Aim::Every),
+        None => Ok(Aim::Unsaid),
+        Some(recall) => Aim::recall(recall),
     }
 }
 
@@ -126,15 +127,17 @@ pub(crate) fn target(output: &str, force: bool) -> Target {
 /// Strategies by name; what is not named stays the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Strategy {
-    pub(crate) rule: Rule,
+    pub(crate) rule: Option<Rule>,
+    pub(crate) order: Option<Order>,
+    pub(crate) policy: Policy,
     pub(crate) centers: Centers,
 }
 
 /// Strategies as named in `text`; those that mean something to the command have one of `keys`.
 pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
-    let mut strategy = Strategy { rule: Rule::MarginSum, centers: Centers::Trained };
+    let mut strategy = Strategy { rule: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
     for named in text.into_iter().flat_map(|text| text.split(',')) {
-        if let Some((key @ ("rule" | "centers"), _)) = named.split_once('=')
+        if let Some((key @ ("rule" | "order" | "cache" | "centers"), _)) = named.split_once('=')
             && !keys.contains(&key)
         {
             return Err(Error::option(format!(
@@ -143,13 +146,16 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             )));
         }
         match named.split_once('=') {
-            Some(("rule", rule)) => strategy.rule = rule.parse()?,
+            Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
+            Some(("order", order)) => strategy.order = Some(order.parse()?),
+            Some(("cache", policy)) => strategy.policy = policy.parse()?,
             Some(("centers", "trained")) => strategy.centers = Centers::Trained,
             Some(("centers", "random")) => strategy.centers = Centers::Random,
             _ => {
+                let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
-                    "no such strategy: {named}; there are rule=margin-sum, rule=triangle, centers=trained, \
-                     centers=random"
+                    "no such strategy: {named}; there are {}, order=, cache=, centers=trained and centers=random",
+                    rules.join(", ")
                 )));
             }
         }
@@ -175,4 +181,17 @@ pub(crate) fn build_options(
         on_duplicate_id: if store.on_duplicate_id == "keep" { OnDuplicateId::Keep } else { OnDuplicateId::Error },
         force,
     })
+}
+
+/// What is known of a recall, in a line.
+pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
+    let (pair, vector, target) = (recall.pair, recall.per_vector, recall.target);
+    let Some(vectors) = recall.sample_vectors_with_neighbours else {
+        return format!("1 by proof, {target} was asked");
+    };
+    format!(
+        "{:.4} of all pairs ({:.4} to {:.4}), {:.4} of the average vector's ({:.4} to {:.4}), by {vectors} other \
+         sampled vectors; at least {target} was asked",
+        pair.estimate, pair.low, pair.high, vector.estimate, vector.low, vector.high
+    )
 }

@@ -40,4 +40,4 @@ pub use columns::Columns;
 pub use dispatch::{Kernel, Scalar};
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;
-pub use tile::{TILE_COLUMNS, TILE_ROWS};
+pub use tile::{TILE_COLUMNS, TILE_ROWS, rounded_reach};

@@ -64,8 +64,8 @@ impl<'a, T: Scalar> Group<'a, T> {
     }
 }
 
-/// Columns below which a group of rows is computed: its largest reach, rounded up to whole tiles.
-fn rounded_reach(reach: &[u32], columns: usize) -> usize {
+/// Columns below which a group of [`TILE_ROWS`] rows is computed: its largest reach, rounded up to whole tiles.
+pub fn rounded_reach(reach: &[u32], columns: usize) -> usize {
     let largest = reach.iter().copied().max().unwrap_or(0) as usize;
     largest.next_multiple_of(TILE_COLUMNS).min(columns)
 }

@@ -158,7 +158,7 @@ pub struct RecallStatistics {
 }
 
 /// An estimate between its bounds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct Interval {
     pub estimate: f64,

@@ -17,13 +17,19 @@ use crate::args::Join;
 use crate::resolve::{self, Strategy};
 use crate::signals::Stopped;
 
+/// A result is announced when it is so many times as large as the vectors, and no trifle.
+const RESULT_MUCH_LARGER: u64 = 4;
+const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
+
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
-    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "centers"])?;
-    let recall = resolve::recall(arguments.recall, arguments.exact)?;
+    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "order", "cache", "centers"])?;
+    let aim = resolve::aim(&arguments.wanted)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
-    let options = JoinOptions { predicate, recall, rule: strategy.rule, cache_bytes };
+    let seed = arguments.store.seed;
+    let Strategy { rule, order, policy, .. } = strategy;
+    let options = JoinOptions { predicate, aim, rule, seed, order, policy, cache_bytes };
     let target = arguments.output.as_deref().map(|output| resolve::target(output, arguments.force));
     check_outputs(&context, target.as_ref(), arguments)?;
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
@@ -31,6 +37,9 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let opened = open(&context, arguments, predicate, strategy, target.as_ref())?;
     let store = &opened.store;
     let prepared = prepare(&context, store, &options, target.is_some())?;
+    if let Some(Target::File { path, .. }) = &target {
+        announce(&context, store, prepared.predicted_results(), path, arguments.yes)?;
+    }
     let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
     let sink: Box<dyn PairSink> = match &target {
         Some(target) => Box::new(PairWriter::create(&context, target, schema)?),
@@ -74,6 +83,28 @@ fn check_outputs(context: &Context, target: Option<&Target>, arguments: &Join) -
         taken.push((option, path));
     }
     target.map_or(Ok(()), |target| resolve::check_not_read(&arguments.inputs, target))
+}
+
+/// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no room
+/// for it and nobody said to try.
+fn announce(context: &Context, store: &Store, pairs: u64, path: &Path, yes: bool) -> Result<()> {
+    let manifest = store.manifest();
+    let bytes = pairs.saturating_mul(PairFormat::of(path)?.bytes_of_a_pair(manifest.ids));
+    let source = manifest.rows * manifest.vectors.bytes() as u64;
+    let free = context.device.free_bytes(parent(path))?;
+    if bytes > free && !yes {
+        return Err(Error::device(format!(
+            "{} would take about {}, the disk has {}; give a stricter threshold, another place, or --yes to try",
+            path.display(),
+            format_bytes(bytes),
+            format_bytes(free)
+        )));
+    }
+    if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_TRIFLE_BYTES) {
+        let (result, source) = (format_bytes(bytes), format_bytes(source));
+        context.progress.note(&format!("about {pairs} pairs are expected, {result}; the vectors have {source}"));
+    }
+    Ok(())
 }
 
 /// A trace that is being written, of all that is asked of the device from now on.
@@ -175,7 +206,7 @@ fn summarise(statistics: &Statistics, output: Option<&str>) {
     let share = 100.0 * candidates as f64 / all.max(1.0);
     eprintln!("compared   {candidates} pairs, {share:.2} % of all, by {verified} distances in whole tiles");
     if let Some(recall) = &statistics.recall {
-        eprintln!("recall     {} by proof, {} was asked", recall.pair.estimate, recall.target);
+        eprintln!("recall     {}", resolve::recall_in_words(recall));
     }
     let memory = &statistics.memory;
     let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));

@@ -8,7 +8,7 @@ fn set_and_store() -> (Place, Pairs) {
     let place = Place::new();
     place.done("gen --rows 5000 --dimensions 16 --seed 4 -o set.fbin");
     place.done("build set.fbin -o store");
-    place.done("join store --eps 1.2 -o expected.parquet");
+    place.done("join store --exact --eps 1.5 -o expected.parquet");
     let expected = pairs_of(&place, "expected.parquet").1;
     assert!(expected.len() > 1000, "{} pairs", expected.len());
     (place, expected)
@@ -25,8 +25,6 @@ fn strategies_threads_kernels_seeds_and_budgets_find_the_same_pairs() {
         "store --kernel reference",
         "store --device pread",
         "store --trace trace.txt",
-        "store --recall 0.5",
-        "store --exact",
         "store --cache 1MB",
         "set.fbin",
         "set.fbin --strategy centers=random",
@@ -38,7 +36,7 @@ fn strategies_threads_kernels_seeds_and_budgets_find_the_same_pairs() {
     ];
     for (number, way) in ways.iter().enumerate() {
         let name = format!("{number}.parquet");
-        place.done(&format!("join {way} --eps 1.2 -o {name}"));
+        place.done(&format!("join {way} --exact --eps 1.5 -o {name}"));
         assert!(pairs_of(&place, &name).1 == expected, "{way}");
     }
 }
@@ -74,8 +72,8 @@ fn the_least_budget_that_is_named_works() {
     let (place, expected) = set_and_store();
     for line in [
         "build set.fbin -o small",
-        "join store --eps 1.2 -o small.parquet",
-        "groundtruth set.fbin --eps 1.2 -o truth.parquet",
+        "join store --eps 1.5 -o small.parquet",
+        "groundtruth set.fbin --eps 1.5 -o truth.parquet",
     ] {
         let mut budget = "1MB".to_owned();
         let mut refusals = 0;
@@ -121,4 +119,24 @@ fn huge_and_tiny_thresholds_mean_what_they_say() {
         |threshold: &str| place.done(&format!("join set.fbin {threshold} -o - --quiet")).out.lines().count() - 1;
     assert_eq!(["--eps 1e300", "--eps 1e-300", "--eps 0", "--eps -0"].map(count), [6, 1, 1, 1]);
     assert_eq!(["--min-similarity -1", "--min-similarity 0", "--min-similarity 1"].map(count), [6, 4, 1]);
+}
+
+#[test]
+fn a_recall_is_promised_and_told() {
+    let (place, expected) = set_and_store();
+    place.done("join store --eps 1.5 --recall 1 -o all.parquet");
+    assert!(pairs_of(&place, "all.parquet").1 == expected);
+    for rule in ["union", "distance", "margin", "nearest", "arc"] {
+        let line = format!("join store --eps 1.5 --recall 0.8 --strategy rule={rule} -o part.parquet --force");
+        let said = place.done(&line).said;
+        assert!(said.contains("at least 0.8 was asked") && said.contains("of the average vector's"), "{said}");
+        let found = pairs_of(&place, "part.parquet").1;
+        assert!(found.len() as f64 >= 0.8 * expected.len() as f64, "{rule}: {} of {}", found.len(), expected.len());
+        assert!(found.iter().all(|pair| expected.contains(pair)), "{rule}");
+        let plan = place.done(&format!("explain store --eps 1.5 --recall 0.8 --strategy rule={rule}")).out;
+        assert!(plan.contains(&format!("rule         {rule}, threshold")), "{plan}");
+    }
+    let plan = place.done("explain store --eps 1.5 --no-calibrate").out;
+    assert!(plan.contains("margin-sum, which misses nothing") && plan.contains("1 by proof"), "{plan}");
+    place.refused("join store --eps 1.5 --exact --strategy rule=union", &["union is not proved", "below 1"]);
 }

@@ -39,7 +39,7 @@ fn thresholds() {
 fn recalls() {
     let place = with_set_and_store();
     for recall in ["0", "1.5", "-1", "nan", "inf"] {
-        place.refused(&format!("join store --eps 1 --recall {recall}"), &["--recall", "above 0, at most 1"]);
+        place.refused(&format!("join store --eps 1 --recall {recall}"), &["recall is", "above 0, at most 1"]);
     }
     place.refused("join store --eps 1 --recall 0.9 --exact", &["--recall", "--exact", "cannot be used with"]);
 }
@@ -225,4 +225,16 @@ fn budgets_that_are_too_small() {
     {
         place.refused(&format!("{line} --memory 18MB"), &["the budget is 18.0 MB", "give --memory", "MB or more"]);
     }
+}
+
+#[test]
+fn results_that_cannot_fit_on_the_disk() {
+    let place = Place::new();
+    place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
+    // Half a million million pairs: ten terabytes.
+    let join = "join many.u8bin --buckets 10 --eps 1000 --exact -o pairs.csv --quiet";
+    place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
+    place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");
+    let said = place.done("join few.u8bin --buckets 3 --eps 1000 --exact -o pairs.csv").said;
+    assert!(said.contains("about 1999000 pairs are expected"), "{said}");
 }

@@ -28,7 +28,10 @@ fn keys() -> Value {
             "compute_waited_for_disk": true, "compute_waited_for_sink": true,
         },
         "predicted": {"bytes_read": true, "verified_pairs": true, "center_distances": false},
-        "strategy": {"rule": true, "order": true, "cache": true, "centers": true},
+        "strategy": {
+            "rule": true, "threshold": false, "sample_seed": true, "sample_distances": true, "order": true,
+            "cache": true, "centers": true,
+        },
         "threads": true, "kernel": true,
     })
 }

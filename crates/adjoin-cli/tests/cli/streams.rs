@@ -122,14 +122,15 @@ fn a_small_disk_fills_up_and_is_left_as_it_was() {
     let _mounted = Mounted(place.path("disk"));
     for line in [
         "build set.fbin -o disk/store",
-        "join store --eps 100 -o disk/pairs.parquet",
-        "join store --eps 100 -o disk/pairs.csv",
-        "join store --eps 100 -o disk/pairs.jsonl",
-        "join set.fbin --eps 1 -o disk/pairs.parquet",
+        "join store --eps 100 --yes --quiet -o disk/pairs.parquet",
+        "join store --eps 100 --yes --quiet -o disk/pairs.csv",
+        "join store --eps 100 --yes --quiet -o disk/pairs.jsonl",
+        "join set.fbin --eps 1 --yes --quiet -o disk/pairs.parquet",
         "groundtruth set.fbin --eps 100 -o disk/pairs.parquet",
     ] {
         place.refused(line, &["No space left"]);
     }
+    place.refused("join store --eps 100 -o disk/pairs.csv", &["disk/pairs.csv would take about", "--yes"]);
     place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin would take 80.0 kB", "left"]);
     place.done("join store --eps 0.001 -o disk/pairs.parquet");
 }

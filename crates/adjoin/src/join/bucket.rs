@@ -1,72 +1,74 @@
 //! A bucket in memory, ready for the kernels.
 
 use adjoin_kernels::{Kernel, Panel};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 use crate::geometry::Coordinate;
-use crate::options::{Metric, VectorType};
+use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{Predicate, dot, squared_norm};
 use crate::source::Ids;
 use crate::store::format::Extent;
 use crate::store::{BucketBytes, Store};
 
-/// A bucket's members as coordinates, and what the last decision needs beside them.
-pub(super) struct LoadedBucket<T> {
+/// Vectors as coordinates, and what the last decision needs beside them.
+pub(super) struct Members<T> {
     pub(super) panel: Panel<T>,
-    /// For each member, a bound that its squared distance to the bucket's center does not pass.
-    pub(super) own_at_most: Vec<f64>,
-    rows: Vec<u64>,
-    ids: Ids,
     /// Under cosine, whose coordinates are rounded to unit length.
     exact: Option<Exact>,
     vectors: VectorType,
 }
 
-/// Members as they are stored.
+/// Vectors as they are stored; halves as the equal floats, since decisions would convert them again and again.
 struct Exact {
+    element: Element,
     stored: Vec<u8>,
     squared_norms: Vec<f64>,
 }
 
-impl<T: Coordinate> LoadedBucket<T> {
-    /// Takes what was read; the bucket's center is the row of its number in `centers`.
-    pub(super) fn new(store: &Store, kernel: Kernel, centers: &Panel<T>, read: BucketBytes<'_>) -> Self {
-        let manifest = store.manifest();
-        let vectors = manifest.vectors;
-        let mut panel = Panel::zeroed(read.bucket.rows.len(), vectors.dimensions);
-        T::load(vectors, manifest.metric, read.vectors, &mut panel);
-        let mut own = vec![T::Distance::default(); panel.rows()];
-        kernel.one_to_many(centers.row(read.number as usize), &panel, &mut own);
-        let own_at_most = own.iter().map(|&squared| T::at_most(squared, vectors.dimensions)).collect();
-        let exact = (manifest.metric == Metric::Cosine).then(|| Exact {
-            stored: read.vectors.to_vec(),
-            squared_norms: read
-                .vectors
-                .chunks_exact(vectors.bytes())
-                .map(|vector| squared_norm(vectors.element, vector))
-                .collect(),
-        });
-        Self { panel, own_at_most, rows: read.bucket.rows, ids: read.bucket.ids, exact, vectors }
+impl Exact {
+    fn new(vectors: VectorType, stored: &[u8]) -> Self {
+        let norm = |vector| squared_norm(vectors.element, vector);
+        let squared_norms = stored.chunks_exact(vectors.bytes()).map(norm).collect();
+        if vectors.element != Element::F16 {
+            return Self { element: vectors.element, stored: stored.to_vec(), squared_norms };
+        }
+        let halves: Vec<f16> = stored.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes)).collect();
+        let floats = halves.to_f32_vec().into_iter().flat_map(f32::to_le_bytes).collect();
+        Self { element: Element::F32, stored: floats, squared_norms }
     }
 
-    /// Bytes that the bucket of an extent takes in memory.
-    pub(super) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
-        let rows = u64::from(extent.rows);
-        let ids = if with_ids { extent.id_bytes } else { 0 };
-        let exact = if metric == Metric::Cosine { rows * (vectors.bytes() + size_of::<f64>()) as u64 } else { 0 };
-        // 16: a row number and a bound for each member.
-        Panel::<T>::bytes_for(extent.rows as usize, vectors.dimensions) + 16 * rows + ids + exact
+    /// Bytes that so many vectors take, and as many again while halves become floats.
+    fn memory_bytes(rows: u64, vectors: VectorType) -> u64 {
+        let wider = if vectors.element == Element::F16 { 4 } else { 1 };
+        rows * (wider * vectors.bytes() + size_of::<f64>()) as u64
+    }
+
+    fn vector(&self, dimensions: usize, member: usize) -> &[u8] {
+        let bytes = self.element.bytes() * dimensions;
+        &self.stored[member * bytes..][..bytes]
+    }
+}
+
+impl<T: Coordinate> Members<T> {
+    /// Takes vectors as stored, end to end.
+    pub(super) fn new(store: &Store, stored: &[u8]) -> Self {
+        let manifest = store.manifest();
+        let vectors = manifest.vectors;
+        let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
+        T::load(vectors, manifest.metric, stored, &mut panel);
+        let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(vectors, stored));
+        Self { panel, exact, vectors }
+    }
+
+    /// Bytes that so many vectors take in memory.
+    pub(super) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
+        let exact = if metric == Metric::Cosine { Exact::memory_bytes(rows, vectors) } else { 0 };
+        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact
     }
 
     pub(super) fn len(&self) -> usize {
         self.panel.rows()
-    }
-
-    pub(super) fn row(&self, member: u32) -> u64 {
-        self.rows[member as usize]
-    }
-
-    pub(super) fn ids(&self) -> &Ids {
-        &self.ids
     }
 
     /// The value of a pair of the result. Under L2, coordinates are the stored elements, or as far from each other.
@@ -74,8 +76,8 @@ impl<T: Coordinate> LoadedBucket<T> {
         let (x, y) = (member as usize, other_member as usize);
         match (&self.exact, &other.exact) {
             (Some(a), Some(b)) => {
-                let bytes = self.vectors.bytes();
-                let dot = dot(self.vectors.element, &a.stored[x * bytes..][..bytes], &b.stored[y * bytes..][..bytes]);
+                let dimensions = self.vectors.dimensions;
+                let dot = dot(a.element, a.vector(dimensions, x), b.vector(dimensions, y));
                 predicate.accept(dot / (a.squared_norms[x] * b.squared_norms[y]).sqrt())
             }
             _ => {
@@ -84,5 +86,46 @@ impl<T: Coordinate> LoadedBucket<T> {
                 predicate.accept(T::squared_exactly(x, y))
             }
         }
+    }
+}
+
+/// A bucket's members, and where they lie.
+pub(super) struct LoadedBucket<T> {
+    pub(super) members: Members<T>,
+    /// For each member, a bound that its squared distance to the bucket's center does not pass.
+    pub(super) own_at_most: Vec<f64>,
+    rows: Vec<u64>,
+    ids: Ids,
+}
+
+impl<T: Coordinate> LoadedBucket<T> {
+    /// Takes what was read; the bucket's center is the row of its number in `centers`.
+    pub(super) fn new(store: &Store, kernel: Kernel, centers: &Panel<T>, read: BucketBytes<'_>) -> Self {
+        let members = Members::new(store, read.vectors);
+        let mut own = vec![T::Distance::default(); members.len()];
+        kernel.one_to_many(centers.row(read.number as usize), &members.panel, &mut own);
+        let dimensions = members.panel.dimensions();
+        let own_at_most = own.iter().map(|&squared| T::at_most(squared, dimensions)).collect();
+        Self { members, own_at_most, rows: read.bucket.rows, ids: read.bucket.ids }
+    }
+
+    /// Bytes that the bucket of an extent takes in memory.
+    pub(super) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
+        let rows = u64::from(extent.rows);
+        let ids = if with_ids { extent.id_bytes } else { 0 };
+        // 16: a row number and a bound for each member.
+        Members::<T>::memory_bytes(rows, vectors, metric) + 16 * rows + ids
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(super) fn row(&self, member: u32) -> u64 {
+        self.rows[member as usize]
+    }
+
+    pub(super) fn ids(&self) -> &Ids {
+        &self.ids
     }
 }

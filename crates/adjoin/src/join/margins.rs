@@ -1,19 +1,19 @@
 //! One pass over the store that tells the plan how near the members of each bucket come to every other center.
 
-use std::sync::{Mutex, PoisonError};
-
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
+use super::edge_sides::EdgeSides;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_graph, within};
-use crate::store::{PartitionSizes, Partitions, ReadAhead, Store};
-use crate::workers::{lock, map_stream};
+use crate::store::{ReadAhead, Store};
+use crate::workers::map_stream;
 
-/// Members whose distances to all centers are computed at once.
+/// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 const CHUNK_ROWS: usize = 32;
+const CHUNK_CENTERS: usize = 512;
 
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
@@ -45,7 +45,7 @@ pub(super) fn margin_edges<T: Coordinate>(
     let buckets = centers.rows() as u32;
     let radii = store.extents().iter().map(|extent| f64::from(extent.radius));
     let expected = radii.map(|radius| SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE)).collect();
-    let sink = MarginSink::new(context, store, memory.margins);
+    let sink = EdgeSides::new(context, store, memory.margins);
     let mut pass = Pass::new(context, store, &centers, threshold, (0..buckets).collect(), expected, memory.read_ahead);
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
@@ -59,80 +59,26 @@ pub(super) fn margin_edges<T: Coordinate>(
         let squared = context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
-    Ok(Graph { graph: sink.graph(limit)?, center_distances: distances })
-}
-
-/// Margins of both sides of an edge, brought together: buckets lie in stripes, and a partition holds the margins between
-/// two stripes, in both directions.
-struct MarginSink<'a> {
-    context: &'a Context,
-    buckets: u64,
-    stripes: u64,
-    partitions: usize,
-    margins: Mutex<Partitions>,
-}
-
-impl<'a> MarginSink<'a> {
-    fn new(context: &'a Context, store: &Store, memory: u64) -> Self {
-        let buckets = store.extents().len() as u64;
-        // A third for the partition that is looked at; as large as that if every bucket is near every other.
-        let (held, looked_at) = (memory / 3 * 2, memory / 3);
-        let all = buckets * buckets * LeastMargin::BYTES as u64;
-        let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
-        let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
-        let path = store.folder().join(format!("margins-{}.partial", std::process::id()));
-        let margins = Mutex::new(Partitions::new(context, path, sizes));
-        Self { context, buckets, stripes, partitions: sizes.partitions, margins }
-    }
-
-    /// Takes the margins of a bucket.
-    fn take(&self, margins: impl Iterator<Item = LeastMargin>) -> Result<()> {
-        let mut partitions = lock(&self.margins);
-        for margin in margins {
-            partitions.push(self.partition(margin.from, margin.towards), &[&margin.encode()])?;
-        }
+    let mut graph = BucketGraph { buckets: buckets as usize, edges: Vec::new() };
+    let mut edges_memory = Vec::new();
+    sink.gather(|sides| {
+        let before = graph.edges.len();
+        add_margin_edges(&mut graph, sides, limit);
+        let bytes = (graph.edges.len() - before) * size_of::<Task>();
+        edges_memory.push(context.reserve(bytes as u64, "the plan of this join")?);
         Ok(())
-    }
-
-    /// The partition of an edge: pairs of stripes, numbered row by row.
-    fn partition(&self, i: u32, j: u32) -> usize {
-        let stripe = |bucket: u32| u64::from(bucket) * self.stripes / self.buckets;
-        let (low, high) = (stripe(i.min(j)), stripe(i.max(j)));
-        let pair = low * self.stripes - low * low.saturating_sub(1) / 2 + (high - low);
-        (pair * self.partitions as u64 / (self.stripes * (self.stripes + 1) / 2)) as usize
-    }
-
-    /// The edges of which both sides are near enough.
-    fn graph(self, limit: impl Fn(u32, u32) -> f64) -> Result<BucketGraph> {
-        let margins = self.margins.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
-        let mut graph = BucketGraph { buckets: self.buckets as usize, edges: Vec::new(), edge_pairs_max: 0 };
-        let mut memory = Vec::new();
-        let mut both = Vec::new();
-        for partition in 0..self.partitions {
-            self.context.cancel.check()?;
-            both.clear();
-            margins.read(partition, |records| {
-                both.extend(records.as_chunks::<{ LeastMargin::BYTES }>().0.iter().map(LeastMargin::decode));
-                Ok(())
-            })?;
-            let before = graph.edges.len();
-            add_margin_edges(&mut graph, &mut both, &limit);
-            let bytes = (graph.edges.len() - before) * size_of::<Task>();
-            memory.push(self.context.reserve(bytes as u64, "the plan of this join")?);
-        }
-        graph.edges.sort_unstable();
-        Ok(graph)
-    }
+    })?;
+    graph.edges.sort_unstable();
+    Ok(Graph { graph, center_distances: distances })
 }
 
 /// The graph of DiskJoin's triangle rule. Reads no bucket.
 pub(super) fn triangle_edges<T: Coordinate>(context: &Context, store: &Store, threshold: &Threshold) -> Result<Graph> {
     let centers = store.centers::<T>()?;
     let dimensions = centers.dimensions();
-    let rows: Vec<u32> = store.extents().iter().map(|extent| extent.rows).collect();
     let radii: Vec<f32> = store.extents().iter().map(|extent| extent.radius).collect();
     let mut squared = vec![T::Distance::default(); centers.rows()];
-    let graph = triangle_graph(&rows, &radii, threshold.distance, |i, distances| {
+    let graph = triangle_graph(&radii, threshold.distance, |i, distances| {
         context.kernel.one_to_many(centers.row(i as usize), &centers, &mut squared);
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
@@ -146,9 +92,9 @@ struct Pass<'a, T: Coordinate> {
     store: &'a Store,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
-    /// The centers in question, ascending, and the same packed.
+    /// The centers in question, ascending, and the same packed, some at a time.
     towards: Vec<u32>,
-    columns: Columns<T>,
+    columns: Vec<Columns<T>>,
     /// For each bucket, how far below 0 the margins of its members are taken to be at most.
     shortfalls: Vec<f64>,
     /// Bytes for reading ahead.
@@ -165,7 +111,7 @@ impl<'a, T: Coordinate> Pass<'a, T> {
         shortfalls: Vec<f64>,
         read_ahead: u64,
     ) -> Self {
-        let columns = context.kernel.pack(centers, &towards);
+        let columns = towards.chunks(CHUNK_CENTERS).map(|chunk| context.kernel.pack(centers, chunk)).collect();
         Self { context, store, centers, threshold, towards, columns, shortfalls, read_ahead }
     }
 
@@ -176,7 +122,7 @@ impl<'a, T: Coordinate> Pass<'a, T> {
     }
 
     /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
-    fn run(&self, sink: &MarginSink<'_>) -> Result<Vec<f64>> {
+    fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<f64>> {
         let (context, buckets) = (self.context, self.centers.rows());
         context.progress.begin("plan", "buckets", buckets as u64);
         let mut ahead = ReadAhead::new(context, self.store, false, self.read_ahead, 0..buckets as u32)?;
@@ -198,33 +144,30 @@ impl<'a, T: Coordinate> Pass<'a, T> {
         bucket: u32,
         loaded: &LoadedBucket<T>,
         distances: &mut Vec<T::Distance>,
-        sink: &MarginSink<'_>,
+        sink: &EdgeSides<'_, LeastMargin>,
     ) -> Result<f64> {
         let towards = self.towards.len();
         let bounds = self.bounds(bucket);
-        let near_enough: Vec<f32> = bounds.iter().map(|&bound| (bound as f32).next_up()).collect();
         let mut least = vec![f32::INFINITY; towards];
-        let mut members = vec![0; towards];
-        for start in (0..loaded.len()).step_by(CHUNK_ROWS) {
-            let order: Vec<u32> = (start..loaded.len().min(start + CHUNK_ROWS)).map(|k| k as u32).collect();
-            distances.resize(order.len() * towards, T::Distance::default());
-            self.context.kernel.many_to_many(&loaded.panel, &order, &self.columns, distances);
-            for (row, &member) in distances.chunks_exact(towards).zip(&order) {
-                let own = (loaded.own_at_most[member as usize] as f32).next_up();
-                fold_margins::<T>(row, own, &near_enough, &mut least, &mut members);
+        let all: Vec<u32> = (0..loaded.len() as u32).collect();
+        let own: Vec<f32> = loaded.own_at_most.iter().map(|&own| (own as f32).next_up()).collect();
+        for (columns, start) in self.columns.iter().zip((0..).step_by(CHUNK_CENTERS)) {
+            let of = start..start + columns.len();
+            for (order, own) in all.chunks(CHUNK_ROWS).zip(own.chunks(CHUNK_ROWS)) {
+                distances.resize(order.len() * columns.len(), T::Distance::default());
+                self.context.kernel.many_to_many(&loaded.members.panel, order, columns, distances);
+                for (row, &own) in distances.chunks_exact(columns.len()).zip(own) {
+                    fold_margins::<T>(row, own, &mut least[of.clone()]);
+                }
             }
         }
         let own_most = loaded.own_at_most.iter().copied().fold(0.0, f64::max);
         let certain = |rough: f32| T::least_margin(rough, own_most, self.centers.dimensions());
-        let all = least.iter().zip(&members).zip(&bounds).zip(&self.towards);
-        let near = all.filter(|&(((&rough, _), &bound), &j)| j != bucket && within(certain(rough), bound));
+        let all = least.iter().zip(&bounds).zip(&self.towards);
+        let near = all.filter(|&((&rough, &bound), &j)| j != bucket && within(certain(rough), bound));
         let down = |margin: f64| (margin as f32).next_down();
-        sink.take(near.map(|(((&rough, &members), _), &towards)| LeastMargin {
-            from: bucket,
-            towards,
-            margin: down(certain(rough)),
-            members,
-        }))?;
+        let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
+        sink.take(near.map(said))?;
         Ok(-certain(least.iter().copied().fold(f32::INFINITY, f32::min)))
     }
 
@@ -245,16 +188,9 @@ impl<'a, T: Coordinate> Pass<'a, T> {
 
 /// Takes one member into account: its margins, rough by a few roundings of f32, towards all centers. The innermost
 /// loop of the pass; it is kept so simple that the compiler turns it into vector instructions.
-fn fold_margins<T: Coordinate>(
-    squared: &[T::Distance],
-    own: f32,
-    near_enough: &[f32],
-    least: &mut [f32],
-    members: &mut [u32],
-) {
-    for (((&squared, &near_enough), least), members) in squared.iter().zip(near_enough).zip(least).zip(members) {
+fn fold_margins<T: Coordinate>(squared: &[T::Distance], own: f32, least: &mut [f32]) {
+    for (&squared, least) in squared.iter().zip(least) {
         let margin = T::rough(squared) - own;
         *least = if margin < *least { margin } else { *least };
-        *members += u32::from(margin <= near_enough);
     }
 }

@@ -1,38 +1,49 @@
 //! What a join is asked to do.
 
-use std::str::FromStr;
-
 use crate::error::{Error, Result};
+use crate::plan::{Order, Policy, Rule};
 use crate::predicate::Predicate;
 
-/// Which pairs are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// Members whose margins towards each other's center add up to no more than the threshold: misses nothing.
-    MarginSum,
-    /// All pairs of buckets that the triangle inequality cannot part (DiskJoin, equation 1): misses nothing.
-    Triangle,
+/// The recall that is wanted where nothing is said.
+const RECALL_UNSAID: f64 = 0.95;
+/// Where nothing is said, finding every pair may compute so many times the distances.
+const PATIENCE: f64 = 2.0;
+
+/// How many of the pairs are wanted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Aim {
+    /// All.
+    Every,
+    /// At least this share, of all pairs and of the average vector's neighbours.
+    Recall(f64),
+    /// Nothing was said: 0.95, and all where that costs little more.
+    Unsaid,
 }
 
-impl Rule {
-    /// Its name as a strategy.
-    pub fn name(self) -> &'static str {
+impl Aim {
+    /// At least this recall.
+    ///
+    /// # Errors
+    /// Where it is not above 0 and at most 1.
+    pub fn recall(recall: f64) -> Result<Self> {
+        if !(recall > 0.0 && recall <= 1.0) {
+            return Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")));
+        }
+        Ok(Self::Recall(recall))
+    }
+
+    /// The recall to reach.
+    pub fn target(self) -> f64 {
         match self {
-            Self::MarginSum => "margin-sum",
-            Self::Triangle => "triangle",
+            Self::Every => 1.0,
+            Self::Recall(recall) => recall,
+            Self::Unsaid => RECALL_UNSAID,
         }
     }
-}
 
-impl FromStr for Rule {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "margin-sum" => Ok(Self::MarginSum),
-            "triangle" => Ok(Self::Triangle),
-            _ => Err(Error::option(format!("no such rule: {name}; choose margin-sum or triangle"))),
-        }
+    /// How many times the distances of a rule that misses some pairs one that misses none may compute.
+    pub(super) fn patience(self) -> f64 {
+        if self == Self::Unsaid { PATIENCE } else { 1.0 }
     }
 }
 
@@ -41,10 +52,16 @@ impl FromStr for Rule {
 pub struct JoinOptions {
     /// Which pairs are wanted.
     pub predicate: Predicate,
-    /// The recall to reach; 1 where every pair is wanted.
-    pub recall: f64,
-    /// Which pairs are compared.
-    pub rule: Rule,
+    /// How many of them.
+    pub aim: Aim,
+    /// Which pairs are compared; chosen by what it costs where not given.
+    pub rule: Option<Rule>,
+    /// Seed of the vectors that are drawn to learn the recall.
+    pub seed: u64,
+    /// The order of tasks; the one that reads least where not given.
+    pub order: Option<Order>,
+    /// What the cache of buckets holds.
+    pub policy: Policy,
     /// Bytes of the cache of buckets; what the budget leaves where not given.
     pub cache_bytes: Option<u64>,
 }
@@ -52,6 +69,11 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// Every pair, by the default rule.
     pub fn exact(predicate: Predicate) -> Self {
-        Self { predicate, recall: 1.0, rule: Rule::MarginSum, cache_bytes: None }
+        Self { predicate, aim: Aim::Every, rule: None, seed: 1, order: None, policy: Policy::Belady, cache_bytes: None }
+    }
+
+    /// At least this share of the pairs, by the rule that costs least.
+    pub fn approximate(predicate: Predicate, aim: Aim) -> Self {
+        Self { aim, ..Self::exact(predicate) }
     }
 }

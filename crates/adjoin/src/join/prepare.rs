@@ -3,15 +3,18 @@
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
+use super::calibration::{CALIBRATION_VECTORS, calibrate, calibration_read_ahead};
+use super::estimate::{DrawnPair, PairSample};
 use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
-use super::options::{JoinOptions, Rule};
+use super::neighbours::Search;
+use super::options::{Aim, JoinOptions};
 use super::verify::Verifier;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
 use crate::options::Metric;
-use crate::plan::{BucketGraph, BucketSizes, Explanation, Schedule, explain, schedule};
-use crate::report::Stopwatch;
+use crate::plan::{BucketGraph, BucketSizes, Explanation, Policy, Rule, Schedule, explain, pair_threshold, schedule};
+use crate::report::{RecallStatistics, Stopwatch};
 use crate::source::IdKind;
 use crate::store::{Store, least_read_ahead, read_ahead_bytes};
 use crate::workers::streamed_items;
@@ -22,39 +25,79 @@ const SINK_BYTES: u64 = 10 << 20;
 const SINK_ID_BYTES: u64 = 8 << 20;
 /// The least memory for margins on their way to edges.
 const MARGIN_BYTES_MIN: u64 = 4 << 20;
-/// Bytes of the schedule for each task: the task itself, its next uses, and the edge that it comes from.
-const BYTES_A_TASK: u64 = 8 + 16 + 8;
+/// Bytes of the schedule for each task: the task itself, the next uses of its buckets, and the loads before it; most
+/// tasks find their buckets in the cache.
+const BYTES_A_TASK: u64 = 8 + 8 + 4;
+/// The same where the uses to come are not known.
+const BYTES_A_TASK_ALONE: u64 = 8;
+/// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
+const MARGIN_BYTES_MAX: u64 = 32 << 20;
+
+/// A threshold that a union of half its recall needs less than; for a first guess of what it costs.
+const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)];
+/// Centers that a calibrated rule looks at around each, about.
+const CENTERS_AROUND: u64 = 256;
 
 /// A join that is planned and can be run.
 pub struct Prepared {
-    pub(super) graph: BucketGraph,
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
+    pub(super) admission: Admission,
+    pub(super) recall: RecallStatistics,
+    /// Distances that planning took, to centers and between sampled vectors and others.
     pub(super) center_distances: u64,
+    pub(super) sample_distances: u64,
+    /// Pairs that the rule is expected to admit, and those of the result.
+    pub(super) predicted_pairs: u64,
+    predicted_results: u64,
+    pub(super) calibrate_seconds: Option<f64>,
     pub(super) plan_seconds: f64,
     pub(super) with_ids: bool,
     /// Bytes for reading ahead of the cache.
     pub(super) read_ahead: u64,
-    rule: Rule,
+}
+
+/// Which pairs of an edge are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Admission {
+    pub(super) rule: Rule,
+    /// The threshold of a rule that needs one.
+    pub(super) threshold: Option<f64>,
 }
 
 impl Prepared {
     /// What the join is going to do.
     pub fn explain(&self, store: &Store) -> Explanation {
-        let rows: Vec<u32> = store.extents().iter().map(|extent| extent.rows).collect();
-        explain(self.rule.name(), &self.graph, &self.sizes, &self.schedule, &rows)
+        let rows = store.manifest().rows;
+        let Admission { rule, threshold } = self.admission;
+        explain((rule, threshold), rows, &self.sizes, &self.schedule, self.predicted_pairs)
+    }
+
+    /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
+    pub fn predicted_results(&self) -> u64 {
+        self.predicted_results
+    }
+
+    /// The recall that is promised and what is known of it.
+    pub fn recall(&self) -> &RecallStatistics {
+        &self.recall
     }
 }
 
-/// Plans a join; reads the store at most once.
+/// Plans a join.
 ///
 /// # Errors
-/// Where the predicate is not of the store's metric, the budget is too small, or the store cannot be read.
+/// Where the predicate is not of the store's metric, the budget is too small, the store cannot be read, or the rule
+/// that is asked for cannot be shown to reach the recall.
 pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
     check_metric(store, options)?;
     let manifest = store.manifest();
-    with_coordinates!(manifest.vectors, manifest.metric, T => prepare_as::<T>(context, store, options, with_ids))
+    with_coordinates!(manifest.vectors, manifest.metric, T => {
+        let centers = store.centers::<T>()?;
+        let threshold = Threshold::new(options.predicate, manifest.vectors);
+        Planner::<T> { context, store, options, with_ids, threshold: &threshold, centers: &centers }.prepare()
+    })
 }
 
 fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
@@ -67,46 +110,209 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
     Err(Error::option(format!("{} was built for the metric {metric}; {remedy}", store.folder().display())))
 }
 
-fn prepare_as<T: Coordinate>(
-    context: &Context,
-    store: &Store,
-    options: &JoinOptions,
+struct Planner<'a, T: Coordinate> {
+    context: &'a Context,
+    store: &'a Store,
+    options: &'a JoinOptions,
     with_ids: bool,
-) -> Result<Prepared> {
-    let watch = Stopwatch::start();
-    let (vectors, metric) = (store.manifest().vectors, store.manifest().metric);
-    let threshold = Threshold::new(options.predicate, vectors);
-    let extents = store.extents();
-    let sizes = BucketSizes {
-        extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
-        memory: extents
-            .iter()
-            .map(|extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids))
-            .collect(),
-    };
-    let Graph { graph, center_distances } = {
-        let pass = pass_bytes::<T>(context, &sizes, vectors.dimensions);
+    threshold: &'a Threshold,
+    centers: &'a Panel<T>,
+}
+
+/// The edges of a plan, and what is known of the rule that they are for.
+struct Edges {
+    graph: BucketGraph,
+    admission: Admission,
+    recall: RecallStatistics,
+    center_distances: u64,
+    sample_distances: u64,
+    predicted_pairs: u64,
+    predicted_results: u64,
+    calibrate_seconds: Option<f64>,
+}
+
+impl<T: Coordinate> Planner<'_, T> {
+    fn prepare(&self) -> Result<Prepared> {
+        let Self { context, store, options, with_ids, .. } = *self;
+        let watch = Stopwatch::start();
+        let (vectors, metric) = (store.manifest().vectors, store.manifest().metric);
+        let extents = store.extents();
+        let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids);
+        let sizes = BucketSizes {
+            extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
+            memory: extents.iter().map(memory).collect(),
+        };
+        let edges = self.edges(&sizes)?;
+        let Division { capacity, read_ahead, policy } =
+            divide::<T>(context, store, &edges.graph, &sizes, with_ids, options)?;
+        let schedule = schedule(edges.graph, &sizes, capacity, options.order, policy);
+        Ok(Prepared {
+            sizes,
+            schedule,
+            threshold: *self.threshold,
+            admission: edges.admission,
+            recall: edges.recall,
+            center_distances: edges.center_distances,
+            sample_distances: edges.sample_distances,
+            predicted_pairs: edges.predicted_pairs,
+            predicted_results: edges.predicted_results,
+            plan_seconds: watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
+            calibrate_seconds: edges.calibrate_seconds,
+            with_ids,
+            read_ahead,
+        })
+    }
+
+    /// The edges by the rule that is asked for, or that costs least and keeps the promise.
+    fn edges(&self, sizes: &BucketSizes) -> Result<Edges> {
+        let Self { options, .. } = *self;
+        let target = options.aim.target();
+        let pointless = target >= 1.0 || self.threshold.distance == 0.0;
+        match options.rule {
+            Some(rule) if rule.is_exact() => self.exact(rule, sizes),
+            Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
+                "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
+                rule.name()
+            ))),
+            Some(rule) => self.calibrated(rule, target, u64::MAX)?.ok_or_else(|| {
+                Error::option(format!(
+                    "the rule {} cannot be shown to reach a recall of {target} here; leave it out, or give --exact",
+                    rule.name()
+                ))
+            }),
+            None if pointless => self.exact(Rule::MarginSum, sizes),
+            None => match self.worth_calibrating(target)? {
+                Some(vectors_max) => match self.calibrated(Rule::Union, target, vectors_max)? {
+                    Some(edges) => Ok(edges),
+                    None => self.exact(Rule::MarginSum, sizes),
+                },
+                None => self.exact(Rule::MarginSum, sizes),
+            },
+        }
+    }
+
+    fn search(&self, rule: Rule) -> Search<'_, T> {
+        let Self { context, store, options, threshold, centers, .. } = *self;
+        let read_ahead = calibration_read_ahead(store.extents(), context.budget().free());
+        Search { context, store, centers, threshold, predicate: options.predicate, rule, read_ahead }
+    }
+
+    /// Whether a calibrated rule is expected to compute fewer distances than one that misses nothing, and if so, of how
+    /// many vectors it may look for the neighbours.
+    fn worth_calibrating(&self, target: f64) -> Result<Option<u64>> {
+        let search = self.search(Rule::Union);
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let pairs = PairSample::draw(&search, self.options.seed)?;
+        let (eps, rows) = (self.threshold.distance, self.store.manifest().rows);
+        let guessed = THRESHOLDS_GUESSED.iter().find(|(recall, _)| target <= *recall).map_or(f64::MAX, |(_, t)| *t);
+        let [by_proof, by_union, near] = pairs.expect(|pair| {
+            let of = |rule: Rule| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
+            let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
+            [of(Rule::MarginSum) <= 1.0, of(Rule::Union) <= guessed, near]
+        });
+        let exact = (rows * self.centers.rows() as u64 + by_proof) as f64;
+        let around = CENTERS_AROUND.min(self.centers.rows() as u64);
+        let approximate = (rows * around + by_union) as f64;
+        // Each sampled vector is compared with the share of all that the triangle inequality leaves.
+        let all = rows as f64 * rows as f64 / 2.0;
+        let a_vector = near as f64 / all.max(1.0) * rows as f64;
+        let affordable = (exact / self.options.aim.patience() - approximate) / a_vector.max(1.0);
+        Ok((affordable >= CALIBRATION_VECTORS as f64).then_some(affordable as u64))
+    }
+
+    /// The edges of a rule with a threshold; none where it cannot be shown to reach the recall.
+    fn calibrated(&self, rule: Rule, target: f64, vectors_max: u64) -> Result<Option<Edges>> {
+        let watch = Stopwatch::start();
+        let search = self.search(rule);
+        let Some(found) = calibrate(&search, target, self.options.seed, vectors_max)? else { return Ok(None) };
+        let threshold = found.threshold;
+        let kept = found.graph.edges.iter().filter(|edge| f64::from(edge.2) <= threshold);
+        let graph = BucketGraph { buckets: self.centers.rows(), edges: kept.map(|&(i, j, _)| (i, j)).collect() };
+        let (predicted_pairs, predicted_results) = self.predict(rule, &graph, |pair| {
+            pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold
+                && found.graph.threshold(pair.buckets.0, pair.buckets.1) <= threshold
+        })?;
+        Ok(Some(Edges {
+            graph,
+            admission: Admission { rule, threshold: Some(threshold) },
+            recall: RecallStatistics {
+                target,
+                kept: true,
+                pair: found.recalls.pair,
+                per_vector: found.recalls.per_vector,
+                sample_vectors: Some(found.vectors),
+                sample_vectors_with_neighbours: Some(found.vectors_with_neighbours),
+                sample_pairs: Some(found.pairs),
+            },
+            center_distances: found.center_distances,
+            sample_distances: found.sample_distances,
+            predicted_pairs,
+            predicted_results,
+            calibrate_seconds: Some(watch.seconds()),
+        }))
+    }
+
+    /// The edges of a rule that misses nothing.
+    fn exact(&self, rule: Rule, sizes: &BucketSizes) -> Result<Edges> {
+        let Graph { graph, center_distances } = self.exact_graph(rule, sizes)?;
+        let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
+        let (predicted_pairs, predicted_results) =
+            self.predict(rule, &graph, |pair| pair_threshold(rule, &parts(pair), pair.x, pair.y) <= 1.0)?;
+        Ok(Edges {
+            graph,
+            admission: Admission { rule, threshold: None },
+            recall: RecallStatistics::proved(self.options.aim.target()),
+            center_distances,
+            sample_distances: 0,
+            predicted_pairs,
+            predicted_results,
+            calibrate_seconds: None,
+        })
+    }
+
+    /// Pairs that are compared where buckets are taken whole.
+    fn whole_pairs(&self, graph: &BucketGraph) -> u64 {
+        let rows = |bucket: u32| u64::from(self.store.extents()[bucket as usize].rows);
+        let own = (0..self.centers.rows() as u32).map(|bucket| rows(bucket) * rows(bucket).saturating_sub(1) / 2);
+        own.sum::<u64>() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
+    }
+
+    /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
+    fn predict(&self, rule: Rule, graph: &BucketGraph, admits: impl Fn(&DrawnPair) -> bool) -> Result<(u64, u64)> {
+        let search = self.search(rule);
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let pairs = PairSample::draw(&search, self.options.seed)?;
+        let admitted = if rule.takes_whole() {
+            self.whole_pairs(graph)
+        } else {
+            let [others] = pairs.expect(|pair| [admits(pair)]);
+            pairs.own_pairs() + others
+        };
+        Ok((admitted, pairs.expect_results()))
+    }
+
+    fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
+        let Self { context, store, with_ids, threshold, .. } = *self;
+        let extents = store.extents();
+        let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
         // What the run needs whatever the pass finds is refused now and not after it.
-        let run = bytes_beside_cache::<T>(context, store, 0, with_ids)
+        let run = bytes_beside_cache::<T>(context, store, (0, Policy::Lru), with_ids)
             + least_read_ahead(extents, with_ids)
             + sizes.two_largest();
         let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
-        drop(context.reserve(run.max(least), "this join")?);
+        let estimate = PairSample::memory_bytes(&self.search(rule));
+        drop(context.reserve(run.max(least).max(estimate), "this join")?);
         let free = context.budget().free() - pass;
         let read_ahead = read_ahead_bytes(extents, false, free - MARGIN_BYTES_MIN);
-        // Half of what is left is for the edges.
-        let memory = PassMemory { read_ahead, margins: ((free - read_ahead) / 2).max(MARGIN_BYTES_MIN) };
+        // The rest is for the edges.
+        let margins = ((free - read_ahead) / 4).clamp(MARGIN_BYTES_MIN, MARGIN_BYTES_MAX);
+        let memory = PassMemory { read_ahead, margins };
         let _memory = context.reserve(pass + read_ahead + memory.margins, "this join")?;
-        match options.rule {
-            Rule::MarginSum => margin_edges::<T>(context, store, &threshold, memory)?,
-            Rule::Triangle => triangle_edges::<T>(context, store, &threshold)?,
+        match rule {
+            Rule::Triangle => triangle_edges::<T>(context, store, threshold),
+            _ => margin_edges::<T>(context, store, threshold, memory),
         }
-    };
-    let (capacity, read_ahead) = divide::<T>(context, store, &graph, &sizes, with_ids, options.cache_bytes)?;
-    let schedule = schedule(&graph, &sizes, capacity);
-    let plan_seconds = watch.seconds();
-    let rule = options.rule;
-    Ok(Prepared { graph, sizes, schedule, threshold, center_distances, plan_seconds, with_ids, read_ahead, rule })
+    }
 }
 
 /// What the pass that finds the edges holds.
@@ -118,39 +324,58 @@ fn pass_bytes<T: Coordinate>(context: &Context, sizes: &BucketSizes, dimensions:
     centers + context.threads as u64 * a_worker + streamed_items(context.threads) as u64 * largest
 }
 
+/// How the budget is divided among the parts of a run.
+struct Division {
+    capacity: u64,
+    read_ahead: u64,
+    policy: Policy,
+}
+
 /// The cache that the budget leaves, or that the caller wants, and what is for reading ahead of it; refuses a cache that
-/// holds no edge.
+/// holds no edge. Where the uses to come of so many edges cannot be held, the cache goes by those that were.
 fn divide<T: Coordinate>(
     context: &Context,
     store: &Store,
     graph: &BucketGraph,
     sizes: &BucketSizes,
     with_ids: bool,
-    wanted: Option<u64>,
-) -> Result<(u64, u64)> {
-    let others = bytes_beside_cache::<T>(context, store, graph.edges.len(), with_ids);
+    options: &JoinOptions,
+) -> Result<Division> {
     let least = sizes.least_cache(graph);
+    let others = |policy| bytes_beside_cache::<T>(context, store, (graph.edges.len(), policy), with_ids);
+    let needs = |policy| others(policy) + least_read_ahead(store.extents(), with_ids) + least;
+    let fits = needs(options.policy) <= context.budget().free();
+    let policy = if fits { options.policy } else { Policy::Lru };
     // Checks that the least fits beside all else; what is more than that is the cache.
-    drop(context.reserve(others + least_read_ahead(store.extents(), with_ids) + least, "this join")?);
+    drop(context.reserve(needs(policy), "this join")?);
+    let others = others(policy);
     let free = context.budget().free() - others;
     let read_ahead = read_ahead_bytes(store.extents(), with_ids, free - least);
     let free = free - read_ahead;
-    match wanted {
-        Some(wanted) if wanted < least => Err(Error::option(format!(
-            "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least}"
-        ))),
-        Some(wanted) => Ok((wanted.min(free), read_ahead)),
-        None => Ok((free, read_ahead)),
-    }
+    let capacity = match options.cache_bytes {
+        Some(wanted) if wanted < least => {
+            return Err(Error::option(format!(
+                "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least}"
+            )));
+        }
+        wanted => wanted.unwrap_or(free).min(free),
+    };
+    Ok(Division { capacity, read_ahead, policy })
 }
 
-/// What the run holds beside the cache of buckets, for a graph of so many edges.
-fn bytes_beside_cache<T: Coordinate>(context: &Context, store: &Store, edges: usize, with_ids: bool) -> u64 {
+/// What the run holds beside the cache of buckets, for a graph of so many edges and a cache of a policy.
+fn bytes_beside_cache<T: Coordinate>(
+    context: &Context,
+    store: &Store,
+    (edges, policy): (usize, Policy),
+    with_ids: bool,
+) -> u64 {
     let dimensions = store.manifest().vectors.dimensions;
     let buckets = store.extents().len();
     let rows = store.extents().iter().map(|extent| extent.rows).max().unwrap_or(0) as usize;
     let workers = context.threads as u64 * Verifier::<T>::memory_bytes(rows, dimensions);
-    let tasks = (buckets + edges) as u64 * BYTES_A_TASK;
+    let a_task = if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE };
+    let tasks = (buckets + edges) as u64 * a_task;
     let ids = if with_ids && store.manifest().ids != IdKind::None { SINK_ID_BYTES } else { 0 };
     workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + SINK_BYTES + ids
 }

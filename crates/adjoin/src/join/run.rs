@@ -18,8 +18,7 @@ use crate::geometry::{Coordinate, with_coordinates};
 use crate::plan::{Step, Task};
 use crate::predicate::Predicate;
 use crate::report::{
-    IoStatistics, MemoryStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds,
-    Statistics, Stopwatch,
+    IoStatistics, MemoryStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
 };
 use crate::sink::{PairBatch, PairSink};
 use crate::source::IdKind;
@@ -130,8 +129,7 @@ impl<T: Coordinate> Run<'_, T> {
         let mut cache =
             Cache { budget: MemoryBudget::new(schedule.capacity), held: Vec::new(), waiting: Vec::new(), jobs };
         cache.held.resize_with(sizes.memory.len(), || None);
-        let loads =
-            schedule.steps(sizes).filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None });
+        let loads = schedule.loads(sizes);
         let mut ahead = ReadAhead::new(self.context, self.store, with_ids, read_ahead, loads)?;
         let mut done = 0;
         for step in schedule.steps(sizes) {
@@ -171,7 +169,7 @@ impl<T: Coordinate> Run<'_, T> {
             self.centers,
             self.options.predicate,
             &self.prepared.threshold,
-            self.options.rule,
+            self.prepared.admission,
             PairBatch::new(ids),
         );
         let mut emit = |batch| {
@@ -220,13 +218,14 @@ impl<T: Coordinate> Run<'_, T> {
             verified_pairs: Some(counts.verified_pairs),
             exact_checks: Some(counts.exact_checks),
             center_distances: Some(center_distances),
-            edges: Some(self.prepared.graph.edges.len() as u64),
+            edges: Some(self.prepared.schedule.edges()),
             buckets: Some(u64::from(manifest.buckets)),
-            recall: Some(RecallStatistics::proved(self.options.recall)),
+            recall: Some(self.prepared.recall.clone()),
             memory: self.memory(),
             io: self.io(bytes_written),
             seconds: SecondsStatistics {
-                total: seconds + self.prepared.plan_seconds,
+                total: seconds + self.prepared.plan_seconds + self.prepared.calibrate_seconds.unwrap_or(0.0),
+                calibrate: self.prepared.calibrate_seconds,
                 plan: Some(self.prepared.plan_seconds),
                 execute: Some(seconds),
                 write: Some(self.waits.write.seconds()),
@@ -236,7 +235,7 @@ impl<T: Coordinate> Run<'_, T> {
             },
             predicted: PredictedStatistics {
                 bytes_read: Some(self.prepared.schedule.counts.bytes),
-                verified_pairs: Some(self.prepared.explain(self.store).candidate_pairs_max),
+                verified_pairs: Some(self.prepared.predicted_pairs),
                 center_distances: None,
             },
             strategy: self.strategy(),
@@ -248,9 +247,12 @@ impl<T: Coordinate> Run<'_, T> {
     fn strategy(&self) -> serde_json::Map<String, serde_json::Value> {
         let centers = serde_json::to_value(self.store.manifest().centers).unwrap_or_default();
         let named = [
-            ("rule", self.options.rule.name().into()),
+            ("rule", self.prepared.admission.rule.name().into()),
+            ("threshold", self.prepared.admission.threshold.into()),
+            ("sample_seed", self.options.seed.into()),
+            ("sample_distances", self.prepared.sample_distances.into()),
             ("order", self.prepared.schedule.order.name().into()),
-            ("cache", "belady".into()),
+            ("cache", self.prepared.schedule.policy.name().into()),
             ("centers", centers),
         ];
         named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

@@ -1,13 +1,13 @@
 //! Which members of two buckets form pairs of the result? The rule picks candidates, the kernel leaves out what is
 //! surely too far, the predicate decides the rest.
 
-use adjoin_kernels::{Columns, Kernel, Panel};
+use adjoin_kernels::{Columns, Kernel, Panel, TILE_ROWS, rounded_reach};
 
 use super::bucket::LoadedBucket;
-use super::options::Rule;
+use super::prepare::Admission;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::plan::within;
+use crate::plan::{Combine, Gap, Measure, Place, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
@@ -42,7 +42,7 @@ pub(super) struct Verifier<'a, T: Coordinate> {
     centers: &'a Panel<T>,
     predicate: Predicate,
     threshold: &'a Threshold,
-    rule: Rule,
+    admission: Admission,
     /// Hits are decided in f64; integers decide in integers.
     floats: bool,
     columns: Columns<T>,
@@ -54,16 +54,45 @@ pub(super) struct Verifier<'a, T: Coordinate> {
     pub(super) counts: Counts,
 }
 
-/// The members of one bucket that take part, by ascending margin towards the other's center.
+/// The members of one bucket.
 struct Side<T: Coordinate> {
     distances: Vec<T::Distance>,
-    margins: Vec<(f64, u32)>,
+    /// Where each lies, seen from the other bucket.
+    places: Vec<Place>,
+    /// Those that take part, by ascending measure.
+    measures: Vec<(f64, u32)>,
     order: Vec<u32>,
 }
 
 impl<T: Coordinate> Default for Side<T> {
     fn default() -> Self {
-        Self { distances: Vec::new(), margins: Vec::new(), order: Vec::new() }
+        Self { distances: Vec::new(), places: Vec::new(), measures: Vec::new(), order: Vec::new() }
+    }
+}
+
+/// Which pairs of an edge are compared: those whose combined measure is within a limit.
+#[derive(Debug, Clone, Copy)]
+struct Selection {
+    measure: Measure,
+    combine: Combine,
+    limit: f64,
+}
+
+impl Selection {
+    fn admits(&self, x: Place, y: Place) -> bool {
+        within(self.combine.of(self.measure.of(x), self.measure.of(y)), self.limit)
+    }
+}
+
+/// Pairs that the kernel computed: of each row, those with the columns before its reach.
+struct Computed {
+    reach: Vec<u32>,
+    place: Vec<u32>,
+}
+
+impl Computed {
+    fn holds(&self, x: u32, y: u32) -> bool {
+        self.place[y as usize] < self.reach[x as usize]
     }
 }
 
@@ -73,7 +102,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         centers: &'a Panel<T>,
         predicate: Predicate,
         threshold: &'a Threshold,
-        rule: Rule,
+        admission: Admission,
         batch: PairBatch,
     ) -> Self {
         let columns = kernel.pack(&Panel::zeroed(0, centers.dimensions()), &[]);
@@ -81,12 +110,26 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let (rows, others) = (Side::default(), Side::default());
         let counts = Counts::default();
         let (reach, hits) = (Vec::new(), Vec::new());
-        Self { kernel, centers, predicate, threshold, rule, floats, columns, rows, others, reach, hits, batch, counts }
+        Self {
+            kernel,
+            centers,
+            predicate,
+            threshold,
+            admission,
+            floats,
+            columns,
+            rows,
+            others,
+            reach,
+            hits,
+            batch,
+            counts,
+        }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        let a_member = 2 * (size_of::<T::Distance>() + 16 + 4) + 4;
+        let a_member = 2 * (size_of::<T::Distance>() + size_of::<Place>() + 16 + 4) + 4;
         let hits = BLOCK_ROWS * rows.next_multiple_of(16) * 8;
         Columns::<T>::bytes_for(rows, dimensions) + (rows * a_member + 2 * hits) as u64
     }
@@ -99,24 +142,87 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         b: &LoadedBucket<T>,
         emit: &mut dyn FnMut(PairBatch) -> Result<()>,
     ) -> Result<()> {
-        let own = task.0 == task.1;
-        match self.rule {
-            _ if own => self.select_own(a),
-            Rule::MarginSum => self.select_by_margins(task, a, b),
-            Rule::Triangle => self.select_all(a, b),
+        if task.0 == task.1 {
+            self.select_own(a);
+            return self.compare(a, b, |x, y| y < x, emit); // tiles are square and reach beyond
         }
+        if self.admission.rule.takes_whole() {
+            self.select_all(a, b);
+            return self.compare(a, b, |_, _| true, emit);
+        }
+        let (center_i, center_j) = (self.centers.row(task.0 as usize), self.centers.row(task.1 as usize));
+        self.rows.look(self.kernel, a, center_j);
+        self.others.look(self.kernel, b, center_i);
+        self.counts.center_distances += (a.len() + b.len()) as u64;
+        let [first, second] = self.selections(task);
+        let Some(first) = first else { return Ok(()) };
+        self.select(first);
+        let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };
+        let computed = self.computed();
+        self.compare(a, b, |_, _| true, emit)?;
+        self.select(second);
+        self.counts.candidate_pairs -= self.admitted_by(first);
+        // What was computed for the first, admitted or in its tiles, is reported once.
+        self.compare(a, b, |x, y| !computed.holds(x, y), emit)
+    }
+
+    /// What the rule admits on an edge.
+    fn selections(&self, (i, j): (u32, u32)) -> [Option<Selection>; 2] {
+        let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
+        let gap = Gap { squared: T::at_most(squared, self.centers.dimensions()) };
+        let Admission { rule, threshold } = self.admission;
+        let limit = T::margin_limit(self.threshold, gap.squared);
+        match threshold {
+            None => [Some(Selection { measure: Measure::Margin, combine: Combine::Sum, limit }), None],
+            Some(t) => rule.parts(self.threshold.distance, gap).map(|part| {
+                part.map(|part| Selection { measure: part.measure, combine: part.combine, limit: part.limit(t) })
+            }),
+        }
+    }
+
+    /// Computes the distances of what is selected and decides the hits of which `is_new` says so.
+    fn compare(
+        &mut self,
+        a: &LoadedBucket<T>,
+        b: &LoadedBucket<T>,
+        is_new: impl Fn(u32, u32) -> bool,
+        emit: &mut dyn FnMut(PairBatch) -> Result<()>,
+    ) -> Result<()> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
-        self.kernel.pack_into(&b.panel, &self.others.order, &mut self.columns);
+        self.kernel.pack_into(&b.members.panel, &self.others.order, &mut self.columns);
         let limit = T::tile_limit(self.threshold);
         for start in (0..self.reach.len()).step_by(BLOCK_ROWS) {
             let block = start..self.reach.len().min(start + BLOCK_ROWS);
             let order = &self.rows.order[block.clone()];
             self.hits.clear();
-            self.counts.verified_pairs +=
-                self.kernel.within(&a.panel, order, &self.columns, &self.reach[block], limit, &mut self.hits);
-            self.decide(start, own, a, b, emit)?;
+            let (panel, reach) = (&a.members.panel, &self.reach[block]);
+            self.counts.verified_pairs += self.kernel.within(panel, order, &self.columns, reach, limit, &mut self.hits);
+            self.decide(start, a, b, &is_new, emit)?;
         }
         Ok(())
+    }
+
+    /// Selected pairs that another selection admits too.
+    fn admitted_by(&self, other: Selection) -> u64 {
+        let place = |side: &Side<T>, member: u32| side.places[member as usize];
+        let of = |(&x, &reach): (&u32, &u32)| {
+            let x = place(&self.rows, x);
+            let partners = self.others.order[..reach as usize].iter();
+            partners.filter(|&&y| other.admits(x, place(&self.others, y))).count() as u64
+        };
+        self.rows.order.iter().zip(&self.reach).map(of).sum()
+    }
+
+    /// What the kernel computes of the present selection, tiles included.
+    fn computed(&self) -> Computed {
+        let columns = self.others.order.len();
+        let rounded = |group: &[u32]| rounded_reach(group, columns) as u32;
+        let reach: Vec<u32> = self.reach.chunks(TILE_ROWS).map(rounded).collect();
+        let mut of_row = vec![0; self.rows.places.len()];
+        self.rows.order.iter().enumerate().for_each(|(at, &x)| of_row[x as usize] = reach[at / TILE_ROWS]);
+        let mut place_of = vec![u32::MAX; self.others.places.len()];
+        self.others.order.iter().zip(0..).for_each(|(&y, at)| place_of[y as usize] = at);
+        Computed { reach: of_row, place: place_of }
     }
 
     /// The last batch, which may be short.
@@ -148,18 +254,17 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Each member with those whose margins and its own add up to no more than the limit of the edge: with both sides
-    /// sorted by margin, a prefix that gets shorter from row to row.
-    fn select_by_margins(&mut self, (i, j): (u32, u32), a: &LoadedBucket<T>, b: &LoadedBucket<T>) {
-        let (center_i, center_j) = (self.centers.row(i as usize), self.centers.row(j as usize));
-        self.rows.sort(self.kernel, a, center_j);
-        self.others.sort(self.kernel, b, center_i);
-        self.counts.center_distances += (a.len() + b.len()) as u64;
-        let limit = self.limit(center_i, j);
-        let mut reach = self.others.margins.len();
+    /// Each member with those that the selection admits: with both sides in ascending order, a prefix that gets shorter
+    /// from row to row.
+    fn select(&mut self, selection: Selection) {
+        let (rows, others) = (self.rows.least(selection.measure), self.others.least(selection.measure));
+        self.rows.sort(selection, others);
+        self.others.sort(selection, rows);
+        let mut reach = self.others.measures.len();
         self.reach.clear();
-        for &(margin, _) in &self.rows.margins {
-            while reach > 0 && !within(margin + self.others.margins[reach - 1].0, limit) {
+        for &(measure, _) in &self.rows.measures {
+            let admits = |other: f64| within(selection.combine.of(measure, other), selection.limit);
+            while reach > 0 && !admits(self.others.measures[reach - 1].0) {
                 reach -= 1;
             }
             if reach == 0 {
@@ -172,27 +277,22 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.others.keep(widest);
     }
 
-    fn limit(&self, center_i: &[T], j: u32) -> f64 {
-        let squared = self.kernel.distance(center_i, self.centers.row(j as usize));
-        T::margin_limit(self.threshold, T::at_most(squared, self.centers.dimensions()))
-    }
-
     /// Decides the hits of rows from `start` on.
     fn decide(
         &mut self,
         start: usize,
-        own: bool,
         a: &LoadedBucket<T>,
         b: &LoadedBucket<T>,
+        is_new: &impl Fn(u32, u32) -> bool,
         emit: &mut dyn FnMut(PairBatch) -> Result<()>,
     ) -> Result<()> {
         for &(row, column) in &self.hits {
             let (x, y) = (self.rows.order[start + row as usize], self.others.order[column as usize]);
-            if own && y >= x {
-                continue; // computed only because tiles are square
+            if !is_new(x, y) {
+                continue;
             }
             self.counts.exact_checks += u64::from(self.floats);
-            let Some(value) = a.decide(self.predicate, x, b, y) else { continue };
+            let Some(value) = a.members.decide(self.predicate, x, &b.members, y) else { continue };
             self.counts.pairs += 1;
             push(&mut self.batch, (a, x), (b, y), value);
             if self.batch.len() >= BATCH_PAIRS {
@@ -205,21 +305,35 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
 }
 
 impl<T: Coordinate> Side<T> {
-    /// Members of a bucket by ascending margin towards another center, ties by place.
-    fn sort(&mut self, kernel: Kernel, bucket: &LoadedBucket<T>, center: &[T]) {
+    /// Finds out where the members of a bucket lie, seen from another center.
+    fn look(&mut self, kernel: Kernel, bucket: &LoadedBucket<T>, center: &[T]) {
         self.distances.clear();
         self.distances.resize(bucket.len(), T::Distance::default());
-        kernel.one_to_many(center, &bucket.panel, &mut self.distances);
-        let dimensions = bucket.panel.dimensions();
-        let bounds = self.distances.iter().zip(&bucket.own_at_most).zip(0u32..);
-        self.margins.clear();
-        self.margins.extend(bounds.map(|((&squared, own), member)| (T::at_least(squared, dimensions) - own, member)));
-        self.margins.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        kernel.one_to_many(center, &bucket.members.panel, &mut self.distances);
+        let dimensions = bucket.members.panel.dimensions();
+        let other = self.distances.iter().map(|&squared| T::at_least(squared, dimensions));
+        self.places.clear();
+        self.places.extend(other.zip(&bucket.own_at_most).map(|(other, &own)| Place { own, other }));
+    }
+
+    /// The least of a measure.
+    fn least(&self, measure: Measure) -> f64 {
+        self.places.iter().map(|&place| measure.of(place)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Orders by the measure, ties by place, those who can take part: mostly few, so that sorting costs little.
+    /// `least_other` is the least measure of the other side.
+    fn sort(&mut self, selection: Selection, least_other: f64) {
+        let Selection { measure, combine, limit } = selection;
+        let all = self.places.iter().map(|&place| measure.of(place)).zip(0..);
+        self.measures.clear();
+        self.measures.extend(all.filter(|&(measure, _)| within(combine.of(measure, least_other), limit)));
+        self.measures.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     }
 
     fn keep(&mut self, count: usize) {
         self.order.clear();
-        self.order.extend(self.margins[..count].iter().map(|&(_, member)| member));
+        self.order.extend(self.measures[..count].iter().map(|&(_, member)| member));
     }
 }
 

@@ -2,11 +2,48 @@
 //! whose next use is farthest away goes first (DiskJoin, section 4.2, Algorithm 1; there by buckets of equal size).
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use super::order::Task;
+use crate::error::{Error, Result};
 
 /// No further use.
 const NEVER: u32 = u32::MAX;
+
+/// Which bucket goes when another one needs its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// The one that is needed latest.
+    Belady,
+    /// The one that was used longest ago.
+    Lru,
+    /// The one that was read longest ago.
+    Fifo,
+}
+
+impl Policy {
+    const ALL: [Self; 3] = [Self::Belady, Self::Lru, Self::Fifo];
+
+    /// Its name as a strategy.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Belady => "belady",
+            Self::Lru => "lru",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();
+            Error::option(format!("no such cache: {name}; choose one of {}", names.join(", ")))
+        })
+    }
+}
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,19 +74,21 @@ impl CacheCounts {
     }
 }
 
-/// The steps that carry out tasks in their order with a cache of a given size. Holds 16 bytes a task.
+/// The steps that carry out tasks in their order with a cache of a given size. Holds 8 bytes a task under Belady, none
+/// under the others.
 pub struct Steps<'a> {
     tasks: &'a [Task],
     sizes: &'a [u64],
     capacity: u64,
-    /// For each task, when its two buckets are used again.
+    policy: Policy,
+    /// For each task, when its two buckets are used again; empty where the policy does not ask.
     next_uses: Vec<(u32, u32)>,
     at: usize,
     held: u64,
-    /// When each bucket in the cache is used again; `None` where it is not in the cache.
+    /// For each bucket in the cache how soon it may go, the larger the sooner: under Belady, when it is used again.
     resident: Vec<Option<u32>>,
-    /// The same, last use first to go.
-    by_next_use: BTreeSet<(u32, u32)>,
+    /// The same, in this order.
+    by_leave: BTreeSet<(u32, u32)>,
     /// Buckets without further use, to be evicted before the next task.
     finished: Vec<u32>,
 }
@@ -59,24 +98,25 @@ impl<'a> Steps<'a> {
     ///
     /// # Panics
     /// Where the two buckets of a task do not fit together, or there are 2^32 tasks.
-    pub fn new(tasks: &'a [Task], sizes: &'a [u64], capacity: u64) -> Self {
+    pub fn new(tasks: &'a [Task], sizes: &'a [u64], capacity: u64, policy: Policy) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
         Self {
             tasks,
             sizes,
             capacity,
-            next_uses: next_uses(tasks, sizes.len()),
+            policy,
+            next_uses: if policy == Policy::Belady { next_uses(tasks, sizes.len()) } else { Vec::new() },
             at: 0,
             held: 0,
             resident: vec![None; sizes.len()],
-            by_next_use: BTreeSet::new(),
+            by_leave: BTreeSet::new(),
             finished: Vec::new(),
         }
     }
 
     fn evict(&mut self, bucket: u32) -> Step {
-        let next_use = self.resident[bucket as usize].take().expect("only buckets in the cache are evicted");
-        self.by_next_use.remove(&(next_use, bucket));
+        let leave = self.resident[bucket as usize].take().expect("only buckets in the cache are evicted");
+        self.by_leave.remove(&(leave, bucket));
         self.held -= self.sizes[bucket as usize];
         Step::Evict(bucket)
     }
@@ -86,20 +126,25 @@ impl<'a> Steps<'a> {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
             self.held += size;
-            self.resident[bucket as usize] = Some(self.at as u32);
-            self.by_next_use.insert((self.at as u32, bucket));
+            let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
+            self.resident[bucket as usize] = Some(leave);
+            self.by_leave.insert((leave, bucket));
             return Step::Load(bucket);
         }
-        let victim =
-            self.by_next_use.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
+        let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
         self.evict(victim.expect("the two buckets of a task fit together"))
     }
 
-    fn set_next_use(&mut self, bucket: u32, next_use: u32) {
-        let before = self.resident[bucket as usize].replace(next_use).expect("the task's buckets are in the cache");
-        self.by_next_use.remove(&(before, bucket));
-        self.by_next_use.insert((next_use, bucket));
-        if next_use == NEVER {
+    fn note_use(&mut self, bucket: u32, next_use: u32) {
+        let leave = match self.policy {
+            Policy::Belady => next_use,
+            Policy::Lru => NEVER - self.at as u32,
+            Policy::Fifo => return,
+        };
+        let before = self.resident[bucket as usize].replace(leave).expect("the task's buckets are in the cache");
+        self.by_leave.remove(&(before, bucket));
+        self.by_leave.insert((leave, bucket));
+        if self.policy == Policy::Belady && next_use == NEVER {
             self.finished.push(bucket);
         }
     }
@@ -116,10 +161,10 @@ impl Iterator for Steps<'_> {
         if let Some(missing) = [task.0, task.1].into_iter().find(|&bucket| self.resident[bucket as usize].is_none()) {
             return Some(self.bring(missing, task));
         }
-        let (first, second) = self.next_uses[self.at];
-        self.set_next_use(task.0, first);
+        let (first, second) = self.next_uses.get(self.at).copied().unwrap_or((NEVER, NEVER));
+        self.note_use(task.0, first);
         if task.1 != task.0 {
-            self.set_next_use(task.1, second);
+            self.note_use(task.1, second);
         }
         self.at += 1;
         Some(Step::Verify(task))
@@ -138,11 +183,15 @@ fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
     uses
 }
 
+/// The buckets that are read.
+pub(super) fn loads_of(steps: Steps<'_>) -> impl Iterator<Item = u32> {
+    steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None })
+}
+
 /// Counts what the steps cost; `extents` are the bytes to read for each bucket.
 pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
     let uses = steps.tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
-    let loads = steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None });
-    loads.fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
+    loads_of(steps).fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
         loads: counts.loads + 1,
         bytes: counts.bytes + extents[bucket as usize],
         ..counts
@@ -154,7 +203,20 @@ mod tests {
     use super::*;
 
     fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
-        count(Steps::new(tasks, sizes, capacity), sizes).loads
+        count(Steps::new(tasks, sizes, capacity, Policy::Belady), sizes).loads
+    }
+
+    fn order_of_loads(tasks: &[Task], policy: Policy) -> Vec<u32> {
+        loads_of(Steps::new(tasks, &[1; 4], 3, policy)).collect()
+    }
+
+    #[test]
+    fn policies_let_go_of_what_they_are_named_for() {
+        // 3 needs a place when 0 was read first, 1 used longest ago, and 2 is never used again.
+        let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
+        assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
+        assert_eq!(order_of_loads(&tasks, Policy::Lru), [0, 1, 2, 3, 1]);
+        assert_eq!(order_of_loads(&tasks, Policy::Fifo), [0, 1, 2, 3, 0]);
     }
 
     #[test]
@@ -179,16 +241,18 @@ mod tests {
     fn the_cache_never_holds_more_than_fits() {
         let sizes = [3, 5, 2, 7, 1];
         let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
-        let mut held = 0;
-        let mut verified = 0;
-        for step in Steps::new(&tasks, &sizes, 12) {
-            match step {
-                Step::Load(bucket) => held += sizes[bucket as usize],
-                Step::Evict(bucket) => held -= sizes[bucket as usize],
-                Step::Verify(_) => verified += 1,
+        for policy in Policy::ALL {
+            let (mut held, mut verified) = (0, 0);
+            for step in Steps::new(&tasks, &sizes, 12, policy) {
+                match step {
+                    Step::Load(bucket) => held += sizes[bucket as usize],
+                    Step::Evict(bucket) => held -= sizes[bucket as usize],
+                    Step::Verify(_) => verified += 1,
+                }
+                assert!(held <= 12);
             }
-            assert!(held <= 12);
+            assert_eq!(verified, tasks.len());
+            assert!(held == 0 || policy != Policy::Belady);
         }
-        assert_eq!((held, verified), (0, tasks.len()));
     }
 }

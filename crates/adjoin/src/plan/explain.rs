@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::bucket_graph::BucketGraph;
+use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
 use crate::options::format_bytes;
 
@@ -11,6 +11,8 @@ use crate::options::format_bytes;
 pub struct Explanation {
     /// Name of the rule that picks pairs.
     pub rule: String,
+    /// Its threshold, if it needs one.
+    pub threshold: Option<f64>,
     /// Vectors.
     pub rows: u64,
     /// Buckets.
@@ -27,29 +29,34 @@ pub struct Explanation {
     pub bytes_read: u64,
     /// Share of uses that find their bucket in the cache.
     pub hit_rate: f64,
-    /// Pairs of vectors that the rule admits, at most; whole tiles around them are computed.
-    pub candidate_pairs_max: u64,
+    /// Pairs of vectors that the rule is expected to admit; whole tiles around them are computed.
+    pub candidate_pairs: u64,
     /// Pairs of vectors there are.
     pub all_pairs: u64,
 }
 
-/// Explains a schedule. `rows` are the vectors of each bucket.
-pub fn explain(rule: &str, graph: &BucketGraph, sizes: &BucketSizes, schedule: &Schedule, rows: &[u32]) -> Explanation {
-    let all: u64 = rows.iter().copied().map(u64::from).sum();
-    let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
-    let own = rows.iter().map(|&n| pairs_of(u64::from(n))).sum::<u64>();
+/// Explains a schedule by a rule and its threshold for `rows` vectors, of whose pairs it is expected to admit
+/// `candidate_pairs`.
+pub fn explain(
+    (rule, threshold): (Rule, Option<f64>),
+    rows: u64,
+    sizes: &BucketSizes,
+    schedule: &Schedule,
+    candidate_pairs: u64,
+) -> Explanation {
     Explanation {
-        rule: rule.into(),
-        rows: all,
-        buckets: graph.buckets as u64,
-        edges: graph.edges.len() as u64,
+        rule: rule.name().into(),
+        threshold,
+        rows,
+        buckets: sizes.extents.len() as u64,
+        edges: schedule.edges(),
         order: schedule.order.name().into(),
         cache_bytes: schedule.capacity,
         store_bytes: sizes.extents.iter().sum(),
         bytes_read: schedule.counts.bytes,
         hit_rate: schedule.counts.hit_rate(),
-        candidate_pairs_max: own + graph.edge_pairs_max,
-        all_pairs: pairs_of(all),
+        candidate_pairs,
+        all_pairs: rows * rows.saturating_sub(1) / 2,
     }
 }
 
@@ -57,7 +64,10 @@ impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
         let bucket_pairs = self.buckets * self.buckets.saturating_sub(1) / 2;
-        writeln!(out, "rule         {}", self.rule)?;
+        match self.threshold {
+            Some(threshold) => writeln!(out, "rule         {}, threshold {threshold:.3}", self.rule)?,
+            None => writeln!(out, "rule         {}, which misses nothing", self.rule)?,
+        }
         writeln!(out, "vectors      {} in {} buckets", self.rows, self.buckets)?;
         writeln!(
             out,
@@ -67,10 +77,10 @@ impl fmt::Display for Explanation {
         )?;
         writeln!(
             out,
-            "pairs        at most {} admitted, {:.1} a vector ({:.2} % of all pairs)",
-            self.candidate_pairs_max,
-            self.candidate_pairs_max as f64 / self.rows.max(1) as f64,
-            share(self.candidate_pairs_max, self.all_pairs)
+            "pairs        about {} admitted, {:.1} a vector ({:.2} % of all pairs)",
+            self.candidate_pairs,
+            self.candidate_pairs as f64 / self.rows.max(1) as f64,
+            share(self.candidate_pairs, self.all_pairs)
         )?;
         writeln!(out, "order        {}, cache of {}", self.order, format_bytes(self.cache_bytes))?;
         writeln!(

@@ -7,11 +7,17 @@ mod bucket_graph;
 mod cache;
 mod explain;
 mod order;
+mod reorder;
+mod rule;
 mod schedule;
 
 pub(crate) use bucket_graph::within;
-pub use bucket_graph::{BucketGraph, LeastMargin, add_margin_edges, triangle_graph};
-pub use cache::{CacheCounts, Step, Steps};
+pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, triangle_graph};
+pub use cache::{CacheCounts, Policy, Step, Steps};
 pub use explain::{Explanation, explain};
-pub use order::{Order, Task, tasks};
+pub use order::{Order, Task, sort_tasks, tasks_of};
+pub use rule::{
+    Combine, Gap, Measure, Nearness, Part, Parts, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits,
+    pair_threshold,
+};
 pub use schedule::{BucketSizes, Schedule, schedule};

@@ -1,6 +1,10 @@
 //! In which order are the edges verified?
 
+use std::str::FromStr;
+
 use super::bucket_graph::BucketGraph;
+use super::reorder::{cuthill_mckee, gorder, shuffled};
+use crate::error::{Error, Result};
 
 /// Compare two buckets, or one with itself.
 pub type Task = (u32, u32);
@@ -13,51 +17,87 @@ pub enum Order {
     Tree,
     /// Block-nested loops: as many consecutive buckets as fit are held, all others that have an edge to one of them
     /// pass by once. Reads less where the graph is dense.
-    BlockNested {
-        /// Bytes of a block.
-        block_bytes: u64,
-    },
+    BlockNested,
+    /// Bucket by bucket in an order without meaning.
+    Id,
+    /// Bucket by bucket, next the one that shares most neighbours with the last ones (DiskJoin, Algorithm 2).
+    Gorder,
+    /// Bucket by bucket in reverse Cuthill-McKee order.
+    CuthillMcKee,
 }
 
 impl Order {
-    /// Its name in statistics.
+    const ALL: [Self; 5] = [Self::Tree, Self::BlockNested, Self::Id, Self::Gorder, Self::CuthillMcKee];
+
+    /// Its name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
-            Self::BlockNested { .. } => "block-nested",
+            Self::BlockNested => "block-nested",
+            Self::Id => "id",
+            Self::Gorder => "gorder",
+            Self::CuthillMcKee => "rcm",
         }
     }
 }
 
-/// All tasks of a graph, each once. `sizes` are the bytes that buckets take in memory.
-pub fn tasks(graph: &BucketGraph, sizes: &[u64], order: Order) -> Vec<Task> {
+impl FromStr for Order {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|order| order.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|order| order.name()).collect();
+            Error::option(format!("no such order: {name}; choose one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// All tasks of a graph, each once: its edges, and each bucket with itself. They take the place of the edges in memory,
+/// of which there may be more than of anything else.
+pub fn tasks_of(graph: BucketGraph) -> Vec<Task> {
+    let buckets = graph.buckets as u32;
+    let mut tasks = graph.edges;
+    tasks.reserve_exact(graph.buckets);
+    tasks.extend((0..buckets).map(|bucket| (bucket, bucket)));
+    tasks
+}
+
+/// Puts tasks in order. `sizes` are the bytes that buckets take in memory, of which `capacity` fit.
+pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order) {
     match order {
-        Order::Tree => in_tree_order(graph),
-        Order::BlockNested { block_bytes } => in_blocks(graph, sizes, block_bytes),
-    }
-}
-
-fn in_tree_order(graph: &BucketGraph) -> Vec<Task> {
-    let mut tasks = Vec::with_capacity(graph.buckets + graph.edges.len());
-    let mut edges = graph.edges.iter().peekable();
-    for bucket in 0..graph.buckets as u32 {
-        tasks.push((bucket, bucket));
-        while let Some(&edge) = edges.next_if(|edge| edge.0 == bucket) {
-            tasks.push(edge);
+        Order::Tree => tasks.sort_unstable(),
+        Order::BlockNested => {
+            let largest = sizes.iter().copied().max().unwrap_or(0);
+            let block_of = blocks(sizes, capacity.saturating_sub(largest));
+            // Within a block as in tree order; then each later bucket once, with all of the block that it meets.
+            tasks.sort_unstable_by_key(|&(i, j)| {
+                let inside = block_of[i as usize] == block_of[j as usize];
+                if inside { (block_of[i as usize], 0, i, j) } else { (block_of[i as usize], 1, j, i) }
+            });
+        }
+        Order::Id | Order::Gorder | Order::CuthillMcKee => {
+            let rank = ranks(tasks, sizes, capacity, order);
+            tasks.sort_unstable_by_key(|&(i, j)| {
+                let (a, b) = (rank[i as usize], rank[j as usize]);
+                (a.min(b), a.max(b))
+            });
         }
     }
-    tasks
 }
 
-fn in_blocks(graph: &BucketGraph, sizes: &[u64], block_bytes: u64) -> Vec<Task> {
-    let block_of = blocks(sizes, block_bytes);
-    let mut tasks = in_tree_order(graph);
-    // Within a block as in tree order; then each later bucket once, with all of the block that it meets.
-    tasks.sort_by_key(|&(i, j)| {
-        let inside = block_of[i as usize] == block_of[j as usize];
-        if inside { (block_of[i as usize], 0, i, j) } else { (block_of[i as usize], 1, j, i) }
-    });
-    tasks
+/// The place of each bucket in an order of buckets.
+fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32> {
+    let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
+    let graph = BucketGraph { buckets: sizes.len(), edges };
+    let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
+    let buckets = match order {
+        Order::Gorder => gorder(&graph, capacity as f64 / mean.max(1.0)),
+        Order::CuthillMcKee => cuthill_mckee(&graph),
+        _ => shuffled(sizes.len()),
+    };
+    let mut rank = vec![0; buckets.len()];
+    buckets.iter().zip(0..).for_each(|(&bucket, at)| rank[bucket as usize] = at);
+    rank
 }
 
 /// The number of each bucket's block: consecutive buckets of at most `block_bytes`, at least one.
@@ -80,20 +120,23 @@ fn blocks(sizes: &[u64], block_bytes: u64) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn graph() -> BucketGraph {
-        BucketGraph { buckets: 4, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)], edge_pairs_max: 0 }
+    fn tasks(order: Order) -> Vec<Task> {
+        let graph = BucketGraph { buckets: 4, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] };
+        let mut tasks = tasks_of(graph);
+        sort_tasks(&mut tasks, &[1; 4], 3, order);
+        tasks
     }
 
     #[test]
     fn tree_order_follows_the_disk() {
         let expected = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)];
-        assert_eq!(tasks(&graph(), &[1; 4], Order::Tree), expected);
+        assert_eq!(tasks(Order::Tree), expected);
     }
 
     #[test]
     fn blocks_meet_each_later_bucket_once() {
         let expected = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 3), (2, 2), (2, 3), (3, 3)];
-        assert_eq!(tasks(&graph(), &[1; 4], Order::BlockNested { block_bytes: 2 }), expected);
+        assert_eq!(tasks(Order::BlockNested), expected);
         assert_eq!(blocks(&[5, 1, 1, 9, 1], 4), [0, 1, 1, 2, 3]);
     }
 }

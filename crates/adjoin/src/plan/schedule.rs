@@ -1,8 +1,8 @@
 //! The plan of a join: tasks in an order, and the cache that goes with it.
 
 use super::bucket_graph::BucketGraph;
-use super::cache::{CacheCounts, Steps, count};
-use super::order::{Order, Task, tasks};
+use super::cache::{CacheCounts, Policy, Steps, count, loads_of};
+use super::order::{Order, Task, sort_tasks, tasks_of};
 
 /// What buckets take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,36 +34,66 @@ impl BucketSizes {
 pub struct Schedule {
     /// How the tasks are ordered.
     pub order: Order,
+    /// What is held between them.
+    pub policy: Policy,
     /// The tasks.
     pub tasks: Vec<Task>,
     /// Bytes of the cache.
     pub capacity: u64,
-    /// What a run reads.
+    /// The buckets that a run reads, in its order; empty where to simulate it again holds less.
+    listed_loads: Vec<u32>,
+    /// What that costs.
     pub counts: CacheCounts,
 }
 
 impl Schedule {
+    /// Pairs of buckets that are compared.
+    pub fn edges(&self) -> u64 {
+        self.tasks.iter().filter(|(i, j)| i != j).count() as u64
+    }
+
+    /// The buckets that a run reads, in its order.
+    pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = u32> + 'a> {
+        match self.policy {
+            Policy::Belady => Box::new(self.listed_loads.iter().copied()),
+            _ => Box::new(loads_of(self.steps(sizes))),
+        }
+    }
+
     /// The steps of a run.
     pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Steps<'a> {
-        Steps::new(&self.tasks, &sizes.memory, self.capacity)
+        Steps::new(&self.tasks, &sizes.memory, self.capacity, self.policy)
     }
 }
 
-/// The order that reads least with a cache of `capacity` bytes: both are simulated, as tree order wins on sparse
-/// graphs and block-nested loops on dense ones (docs/methods.md, "Order").
-pub fn schedule(graph: &BucketGraph, sizes: &BucketSizes, capacity: u64) -> Schedule {
-    let largest = sizes.memory.iter().copied().max().unwrap_or(0);
-    let of = |order| {
-        let tasks = tasks(graph, &sizes.memory, order);
-        let counts = count(Steps::new(&tasks, &sizes.memory, capacity), &sizes.extents);
-        Schedule { order, tasks, capacity, counts }
+/// A schedule for a cache of `capacity` bytes. Where no order is asked for, the one that reads least: both are simulated,
+/// as tree order wins on sparse graphs and block-nested loops on dense ones (docs/methods.md, "Order").
+pub fn schedule(
+    graph: BucketGraph,
+    sizes: &BucketSizes,
+    capacity: u64,
+    order: Option<Order>,
+    policy: Policy,
+) -> Schedule {
+    let buckets = graph.buckets as u64;
+    let mut tasks = tasks_of(graph);
+    let mut cost = |order| {
+        sort_tasks(&mut tasks, &sizes.memory, capacity, order);
+        count(Steps::new(&tasks, &sizes.memory, capacity, policy), &sizes.extents)
     };
-    let tree = of(Order::Tree);
-    if tree.counts.loads == graph.buckets as u64 {
-        return tree; // each bucket once: nothing reads less
+    let order = order.unwrap_or_else(|| {
+        let tree = cost(Order::Tree);
+        // With each bucket read once, nothing reads less.
+        let nested_reads_less = tree.loads > buckets && cost(Order::BlockNested).bytes < tree.bytes;
+        if nested_reads_less { Order::BlockNested } else { Order::Tree }
+    });
+    let counts = cost(order);
+    let mut listed_loads = Vec::new();
+    if policy == Policy::Belady {
+        listed_loads.reserve_exact(counts.loads as usize);
+        listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, capacity, policy)));
     }
-    let nested = of(Order::BlockNested { block_bytes: capacity.saturating_sub(largest) });
-    if nested.counts.bytes < tree.counts.bytes { nested } else { tree }
+    Schedule { order, policy, tasks, capacity, listed_loads, counts }
 }
 
 #[cfg(test)]
@@ -77,17 +107,17 @@ mod tests {
     #[test]
     fn dense_graphs_are_joined_in_blocks_and_sparse_ones_in_tree_order() {
         let dense = (0..20).flat_map(|i| (i + 1..20).map(move |j| (i, j))).collect();
-        let dense = BucketGraph { buckets: 20, edges: dense, edge_pairs_max: 0 };
-        let plan = schedule(&dense, &sizes(20), 16 * 5);
+        let dense = BucketGraph { buckets: 20, edges: dense };
+        let plan = schedule(dense, &sizes(20), 16 * 5, None, Policy::Belady);
         assert_eq!(plan.order.name(), "block-nested");
-        let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect(), edge_pairs_max: 0 };
-        let plan = schedule(&chain, &sizes(20), 32);
+        let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect() };
+        let plan = schedule(chain, &sizes(20), 32, None, Policy::Belady);
         assert_eq!((plan.order, plan.counts.loads, plan.counts.bytes), (Order::Tree, 20, 200));
     }
 
     #[test]
     fn the_least_cache_holds_the_largest_edge() {
-        let graph = BucketGraph { buckets: 3, edges: vec![(0, 1)], edge_pairs_max: 0 };
+        let graph = BucketGraph { buckets: 3, edges: vec![(0, 1)] };
         let of = |memory: [u64; 3]| BucketSizes { extents: vec![1; 3], memory: memory.into() }.least_cache(&graph);
         assert_eq!((of([2, 3, 4]), of([2, 3, 40])), (5, 40));
     }

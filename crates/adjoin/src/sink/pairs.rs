@@ -50,6 +50,16 @@ impl PairFormat {
             ))),
         }
     }
+
+    /// Bytes that a pair takes, about: ids of text as URLs have them, Parquet as it compresses.
+    pub fn bytes_of_a_pair(self, ids: IdKind) -> u64 {
+        let id = if ids == IdKind::Utf8 { 40 } else { 8 };
+        match self {
+            Self::Parquet => id + 4,
+            Self::Csv => 2 * id + 10,
+            Self::JsonLines => 2 * id + 40,
+        }
+    }
 }
 
 type Text = BufWriter<OutputWriter>;

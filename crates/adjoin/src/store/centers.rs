@@ -170,7 +170,7 @@ mod tests {
     fn centers_move_to_the_means_of_their_members() {
         let folder = tempfile::tempdir().unwrap();
         let context = Context::default();
-        let mut records = Partitions::new(&context, folder.path().join("sample"), PartitionSizes::within(1 << 20, 1));
+        let mut records = Partitions::new(&context, folder.path(), "sample", PartitionSizes::within(1 << 20, 1));
         (0..60).for_each(|k| records.push(0, &[&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]]).unwrap());
         let records = records.finish().unwrap();
         let vectors = VectorType { element: Element::U8, dimensions: 2 };

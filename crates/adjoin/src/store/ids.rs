@@ -1,6 +1,6 @@
 //! Do ids occur twice? Found by sorting hashes, in any memory.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -34,12 +34,12 @@ pub(crate) fn wanted_bytes(rows: u64) -> u64 {
 }
 
 impl IdCheck {
-    /// For about `rows` ids, within `memory` bytes; a temporary file goes to `path`.
-    pub(crate) fn new(context: &Context, path: PathBuf, rows: u64, memory: u64) -> Self {
+    /// For about `rows` ids, within `memory` bytes; a temporary file goes to the folder `at`.
+    pub(crate) fn new(context: &Context, at: &Path, rows: u64, memory: u64) -> Self {
         // A third for the partition that is sorted, the rest for those that fill.
         let partitions = (rows * RECORD_BYTES as u64).div_ceil((memory / 3).max(1));
         let sizes = PartitionSizes::within(memory / 3 * 2, partitions);
-        Self { hashes: Partitions::new(context, path, sizes), partitions: sizes.partitions }
+        Self { hashes: Partitions::new(context, at, "ids", sizes), partitions: sizes.partitions }
     }
 
     /// Takes the ids of some rows.
@@ -112,7 +112,7 @@ mod tests {
 
     fn check(ids: Ids, rows: u64, memory: u64) -> Duplicates {
         let folder = tempfile::tempdir().unwrap();
-        let mut check = IdCheck::new(&Context::default(), folder.path().join("ids"), rows, memory);
+        let mut check = IdCheck::new(&Context::default(), folder.path(), rows, memory);
         check.add(&UsableRows { stored: Vec::new(), rows: (100..100 + rows).collect(), ids }).unwrap();
         check.finish().unwrap()
     }

@@ -1,18 +1,22 @@
 //! Records sorted into partitions as they come, and read back partition by partition: in memory as far as a grant
 //! reaches, the rest in one temporary file. What is read back does not depend on the grant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 
 use crate::context::Context;
 use crate::error::Result;
+use crate::output::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Smallest block that is worth a request.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
+
+/// The file of what did not fit.
+const RECORDS_FILE: &str = "records";
 
 /// How many partitions, and what they may hold in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +46,14 @@ impl PartitionSizes {
 /// Records, partition by partition, each in the order in which it was pushed.
 pub(crate) struct Records {
     context: Context,
-    path: PathBuf,
-    /// The file, where something had to go there.
+    /// Where a folder for the file is made, and how its name begins.
+    at: PathBuf,
+    name: &'static str,
+    /// The file, once it can be read.
     file: Option<Arc<dyn ReadFile>>,
+    /// What the file lies in, where something had to go there; nobody else writes to it.
+    folder: Option<OwnFolder>,
     partitions: Vec<Partition>,
-    /// Whether a file was created.
-    on_disk: bool,
     /// Bytes written to it.
     spilled: u64,
 }
@@ -71,10 +77,12 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Empty partitions; what does not fit goes to a file at `path`, removed with the records.
-    pub(crate) fn new(context: &Context, path: PathBuf, sizes: PartitionSizes) -> Self {
+    /// Empty partitions; what does not fit goes to a folder of its own inside `at`, removed with the records, whose
+    /// name begins with `name`.
+    pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
         let partitions = (0..sizes.partitions).map(|_| Partition::default()).collect();
-        let records = Records { context: context.clone(), path, file: None, partitions, on_disk: false, spilled: 0 };
+        let (context, at) = (context.clone(), at.to_owned());
+        let records = Records { context, at, name, file: None, folder: None, partitions, spilled: 0 };
         Self { sizes, records, writer: None, blocks_held: 0, spare: Vec::new() }
     }
 
@@ -106,8 +114,10 @@ impl Partitions {
         let file = match &mut self.writer {
             Some(file) => file,
             None => {
-                records.on_disk = true;
-                self.writer.insert(records.context.device.create(&records.path)?)
+                let device = &records.context.device;
+                let folder = OwnFolder::create(device, &records.at, &format!("{}-", records.name), ".partial")?;
+                let folder = records.folder.insert(folder);
+                self.writer.insert(device.create(&folder.path().join(RECORDS_FILE))?)
             }
         };
         let fullest = records.partitions.iter_mut().max_by_key(|partition| partition.held.len());
@@ -131,7 +141,8 @@ impl Partitions {
         if let Some(mut file) = self.writer.take() {
             file.sync()?; // what was written is read past the page cache
             drop(file);
-            self.records.file = Some(self.records.context.device.open(&self.records.path)?);
+            let folder = self.records.folder.as_ref().expect("what is written to lies in it");
+            self.records.file = Some(self.records.context.device.open(&folder.path().join(RECORDS_FILE))?);
         }
         Ok(self.records)
     }
@@ -159,15 +170,6 @@ impl Records {
     }
 }
 
-impl Drop for Records {
-    fn drop(&mut self) {
-        self.file = None;
-        if self.on_disk {
-            let _ = self.context.device.remove(&self.path); // left over at worst; nothing names it
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +177,7 @@ mod tests {
     fn contents(memory: u64, wanted: u64) -> (Vec<Vec<u8>>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let sizes = PartitionSizes { partitions: wanted as usize, ..PartitionSizes::within(memory, wanted) };
-        let mut partitions = Partitions::new(&Context::default(), folder.path().join("p"), sizes);
+        let mut partitions = Partitions::new(&Context::default(), folder.path(), "p", sizes);
         for k in 0u32..60_000 {
             let record = [&k.to_le_bytes()[..], &[7; 9][..k as usize % 9]].concat();
             partitions.push((k * k % 5) as usize % wanted as usize, &[&record[..2], &record[2..]]).unwrap();

@@ -88,9 +88,14 @@ impl<'a> Drafts<'a> {
         Ok(drafts)
     }
 
+    /// The folder of the drafts.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.as_ref().expect("it is there until the drafts are dropped").path()
+    }
+
     /// Where a draft is to be written.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.folder.as_ref().expect("it is there until the drafts are dropped").path().join(name)
+        self.folder().join(name)
     }
 
     /// Writes a draft and makes it durable.

@@ -232,8 +232,7 @@ impl Build<'_> {
         let rows = self.info.rows;
         let _memory = self.context.reserve(self.memory.survey(), "the build")?;
         let check_ids = self.info.ids != IdKind::None;
-        let mut check =
-            check_ids.then(|| IdCheck::new(self.context, self.drafts.path("ids"), rows, self.memory.id_check));
+        let mut check = check_ids.then(|| IdCheck::new(self.context, self.drafts.folder(), rows, self.memory.id_check));
         let mut id_bytes_seen = 0;
         let mut draw = Draw::new(self, rows);
         self.context.progress.begin("check", "rows", rows);
@@ -287,7 +286,7 @@ impl Build<'_> {
             .enumerate()
             .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
 
-        let mut records = Partitions::new(self.context, self.drafts.path("rows"), sizes);
+        let mut records = Partitions::new(self.context, self.drafts.folder(), "rows", sizes);
         let mut tallies = vec![Tally::default(); centers.rows()];
         let mut id = Vec::new();
         self.context.progress.begin("assign", "rows", self.info.rows);
@@ -372,7 +371,8 @@ impl Draw {
     /// From so many usable rows.
     fn new(build: &Build<'_>, rows: u64) -> Self {
         let picked = Random::new(build.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
-        let records = Partitions::new(build.context, build.drafts.path("sample"), build.memory.sample_sizes());
+        let sizes = build.memory.sample_sizes();
+        let records = Partitions::new(build.context, build.drafts.folder(), "sample", sizes);
         Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
     }
 

@@ -1,5 +1,9 @@
-//! Which pairs are there really? By comparing everything with everything.
+//! Which pairs are there really, and how many of them does a rule find? By comparing everything with everything, or a
+//! random sample with everything.
 
+mod calibrate;
 mod groundtruth;
+mod poisson;
 
+pub use calibrate::{Recalls, Sample};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};

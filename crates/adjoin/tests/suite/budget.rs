@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use adjoin::context::RUNTIME_BYTES;
 use adjoin::error::{ErrorKind, Result};
-use adjoin::join::Rule;
 use adjoin::options::Element;
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 
 use crate::datasets::{Shape, make};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::join::Rule;
 use adjoin::options::Element;
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{Discard, PairBatch, PairSink};
 use adjoin::store::Store;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use adjoin::error::{ErrorKind, Result};
-use adjoin::join::Rule;
 use adjoin::options::{Element, Metric};
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairBatch, PairSink};
 use adjoin::source::Ids;

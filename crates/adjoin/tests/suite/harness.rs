@@ -9,9 +9,10 @@ use std::time::Duration;
 use adjoin::context::Context;
 use adjoin::device::Device;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, Prepared, Rule, prepare};
+use adjoin::join::{Aim, JoinOptions, Prepared, prepare};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::{Cancel, Progress, Silent, Statistics};
 use adjoin::sink::{Collect, PairSink};
@@ -147,6 +148,7 @@ pub(crate) struct Setup {
     pub(crate) memory: u64,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) rule: Rule,
+    pub(crate) aim: Aim,
     pub(crate) build: BuildOptions,
     pub(crate) cancel: Cancel,
     pub(crate) progress: Arc<dyn Progress>,
@@ -160,6 +162,7 @@ impl Default for Setup {
             memory: 1 << 30,
             cache_bytes: None,
             rule: Rule::MarginSum,
+            aim: Aim::Every,
             build: BuildOptions::default(),
             cancel: Cancel::default(),
             progress: Arc::new(Silent),
@@ -199,7 +202,12 @@ impl Setup {
     }
 
     pub(crate) fn join_options(&self, predicate: Predicate) -> JoinOptions {
-        JoinOptions { rule: self.rule, cache_bytes: self.cache_bytes, ..JoinOptions::exact(predicate) }
+        JoinOptions {
+            rule: Some(self.rule),
+            aim: self.aim,
+            cache_bytes: self.cache_bytes,
+            ..JoinOptions::exact(predicate)
+        }
     }
 
     /// Builds a store that goes away with what is returned.

@@ -14,6 +14,7 @@ mod model;
 mod oracle;
 mod plan_golden;
 mod real;
+mod recall;
 mod stops;
 mod tidy;
 mod verify;

@@ -1,8 +1,8 @@
 //! A join is the oracle's result, pair by pair and bit by bit of the values: at thresholds that a pair meets exactly
 //! and at the next ones on both sides of them.
 
-use adjoin::join::Rule;
 use adjoin::options::{Element, Metric};
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::sink::Collect;
 use adjoin::truth::{GroundtruthOptions, groundtruth};
@@ -15,7 +15,7 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 
 /// Thresholds at the values of some pairs, each the strictest that lets the pair in, and the next stricter one. A small
 /// quantile is a strict threshold.
-fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> Vec<Predicate> {
+pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> Vec<Predicate> {
     let mut thresholds = Vec::new();
     for quantile in quantiles.iter().filter(|_| !values.is_empty()) {
         let place = ((values.len() - 1) as f64 * quantile) as usize;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::join::Rule;
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::{Cancel, Progress};
 use adjoin::sink::{Collect, Discard, PairBatch, PairSchema, PairSink, PairWriter};

@@ -1,0 +1,244 @@
+//! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and asks the
+//! bootstrap; makes the graph of edges on the way, as an edge that is left out costs recall too.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::{Columns, Panel};
+
+use super::bucket::LoadedBucket;
+use super::nearness::{Horizon, pass_bytes, threshold_graph};
+use super::neighbours::{Neighbours, Search, neighbours, neighbours_bytes};
+use super::sample::{Drawn, draw_places};
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::plan::ThresholdGraph;
+use crate::random::Random;
+use crate::store::{least_read_ahead, read_ahead_bytes};
+use crate::truth::{Recalls, Sample};
+use crate::workers::streamed_items;
+
+/// Vectors from which a threshold is set at first. From as many others the recall is told; they have no part in the
+/// threshold.
+const VECTORS: u64 = 1_000;
+/// How many times more are drawn where a sample cannot support the promise, or fewer than so many have neighbours: the
+/// fewer have, the farther beyond the target a bootstrap must aim.
+const MORE: u64 = 3;
+const WITH_NEIGHBOURS_MIN: usize = 500;
+/// So many are enough whoever has neighbours, as long as they support the promise.
+const VECTORS_ENOUGH: u64 = 3_000;
+/// A sample of more than this share of all vectors might as well be all of them.
+const SHARE_MAX: f64 = 1.0 / 3.0;
+/// Centers that are looked at around each, narrow at first.
+const CENTERS: [usize; 3] = [128, 512, usize::MAX];
+/// Fewer vectors are not worth a pass over the store.
+const CHUNK_VECTORS_MIN: u64 = 1024;
+/// The least memory for edges on their way.
+const EDGES_BYTES_MIN: u64 = 4 << 20;
+
+/// A rule that is ready to be used.
+pub(super) struct Calibrated {
+    pub(super) graph: ThresholdGraph,
+    pub(super) threshold: f64,
+    pub(super) recalls: Recalls,
+    /// What the printed recall comes from.
+    pub(super) vectors: u64,
+    pub(super) vectors_with_neighbours: u64,
+    pub(super) pairs: u64,
+    /// Distances to centers, and between sampled vectors and others.
+    pub(super) center_distances: u64,
+    pub(super) sample_distances: u64,
+}
+
+/// Memory of the passes of a calibration.
+struct Memory {
+    /// Drawn vectors that are compared at once.
+    chunk: u64,
+    edges: u64,
+    _reserved: Reservation,
+}
+
+/// Finds the threshold; none where no sample supports the promise of a recall of `target`.
+pub(super) fn calibrate<T: Coordinate>(
+    search: &Search<'_, T>,
+    target: f64,
+    seed: u64,
+    vectors_max: u64,
+) -> Result<Option<Calibrated>> {
+    let rows = search.store.manifest().rows;
+    let mut vectors = VECTORS;
+    let mut spent = Spent::default();
+    for round in 0u64.. {
+        let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
+        let wanted = if whole { rows } else { 2 * vectors };
+        if wanted > vectors_max {
+            return Ok(None);
+        }
+        let seed = seed.wrapping_add(round << 32);
+        let sampled = Sampled::draw(search, wanted, whole, seed, &mut spent)?;
+        if let Some(calibrated) = sampled.calibrate(search, target, seed, &mut spent)? {
+            return Ok(Some(calibrated));
+        }
+        if whole {
+            return Ok(None);
+        }
+        vectors *= MORE;
+    }
+    unreachable!("samples grow until they are all vectors")
+}
+
+/// Vectors whose neighbours a calibration looks for at first.
+pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
+
+/// Distances computed so far.
+#[derive(Default)]
+struct Spent {
+    center_distances: u64,
+    sample_distances: u64,
+}
+
+/// Drawn vectors with their neighbours.
+struct Sampled {
+    places: Vec<(u32, u32)>,
+    neighbours: Vec<Neighbours>,
+    /// Those that set the threshold, by their number, ascending.
+    setting: Vec<u64>,
+    whole: bool,
+    memory: Memory,
+}
+
+impl Sampled {
+    fn draw<T: Coordinate>(
+        search: &Search<'_, T>,
+        count: u64,
+        whole: bool,
+        seed: u64,
+        spent: &mut Spent,
+    ) -> Result<Self> {
+        let Search { context, store, centers, .. } = *search;
+        let places = draw_places(store, count, seed, "calibration");
+        let memory = plan_memory(search, count)?;
+        let mut found = Vec::with_capacity(places.len());
+        for chunk in places.chunks(memory.chunk as usize) {
+            let drawn = Drawn::read(context, store, centers, chunk)?;
+            let (neighbours, distances) = neighbours(search, &drawn, count)?;
+            spent.sample_distances += distances;
+            found.extend(neighbours);
+        }
+        let setting = match whole {
+            true => (0..count).collect(),
+            false => Random::new(seed, "setting").ascending_sample(count / 2, count),
+        };
+        Ok(Self { places, neighbours: found, setting, whole, memory })
+    }
+
+    /// Finds the threshold and the edges, if this sample supports any.
+    fn calibrate<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
+        target: f64,
+        seed: u64,
+        spent: &mut Spent,
+    ) -> Result<Option<Calibrated>> {
+        let setting = |k: u64| self.setting.binary_search(&k).is_ok();
+        let every_edge = self.sample(&ThresholdGraph::default(), setting, true);
+        let enough =
+            self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
+        if !enough || every_edge.calibrate(target, seed).is_none() {
+            return Ok(None);
+        }
+        // Edges that are left out cost recall, which a larger threshold makes up for.
+        let stricter = every_edge.calibrate(1.0 - (1.0 - target) / 3.0, seed);
+        let mut threshold = stricter.unwrap_or_else(|| every_edge.largest_threshold());
+        for count in CENTERS {
+            let horizon = Horizon { threshold: reach_of(search, threshold), centers: count };
+            let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
+            spent.center_distances += distances;
+            let sample = self.sample(&graph, setting, false);
+            if let Some(t) = sample.calibrate(target, seed).filter(|&t| t <= horizon.threshold) {
+                let aside = self.sample(&graph, |k| self.whole || !setting(k), false);
+                return Ok(Some(Calibrated {
+                    recalls: aside.recalls(t, seed),
+                    threshold: t,
+                    vectors: aside.vectors,
+                    vectors_with_neighbours: aside.neighbours.len() as u64,
+                    pairs: aside.pairs(),
+                    graph,
+                    center_distances: spent.center_distances,
+                    sample_distances: spent.sample_distances,
+                }));
+            }
+            if count >= search.centers.rows() {
+                break;
+            }
+            threshold = every_edge.largest_threshold();
+        }
+        Ok(None)
+    }
+
+    /// The sampled vectors of some numbers; neighbours on edges that are not there are never found.
+    fn sample(&self, graph: &ThresholdGraph, of: impl Fn(u64) -> bool, every_edge: bool) -> Sample {
+        let mut sample = Sample { whole: self.whole, ..Sample::default() };
+        // Where not all neighbours are noted, something is left to chance after all.
+        sample.whole &= self.neighbours.iter().all(|found| found.count == found.noted.len() as u64);
+        let all = self.neighbours.iter().zip(&self.places).zip(0..);
+        for (found, &(bucket, _)) in all.filter(|&(_, k)| of(k)).map(|(drawn, _)| drawn) {
+            sample.vectors += 1;
+            if found.count == 0 {
+                continue;
+            }
+            sample.thresholds.extend(found.noted.iter().map(|neighbour| {
+                if every_edge || neighbour.bucket == bucket {
+                    return neighbour.threshold;
+                }
+                (graph.threshold(bucket, neighbour.bucket) as f32).max(neighbour.threshold)
+            }));
+            sample.neighbours.push((found.count, sample.thresholds.len() as u32));
+        }
+        sample
+    }
+}
+
+/// Up to which threshold edges are wanted, given what a sample wants: a little more, as noted numbers are rounded up.
+/// Rules that take buckets whole learn theirs only from the edges.
+fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
+    match threshold {
+        _ if search.rule.takes_whole() => f64::MAX,
+        t if t.is_finite() => t + 1e-4 * t.abs() + f64::from(f32::MIN_POSITIVE),
+        buckets_alone_suffice => buckets_alone_suffice,
+    }
+}
+
+/// What fits into memory.
+fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memory> {
+    let Search { context, store, .. } = *search;
+    let manifest = store.manifest();
+    let (vectors, metric) = (manifest.vectors, manifest.metric);
+    let largest = store.extents().iter().max_by_key(|extent| extent.rows).expect("a store has buckets");
+    let bucket = LoadedBucket::<T>::memory_bytes(largest, vectors, metric, false);
+    let rows = largest.rows as usize;
+    let columns = Columns::<T>::bytes_for(rows, vectors.dimensions);
+    let a_worker = columns + (rows * (4 + 2 * 64 * 8)) as u64;
+    let read_ahead = least_read_ahead(store.extents(), false);
+    let buckets = store.extents().len();
+    let passes = pass_bytes::<T>(search.rule, buckets, vectors.dimensions, context.threads);
+    let fixed = streamed_items(context.threads) as u64 * bucket
+        + context.threads as u64 * a_worker
+        + passes
+        + Panel::<T>::bytes_for(buckets, vectors.dimensions)
+        + neighbours_bytes(count)
+        + read_ahead
+        + EDGES_BYTES_MIN;
+    let per_vector = Drawn::<T>::memory_bytes(store, 1) + context.threads as u64 * 16;
+    let least = fixed + per_vector * CHUNK_VECTORS_MIN.min(count);
+    drop(context.reserve(least, "calibrating this join")?);
+    let free = context.budget().free() - fixed;
+    let chunk = (free / 2 / per_vector).clamp(CHUNK_VECTORS_MIN, count.max(CHUNK_VECTORS_MIN));
+    // The rest is for the edges once they are known.
+    let edges = EDGES_BYTES_MIN + (free - (chunk * per_vector).min(free)) / 2;
+    let reserved = (fixed + chunk * per_vector + edges - EDGES_BYTES_MIN).min(context.budget().free());
+    Ok(Memory { chunk, edges, _reserved: context.reserve(reserved, "calibrating this join")? })
+}
+
+/// Bytes for reading ahead during a calibration.
+pub(super) fn calibration_read_ahead(extents: &[crate::store::format::Extent], free: u64) -> u64 {
+    read_ahead_bytes(extents, false, free / 4)
+}

@@ -1,0 +1,94 @@
+//! How many neighbours has a vector, by the threshold? For a person who has to choose one.
+
+use adjoin_kernels::{Columns, Panel};
+
+use super::bucket::LoadedBucket;
+use super::sample::{Drawn, draw_places};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::options::Metric;
+use crate::store::{ReadAhead, Store, least_read_ahead};
+use crate::workers::{lock, map_stream, streamed_items};
+
+/// Vectors that are compared with all others.
+const VECTORS: u64 = 256;
+/// Drawn vectors that go to the kernel at once.
+const BLOCK: usize = 32;
+/// Numbers of neighbours whose thresholds are told.
+const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
+/// Bins of squared distances: the upper half of an f32's bits, so that one is less than 1 % wide.
+const BINS: usize = 1 << 16;
+
+/// Thresholds, distances or similarities as the store's metric has it, at which a vector has so many neighbours on
+/// average, about: (neighbours, threshold). Only as many as the set can have.
+///
+/// # Errors
+/// Where the store cannot be read or the budget is too small.
+pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
+    let manifest = store.manifest();
+    let counts = with_coordinates!(manifest.vectors, manifest.metric, T => count::<T>(context, store, seed)?);
+    let drawn = VECTORS.min(manifest.rows) as f64;
+    let at = |&neighbours: &f64| {
+        let wanted = (neighbours * drawn).ceil() as u64;
+        let mut below = 0;
+        let bin = counts.iter().position(|count| {
+            below += count;
+            below >= wanted
+        })?;
+        let squared = f64::from(f32::from_bits((bin as u32) << 16));
+        let threshold = match manifest.metric {
+            Metric::L2 => squared.sqrt(),
+            Metric::Cosine => 1.0 - squared / 2.0,
+        };
+        Some((neighbours, threshold))
+    };
+    Ok(NEIGHBOURS.iter().filter_map(at).collect())
+}
+
+/// How many others of the drawn vectors lie in each bin.
+fn count<T: Coordinate>(context: &Context, store: &Store, seed: u64) -> Result<Vec<u64>> {
+    let (manifest, extents) = (store.manifest(), store.extents());
+    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, manifest.vectors, manifest.metric, false);
+    let largest = extents.iter().map(memory).max().unwrap_or(0);
+    let rows = extents.iter().map(|extent| extent.rows as usize).max().unwrap_or(0);
+    let dimensions = manifest.vectors.dimensions;
+    let a_worker =
+        8 * BINS as u64 + Columns::<T>::bytes_for(rows, dimensions) + (BLOCK * rows * size_of::<T::Distance>()) as u64;
+    let read_ahead = least_read_ahead(extents, false);
+    let bytes = Drawn::<T>::memory_bytes(store, VECTORS)
+        + Panel::<T>::bytes_for(extents.len(), dimensions)
+        + (context.threads as u64 + 1) * a_worker
+        + streamed_items(context.threads) as u64 * largest
+        + read_ahead;
+    let _memory = context.reserve(bytes, "the curve of neighbours")?;
+
+    let centers = store.centers::<T>()?;
+    let drawn = Drawn::read(context, store, &centers, &draw_places(store, VECTORS, seed, "curve"))?;
+    let buckets = extents.len() as u32;
+    context.progress.begin("curve", "buckets", buckets.into());
+    let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
+    let next = || {
+        context.cancel.check()?;
+        ahead.next(|read| {
+            context.progress.advance(read.number.into());
+            LoadedBucket::new(store, context.kernel, &centers, read)
+        })
+    };
+    let total = std::sync::Mutex::new(vec![0u64; BINS]);
+    map_stream(context.threads, next, Vec::new, |distances: &mut Vec<T::Distance>, bucket| {
+        let members: Vec<u32> = (0..bucket.len() as u32).collect();
+        let columns = context.kernel.pack(&bucket.members.panel, &members);
+        let all: Vec<u32> = (0..drawn.len() as u32).collect();
+        for block in all.chunks(BLOCK) {
+            distances.resize(block.len() * members.len(), T::Distance::default());
+            context.kernel.many_to_many(&drawn.members.panel, block, &columns, distances);
+            let mut total = lock(&total);
+            distances.iter().for_each(|&squared| total[(T::rough(squared).to_bits() >> 16) as usize] += 1);
+        }
+        Ok(())
+    })?;
+    let mut counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    counts[0] = counts[0].saturating_sub(drawn.len() as u64); // each with itself
+    Ok(counts)
+}

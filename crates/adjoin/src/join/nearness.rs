@@ -1,0 +1,226 @@
+//! One pass over the store that finds, for the rules that need a threshold, from which threshold on each pair of
+//! buckets is compared.
+
+use adjoin_kernels::Panel;
+
+use super::bucket::LoadedBucket;
+use super::edge_sides::EdgeSides;
+use super::neighbours::Search;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::plan::{Gap, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
+use crate::store::ReadAhead;
+use crate::workers::{map_items, map_stream};
+
+/// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
+const CHUNK_ROWS: usize = 32;
+const CHUNK_CENTERS: usize = 512;
+/// Ranks that are noted.
+const RANK_MAX: usize = 4;
+
+/// How far to look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Horizon {
+    /// The largest threshold that may be wanted.
+    pub(super) threshold: f64,
+    /// So many nearest centers of each are looked at, beside all within twice eps.
+    pub(super) centers: usize,
+}
+
+/// Finds the edges, and how many distances to centers that took. `memory` bytes are for edges on their way.
+pub(super) fn threshold_graph<T: Coordinate>(
+    search: &Search<'_, T>,
+    horizon: Horizon,
+    memory: u64,
+) -> Result<(ThresholdGraph, u64)> {
+    let Search { context, store, centers, threshold, rule, .. } = *search;
+    let sides = EdgeSides::new(context, store, memory);
+    let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
+    let buckets = centers.rows();
+    let distances = if rule.takes_whole() {
+        context.progress.begin("plan", "centers", buckets as u64);
+        map_items(context.threads, buckets, &context.cancel, || (), |(), bucket| pass.whole(bucket as u32))?
+    } else {
+        pass.run()?
+    };
+    let computed = distances.iter().sum::<u64>() + (buckets * buckets) as u64;
+    drop(pass);
+    let mut graph = ThresholdGraph::default();
+    let mut edges_memory = Vec::new();
+    let rows = |bucket: u32| store.extents()[bucket as usize].rows;
+    let parts = |i: u32, j: u32| rule.parts(threshold.distance, pass_gap(search, i, j));
+    sides.gather(|sides| {
+        let before = graph.edges.len();
+        graph.add(sides, horizon.threshold, rows, parts);
+        let bytes = (graph.edges.len() - before) * size_of::<(u32, u32, f32)>();
+        edges_memory.push(context.reserve(bytes as u64, "the plan of this join")?);
+        Ok(())
+    })?;
+    graph.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
+    Ok((graph, computed))
+}
+
+fn pass_gap<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
+    let centers = search.centers;
+    let squared = search.context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
+    Gap { squared: T::at_most(squared, centers.dimensions()) }
+}
+
+/// For each center, the squared distance within which others are looked at: that of the `count`-th nearest, at least
+/// that of twice eps.
+fn candidate_reach<T: Coordinate>(search: &Search<'_, T>, count: usize) -> Result<Vec<f64>> {
+    let Search { context, centers, threshold, .. } = *search;
+    let least = (2.0 * threshold.distance).powi(2);
+    let state = || vec![T::Distance::default(); centers.rows()];
+    map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
+        context.kernel.one_to_many(centers.row(center), centers, squared);
+        let mut squared: Vec<f64> = squared.iter().map(|&x| T::at_most(x, centers.dimensions())).collect();
+        if count >= squared.len() {
+            return Ok(f64::INFINITY);
+        }
+        // At rank 0 lies the center itself.
+        Ok(squared.select_nth_unstable_by(count, f64::total_cmp).1.max(least))
+    })
+}
+
+struct Pass<'a, T: Coordinate> {
+    search: &'a Search<'a, T>,
+    horizon: Horizon,
+    reach: Vec<f64>,
+    sides: &'a EdgeSides<'a, Nearness>,
+}
+
+/// Another bucket that is looked at.
+struct Candidate {
+    bucket: u32,
+    /// Parts of the rule, each with the excess beyond which nobody can take part.
+    parts: [Option<(Part, f64)>; 2],
+    /// The least excesses of members so far, ascending.
+    least: [[f32; RANK_MAX]; 2],
+}
+
+impl<T: Coordinate> Pass<'_, T> {
+    fn run(&self) -> Result<Vec<u64>> {
+        let Search { context, store, centers, read_ahead, .. } = *self.search;
+        let buckets = centers.rows() as u32;
+        context.progress.begin("plan", "buckets", buckets.into());
+        let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
+        let next = || {
+            context.cancel.check()?;
+            ahead.next(|read| {
+                context.progress.advance(read.number.into());
+                (read.number, LoadedBucket::new(store, context.kernel, centers, read))
+            })
+        };
+        map_stream(context.threads, next, Vec::new, |distances, (number, bucket)| {
+            self.look_around(number, &bucket, distances)
+        })
+    }
+
+    /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
+    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, distances: &mut Vec<T::Distance>) -> Result<u64> {
+        let Search { context, store, centers, threshold, rule, .. } = *self.search;
+        let candidate = |(other, squared): (u32, f64)| {
+            let gap = Gap { squared };
+            let parts = rule.parts(threshold.distance, gap);
+            let radius = f64::from(store.extents()[other as usize].radius);
+            let [first, second] = excess_limits(&parts, self.horizon.threshold, gap, radius);
+            let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
+            Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] }
+        };
+        let mut candidates: Vec<Candidate> = self.around(number).into_iter().map(candidate).collect();
+        // Where even the nearest a member could be is too far, nothing needs to be computed.
+        let radius = f64::from(store.extents()[number as usize].radius);
+        candidates.retain(|candidate| self.can_take_part(number, candidate, radius));
+        let members: Vec<u32> = (0..bucket.len() as u32).collect();
+        for candidates in candidates.chunks_mut(CHUNK_CENTERS) {
+            let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
+            let columns = context.kernel.pack(centers, &others);
+            for members in members.chunks(CHUNK_ROWS) {
+                distances.resize(members.len() * others.len(), T::Distance::default());
+                context.kernel.many_to_many(&bucket.members.panel, members, &columns, distances);
+                for (row, &member) in distances.chunks_exact(others.len()).zip(members) {
+                    note::<T>(row, centers.dimensions(), bucket.own_at_most[member as usize], candidates);
+                }
+            }
+        }
+        let computed = candidates.len() * bucket.len();
+        self.sides.take(candidates.iter().filter_map(|candidate| candidate.nearness(number, bucket.len())))?;
+        Ok(computed as u64)
+    }
+
+    /// Candidates of a bucket, ascending, with the squared distances of their centers.
+    fn around(&self, number: u32) -> Vec<(u32, f64)> {
+        let Search { context, centers, .. } = *self.search;
+        let mut squared = vec![T::Distance::default(); centers.rows()];
+        context.kernel.one_to_many(centers.row(number as usize), centers, &mut squared);
+        let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
+        let all = (0..).zip(at_most).filter(|&(other, _)| other != number);
+        all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
+    }
+
+    fn can_take_part(&self, number: u32, candidate: &Candidate, radius: f64) -> bool {
+        let gap = pass_gap(self.search, number, candidate.bucket);
+        let mut parts = candidate.parts.iter().flatten();
+        parts.any(|(part, limit)| part.excess(gap.least(part.measure, radius)) <= *limit)
+    }
+
+    /// For a rule that takes buckets whole: the thresholds at which a bucket asks for others.
+    fn whole(&self, number: u32) -> Result<u64> {
+        let Search { threshold, rule, .. } = *self.search;
+        let mut around = self.around(number);
+        around.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        let squared: Vec<f64> = around.iter().map(|&(_, squared)| squared).collect();
+        let thresholds = bucket_thresholds(rule, threshold.distance, &squared);
+        let sides = around.iter().zip(&thresholds).map(|(&(towards, _), &t)| Nearness {
+            from: number,
+            towards,
+            least: [[t as f32; 3], [f32::INFINITY; 3]],
+        });
+        self.sides.take(sides.filter(|side| f64::from(side.least[0][0]) <= self.horizon.threshold))?;
+        Ok(0)
+    }
+}
+
+/// Takes a member into account: its excesses towards the candidates.
+fn note<T: Coordinate>(squared: &[T::Distance], dimensions: usize, own: f64, candidates: &mut [Candidate]) {
+    for (&squared, candidate) in squared.iter().zip(candidates) {
+        let place = Place { own, other: T::at_least(squared, dimensions) };
+        for ((part, limit), least) in candidate.parts.iter().flatten().zip(&mut candidate.least) {
+            let excess = part.excess(part.measure.of(place));
+            if excess <= *limit && excess < f64::from(least[RANK_MAX - 1]) {
+                insert(least, (excess as f32).next_up());
+            }
+        }
+    }
+}
+
+/// Inserts into an ascending list; the largest falls out.
+fn insert(least: &mut [f32; RANK_MAX], excess: f32) {
+    let mut at = RANK_MAX - 1;
+    while at > 0 && least[at - 1] > excess {
+        least[at] = least[at - 1];
+        at -= 1;
+    }
+    least[at] = excess;
+}
+
+impl Candidate {
+    /// What is noted of it, for a bucket of so many members; none where nobody can take part.
+    fn nearness(&self, from: u32, members: usize) -> Option<Nearness> {
+        let rank = |least: &[f32; RANK_MAX], rank: usize| least[rank.min(members) - 1];
+        let least = [0, 1].map(|part| [1, 2, RANK_MAX].map(|wanted| rank(&self.least[part], wanted)));
+        let near = self.least.iter().any(|least| least[0] < f32::INFINITY);
+        near.then_some(Nearness { from, towards: self.bucket, least })
+    }
+}
+
+/// Bytes that a pass holds beside edges on their way.
+pub(super) fn pass_bytes<T: Coordinate>(rule: Rule, centers: usize, dimensions: usize, threads: usize) -> u64 {
+    let columns = adjoin_kernels::Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
+    let chunk = CHUNK_ROWS * CHUNK_CENTERS * size_of::<T::Distance>();
+    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() };
+    (centers * 8) as u64
+        + threads as u64 * (columns + (chunk + centers * a_center) as u64)
+        + Panel::<T>::bytes_for(1, dimensions)
+}

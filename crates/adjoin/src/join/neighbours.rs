@@ -1,0 +1,218 @@
+//! The true neighbours of drawn vectors, and the least threshold of a rule that finds each: one pass over the store.
+
+use std::sync::Mutex;
+
+use adjoin_kernels::{Columns, Panel, TILE_COLUMNS};
+
+use super::bucket::LoadedBucket;
+use super::sample::Drawn;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, Threshold};
+use crate::plan::{Gap, Place, Rule, pair_threshold};
+use crate::predicate::Predicate;
+use crate::random::Random;
+use crate::store::{ReadAhead, Store};
+use crate::workers::{lock, map_stream};
+
+/// Neighbours noted of all vectors, about. Of a vector that has more than its part, as many are drawn at random.
+const NOTED: u64 = 300_000;
+/// The part of a vector.
+const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Drawn vectors that go to the kernel at once; bounds the hits that are held.
+const BLOCK_ROWS: usize = 64;
+/// Covers the few f64 operations of the bound below.
+const SLACK: f64 = 1e-12;
+
+/// The neighbours of a drawn vector.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Neighbours {
+    /// How many there are.
+    pub(super) count: u64,
+    /// Some or all of them.
+    pub(super) noted: Vec<Neighbour>,
+}
+
+/// A neighbour of a drawn vector.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbour {
+    /// Drawn by lot which are noted: those of the least.
+    lot: u32,
+    /// Where it lies.
+    pub(super) bucket: u32,
+    /// The least threshold at which the rule admits the pair, on an edge that is there.
+    pub(super) threshold: f32,
+}
+
+/// Bytes that the neighbours of so many vectors take at most.
+pub(super) fn neighbours_bytes(vectors: u64) -> u64 {
+    vectors * (size_of::<Neighbours>() + 2 * noted_max(vectors) * size_of::<Neighbour>()) as u64
+}
+
+/// Neighbours noted of each of so many vectors, at most.
+fn noted_max(vectors: u64) -> usize {
+    (NOTED / vectors.max(1)).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
+}
+
+/// What is looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Search<'a, T: Coordinate> {
+    pub(super) context: &'a Context,
+    pub(super) store: &'a Store,
+    pub(super) centers: &'a Panel<T>,
+    pub(super) threshold: &'a Threshold,
+    pub(super) predicate: Predicate,
+    pub(super) rule: Rule,
+    /// Bytes for reading ahead.
+    pub(super) read_ahead: u64,
+}
+
+/// The neighbours of drawn vectors, and how many distances it took to find them.
+///
+/// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`: with the members in descending
+/// order of their distance to the center, a prefix is compared.
+/// `of` is how many are drawn in all.
+pub(super) fn neighbours<T: Coordinate>(
+    search: &Search<'_, T>,
+    drawn: &Drawn<T>,
+    of: u64,
+) -> Result<(Vec<Neighbours>, u64)> {
+    let Search { context, store, centers, .. } = *search;
+    let most = noted_max(of);
+    let buckets = store.extents().len() as u32;
+    let found = Mutex::new(vec![Neighbours::default(); drawn.len()]);
+    context.progress.begin("calibrate", "buckets", buckets.into());
+    let mut ahead = ReadAhead::new(context, store, false, search.read_ahead, 0..buckets)?;
+    let next = || {
+        context.cancel.check()?;
+        ahead.next(|read| {
+            context.progress.advance(read.number.into());
+            (read.number, LoadedBucket::new(store, context.kernel, centers, read))
+        })
+    };
+    let state = || Comparison::new(search, drawn);
+    let distances = map_stream(context.threads, next, state, |comparison, (number, bucket)| {
+        let distances = comparison.compare(number, &bucket);
+        let mut found = lock(&found);
+        for (vector, neighbour) in comparison.found.drain(..) {
+            found[vector as usize].add(neighbour, most);
+        }
+        Ok(distances)
+    })?;
+    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    found.iter_mut().for_each(|neighbours| neighbours.settle(most));
+    Ok((found, distances.iter().sum()))
+}
+
+impl Neighbours {
+    fn add(&mut self, neighbour: Neighbour, most: usize) {
+        self.count += 1;
+        self.noted.push(neighbour);
+        if self.noted.len() >= 2 * most {
+            self.settle(most);
+        }
+    }
+
+    /// Keeps those of the least lots, in an order that does not depend on that of their finding.
+    fn settle(&mut self, most: usize) {
+        self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.threshold.to_bits()));
+        self.noted.truncate(most);
+    }
+}
+
+/// A worker's state.
+struct Comparison<'a, T: Coordinate> {
+    search: &'a Search<'a, T>,
+    drawn: &'a Drawn<T>,
+    /// Of each drawn vector to the center of the bucket in question.
+    distances: Vec<T::Distance>,
+    /// Drawn vectors that may have a neighbour in it, with how many of its members they are compared, by that number.
+    reaching: Vec<Vec<(u32, u32)>>,
+    columns: Columns<T>,
+    hits: Vec<(u32, u32)>,
+    found: Vec<(u32, Neighbour)>,
+}
+
+impl<'a, T: Coordinate> Comparison<'a, T> {
+    fn new(search: &'a Search<'a, T>, drawn: &'a Drawn<T>) -> Self {
+        let columns = search.context.kernel.pack(&Panel::zeroed(0, search.centers.dimensions()), &[]);
+        let distances = vec![T::Distance::default(); drawn.len()];
+        Self { search, drawn, distances, reaching: Vec::new(), columns, hits: Vec::new(), found: Vec::new() }
+    }
+
+    /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
+    fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
+        let Search { context, centers, threshold, .. } = *self.search;
+        let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
+        let own = |member: u32| bucket.own_at_most[member as usize];
+        order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
+        context.kernel.one_to_many(centers.row(number as usize), &self.drawn.members.panel, &mut self.distances);
+        let dimensions = centers.dimensions();
+        let to_center: Vec<f64> = order.iter().map(|&member| own(member).sqrt() * (1.0 + SLACK)).collect();
+        let reach = |&squared: &T::Distance| {
+            let least = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK) - threshold.distance;
+            match to_center.first() {
+                Some(&farthest) if farthest >= least => to_center.partition_point(|&own| own >= least) as u32,
+                _ => 0,
+            }
+        };
+        // Farthest first, as rows of a tile share the largest reach; to the width of a tile, which sorts in one go.
+        self.reaching.resize_with(order.len().div_ceil(TILE_COLUMNS), Vec::new);
+        self.reaching.iter_mut().for_each(Vec::clear);
+        for (vector, squared) in (0..).zip(&self.distances) {
+            let reach = reach(squared);
+            if reach > 0 {
+                self.reaching[(reach as usize - 1) / TILE_COLUMNS].push((vector, reach));
+            }
+        }
+        context.kernel.pack_into(&bucket.members.panel, &order, &mut self.columns);
+        let mut computed = self.drawn.len() as u64;
+        let reaching = std::mem::take(&mut self.reaching);
+        let all: Vec<(u32, u32)> = reaching.iter().rev().flatten().copied().collect();
+        for block in all.chunks(BLOCK_ROWS) {
+            let (rows, reach): (Vec<u32>, Vec<u32>) = block.iter().copied().unzip();
+            let limit = T::tile_limit(threshold);
+            self.hits.clear();
+            let panel = &self.drawn.members.panel;
+            computed += context.kernel.within(panel, &rows, &self.columns, &reach, limit, &mut self.hits);
+            let hits = self.hits.iter().map(|&(row, column)| (rows[row as usize], order[column as usize]));
+            let found: Vec<_> =
+                hits.filter_map(|(vector, member)| self.decide(vector, number, member, bucket)).collect();
+            self.found.extend(found);
+        }
+        self.reaching = reaching;
+        computed
+    }
+
+    /// The neighbour that a hit is, if it is one.
+    fn decide(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
+        let Search { context, centers, threshold, predicate, rule, .. } = *self.search;
+        let at = self.drawn.places[vector as usize];
+        if at == (number, member) {
+            return None;
+        }
+        self.drawn.members.decide(predicate, vector, &bucket.members, member)?;
+        let threshold = if at.0 == number {
+            f64::NEG_INFINITY
+        } else {
+            let dimensions = centers.dimensions();
+            let squared = |a: &[T], b: &[T]| context.kernel.distance(a, b);
+            let center = centers.row(at.0 as usize);
+            let gap = Gap { squared: T::at_most(squared(center, centers.row(number as usize)), dimensions) };
+            let x = Place {
+                own: self.drawn.own[vector as usize],
+                other: T::at_least(self.distances[vector as usize], dimensions),
+            };
+            let y = Place {
+                own: bucket.own_at_most[member as usize],
+                other: T::at_least(squared(center, bucket.members.panel.row(member as usize)), dimensions),
+            };
+            pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
+        };
+        let lot = Random::new(u64::from(vector) << 32 | u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
+        let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
+        // Rounded up, as a threshold that is a little too small does not admit the pair.
+        let threshold = if threshold.is_finite() { (threshold as f32).next_up() } else { threshold as f32 };
+        Some((vector, Neighbour { lot, bucket: number, threshold }))
+    }
+}

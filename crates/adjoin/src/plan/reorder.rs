@@ -1,0 +1,180 @@
+//! Orders of buckets to measure the default against: what an order on disk without meaning would give, and two that are
+//! made from the graph.
+
+use std::collections::BinaryHeap;
+
+use super::bucket_graph::BucketGraph;
+use crate::random::Random;
+
+/// Neighbours of each bucket.
+struct Adjacency {
+    starts: Vec<usize>,
+    neighbours: Vec<u32>,
+}
+
+impl Adjacency {
+    fn new(graph: &BucketGraph) -> Self {
+        let mut starts = vec![0; graph.buckets + 1];
+        for &(i, j) in &graph.edges {
+            starts[i as usize + 1] += 1;
+            starts[j as usize + 1] += 1;
+        }
+        (0..graph.buckets).for_each(|bucket| starts[bucket + 1] += starts[bucket]);
+        let (mut ends, mut neighbours) = (starts.clone(), vec![0; 2 * graph.edges.len()]);
+        for &(i, j) in &graph.edges {
+            for (from, to) in [(i, j), (j, i)] {
+                neighbours[ends[from as usize]] = to;
+                ends[from as usize] += 1;
+            }
+        }
+        Self { starts, neighbours }
+    }
+
+    fn of(&self, bucket: u32) -> &[u32] {
+        &self.neighbours[self.starts[bucket as usize]..self.starts[bucket as usize + 1]]
+    }
+
+    fn degree(&self, bucket: u32) -> usize {
+        self.of(bucket).len()
+    }
+}
+
+/// Buckets in an order without meaning, as centers drawn at random have it.
+pub(super) fn shuffled(buckets: usize) -> Vec<u32> {
+    let mut random = Random::new(1, "shuffled buckets");
+    let mut order: Vec<u32> = (0..buckets as u32).collect();
+    for k in (1..buckets).rev() {
+        order.swap(k, random.below(k as u64 + 1) as usize);
+    }
+    order
+}
+
+/// Next comes the bucket that shares most neighbours with those of a sliding window (DiskJoin, Algorithm 2, after
+/// Gorder). The window holds as many buckets as fit into the cache, divided by the mean degree.
+///
+/// How many each bucket shares is kept up to date as buckets enter and leave the window. The queue may hold numbers that
+/// have become smaller since; they are put right when they come to its top.
+pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
+    let adjacency = Adjacency::new(graph);
+    let degree = 2.0 * graph.edges.len() as f64 / graph.buckets.max(1) as f64;
+    let window = ((buckets_in_cache / degree.max(1.0)) as usize).max(1);
+    let mut shared = vec![0i64; graph.buckets];
+    let mut placed = vec![false; graph.buckets];
+    let mut order: Vec<u32> = Vec::with_capacity(graph.buckets);
+    // Ties by the number of the bucket, the smallest first; at the start, by degree.
+    let first = (0..graph.buckets as u32).max_by_key(|&bucket| (adjacency.degree(bucket), std::cmp::Reverse(bucket)));
+    let mut queue: BinaryHeap<(i64, std::cmp::Reverse<u32>)> =
+        (0..graph.buckets as u32).map(|bucket| (0, std::cmp::Reverse(bucket))).collect();
+    queue.extend(first.map(|bucket| (i64::MAX, std::cmp::Reverse(bucket))));
+    while let Some((noted, std::cmp::Reverse(bucket))) = queue.pop() {
+        if placed[bucket as usize] {
+            continue;
+        }
+        if noted != i64::MAX && noted != shared[bucket as usize] {
+            queue.push((shared[bucket as usize], std::cmp::Reverse(bucket)));
+            continue;
+        }
+        placed[bucket as usize] = true;
+        order.push(bucket);
+        let leaving = order.len().checked_sub(window + 1).map(|at| order[at]);
+        for (moved, change) in [(Some(bucket), 1), (leaving, -1)] {
+            let Some(moved) = moved else { continue };
+            for &common in adjacency.of(moved) {
+                for &other in adjacency.of(common).iter().filter(|&&other| !placed[other as usize]) {
+                    shared[other as usize] += change;
+                    if change > 0 {
+                        queue.push((shared[other as usize], std::cmp::Reverse(other)));
+                    }
+                }
+            }
+        }
+    }
+    order
+}
+
+/// Reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbours by ascending degree, backwards. Makes
+/// the numbers of neighbours lie near each other.
+pub(super) fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
+    let adjacency = Adjacency::new(graph);
+    let by_degree = |bucket: &u32| (adjacency.degree(*bucket), *bucket);
+    let mut starts: Vec<u32> = (0..graph.buckets as u32).collect();
+    starts.sort_unstable_by_key(by_degree);
+    let mut seen = vec![false; graph.buckets];
+    let mut order: Vec<u32> = Vec::with_capacity(graph.buckets);
+    for start in starts {
+        if std::mem::replace(&mut seen[start as usize], true) {
+            continue;
+        }
+        let mut at = order.len();
+        order.push(start);
+        while at < order.len() {
+            let new = adjacency.of(order[at]).iter().copied();
+            let mut new: Vec<u32> =
+                new.filter(|&bucket| !std::mem::replace(&mut seen[bucket as usize], true)).collect();
+            new.sort_unstable_by_key(by_degree);
+            order.extend(new);
+            at += 1;
+        }
+    }
+    order.reverse();
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rings of 10 buckets, numbered in turn.
+    fn rings() -> BucketGraph {
+        let edge = |ring: u32, k: u32| (2 * (k % 10) + ring, 2 * ((k + 1) % 10) + ring);
+        let edges = (0..2).flat_map(|ring| (0..10).map(move |k| edge(ring, k)));
+        let mut edges: Vec<_> = edges.map(|(i, j)| (i.min(j), i.max(j))).collect();
+        edges.sort_unstable();
+        BucketGraph { buckets: 20, edges }
+    }
+
+    fn assert_all(order: &[u32]) {
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_order_holds_every_bucket_once() {
+        for order in [shuffled(20), gorder(&rings(), 6.0), cuthill_mckee(&rings())] {
+            assert_all(&order);
+        }
+        assert!(gorder(&BucketGraph { buckets: 0, edges: Vec::new() }, 1.0).is_empty());
+    }
+
+    #[test]
+    fn breadth_first_keeps_the_parts_of_a_graph_together() {
+        let order = cuthill_mckee(&rings());
+        let changes = order.windows(2).filter(|pair| pair[0] % 2 != pair[1] % 2).count();
+        assert_eq!(changes, 1, "{order:?}");
+    }
+
+    /// The definition, with nothing kept up to date.
+    #[test]
+    fn the_next_bucket_shares_most_with_the_window() {
+        let mut random = Random::new(5, "graph");
+        let mut edges: Vec<_> = (0..60).map(|_| (random.below(20) as u32, random.below(20) as u32)).collect();
+        edges.retain(|(i, j)| i < j);
+        edges.sort_unstable();
+        edges.dedup();
+        let graph = BucketGraph { buckets: 20, edges };
+        let adjacency = Adjacency::new(&graph);
+        let cache = 3.0 * 2.0 * graph.edges.len() as f64 / 20.0;
+        let order = gorder(&graph, cache);
+        for at in 1..order.len() {
+            let window = &order[at.saturating_sub(3)..at];
+            let shared = |bucket: u32| {
+                let common =
+                    |placed: &u32| adjacency.of(*placed).iter().filter(|n| adjacency.of(bucket).contains(n)).count();
+                window.iter().map(common).sum::<usize>()
+            };
+            let best = order[at..].iter().map(|&bucket| shared(bucket)).max().unwrap();
+            assert_eq!(shared(order[at]), best, "{at}");
+        }
+    }
+}

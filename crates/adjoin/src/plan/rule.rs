@@ -1,0 +1,446 @@
+//! Which pairs of two buckets are compared?
+//!
+//! Let x lie in bucket i and y in bucket j. All that a rule knows of a pair is how far each lies from both centers, and
+//! how far those are from each other (D). A rule is one or two [`Part`]s; it admits a pair that any of them admits.
+//! Each part weighs a number of x against one of y and a limit that grows with the *threshold* `t` of the rule, the one
+//! number that a calibration sets. So for every pair and for every edge there is a least threshold that admits it.
+
+use std::str::FromStr;
+
+use super::bucket_graph::{EdgeSide, encode_words, word};
+use crate::error::{Error, Result};
+
+/// Which pairs are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Members whose margins towards each other's center add up to no more than the threshold: misses nothing.
+    MarginSum,
+    /// All pairs of buckets that the triangle inequality cannot part (DiskJoin, equation 1): misses nothing.
+    Triangle,
+    /// Key sum or margin sum. Members that a sum of distances says are near, which is sharp where cells are smaller
+    /// than eps, and members near the bisector of their centers, which is sharp where they are larger.
+    Union,
+    /// Members with at most `sqrt(t) * eps` to the other center, on either side.
+    Distance,
+    /// Members with a margin of at most `t * eps` towards the other center, on either side.
+    Margin,
+    /// All of a bucket with its `t` nearest others.
+    Nearest,
+    /// All of a bucket with those that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read with
+    /// the ball around the center that has radius eps; `t` is its lambda.
+    Arc,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Self; 7] =
+        [Self::Union, Self::MarginSum, Self::Triangle, Self::Distance, Self::Margin, Self::Nearest, Self::Arc];
+
+    /// Its name as a strategy.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MarginSum => "margin-sum",
+            Self::Triangle => "triangle",
+            Self::Union => "union",
+            Self::Distance => "distance",
+            Self::Margin => "margin",
+            Self::Nearest => "nearest",
+            Self::Arc => "arc",
+        }
+    }
+
+    /// Whether it is proved to miss nothing; any other needs a threshold from a calibration.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Self::MarginSum | Self::Triangle)
+    }
+
+    /// Whether it admits all pairs of an edge or none: then a part weighs what [`bucket_thresholds`] gives.
+    pub fn takes_whole(self) -> bool {
+        matches!(self, Self::Triangle | Self::Nearest | Self::Arc)
+    }
+
+    /// Its parts on an edge whose centers are `gap` apart.
+    pub fn parts(self, eps: f64, gap: Gap) -> Parts {
+        let along = 2.0 * gap.distance() * eps;
+        let squared = eps * eps;
+        let part = |measure, combine, offset, scale| Some(Part { measure, combine, offset, scale });
+        match self {
+            // d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>, and residuals are orthogonal on
+            // average; d(x, y) >= the sum of both margins always.
+            Self::Union => [
+                part(Measure::Distance, Combine::Sum, gap.squared, squared),
+                part(Measure::Margin, Combine::Sum, -along, along),
+            ],
+            Self::Distance => [part(Measure::Distance, Combine::Either, 0.0, squared), None],
+            Self::Margin => [part(Measure::Margin, Combine::Either, 0.0, along), None],
+            Self::MarginSum => [part(Measure::Margin, Combine::Sum, 0.0, along), None],
+            Self::Triangle | Self::Nearest | Self::Arc => [part(Measure::Distance, Combine::Either, 0.0, 1.0), None],
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|rule| rule.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|rule| rule.name()).collect();
+            Error::option(format!("no such rule: {name}; choose one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// How far two centers are from each other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gap {
+    /// `D^2`.
+    pub squared: f64,
+}
+
+impl Gap {
+    fn distance(self) -> f64 {
+        self.squared.sqrt()
+    }
+
+    /// No member of a bucket of this radius can have less of a measure towards the other center.
+    pub fn least(self, measure: Measure, radius: f64) -> f64 {
+        let distance = self.distance();
+        match measure {
+            Measure::Distance => (distance - radius).max(0.0).powi(2),
+            Measure::Margin => distance * (distance - 2.0 * radius),
+        }
+    }
+}
+
+/// Where a member lies: squared distances to its own center and to the other one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    /// To its own.
+    pub own: f64,
+    /// To the other.
+    pub other: f64,
+}
+
+/// What counts of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// The squared distance to the other center.
+    Distance,
+    /// That, less the squared distance to its own.
+    Margin,
+}
+
+impl Measure {
+    /// Of a member.
+    pub fn of(self, place: Place) -> f64 {
+        match self {
+            Self::Distance => place.other,
+            Self::Margin => place.other - place.own,
+        }
+    }
+}
+
+/// How the measures of two members become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Combine {
+    /// Their sum.
+    Sum,
+    /// The smaller one.
+    Either,
+}
+
+impl Combine {
+    /// Of both.
+    pub fn of(self, x: f64, y: f64) -> f64 {
+        match self {
+            Self::Sum => x + y,
+            Self::Either => x.min(y),
+        }
+    }
+}
+
+/// A part of a rule on an edge: admits a pair if its combined measure is at most `offset + scale * t`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part {
+    /// What counts of a member.
+    pub measure: Measure,
+    /// How both become one.
+    pub combine: Combine,
+    offset: f64,
+    scale: f64,
+}
+
+/// The parts of a rule on an edge.
+pub type Parts = [Option<Part>; 2];
+
+impl Part {
+    /// The largest combined measure that threshold `t` admits.
+    pub fn limit(&self, t: f64) -> f64 {
+        self.offset + self.scale * t
+    }
+
+    /// A member's measure less its part of the offset. Excesses are as near to 0 as eps is small, so they can be stored
+    /// with few digits, however far the centers are from each other.
+    pub fn excess(&self, measure: f64) -> f64 {
+        let parts = if self.combine == Combine::Sum { 2.0 } else { 1.0 };
+        measure - self.offset / parts
+    }
+
+    /// The least threshold that admits members of these excesses.
+    fn threshold(&self, x: f64, y: f64) -> f64 {
+        let excess = self.combine.of(x, y);
+        if self.scale > 0.0 {
+            return excess / self.scale;
+        }
+        // Centers in one place: no margin tells members apart, so all that are there are compared.
+        if excess < f64::INFINITY { f64::NEG_INFINITY } else { f64::INFINITY }
+    }
+}
+
+/// The least threshold at which a rule of these parts admits a pair, on an edge that is compared at all.
+pub fn pair_threshold(rule: Rule, parts: &Parts, x: Place, y: Place) -> f64 {
+    if rule.takes_whole() {
+        return f64::NEG_INFINITY;
+    }
+    let of = |part: &Part| part.threshold(part.excess(part.measure.of(x)), part.excess(part.measure.of(y)));
+    parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
+}
+
+/// An edge with fewer pairs is not worth two buckets in memory. More would cost recall of vectors with few neighbours.
+const EDGE_PAIRS_MIN: u32 = 4;
+/// Ranks of the members whose measures are noted; their products reach [`EDGE_PAIRS_MIN`].
+const RANKS: [u32; 3] = [1, 2, 4];
+
+/// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and 4.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Nearness {
+    /// The bucket of the members.
+    pub from: u32,
+    /// The other.
+    pub towards: u32,
+    /// For each part; infinite where that member cannot take part. Of fewer members the last one stands for the rest.
+    pub least: [[f32; 3]; 2],
+}
+
+impl EdgeSide for Nearness {
+    const BYTES: usize = 32;
+
+    fn direction(&self) -> (u32, u32) {
+        (self.from, self.towards)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let [[a, b, c], [d, e, f]] = self.least.map(|least| least.map(f32::to_bits));
+        encode_words([self.from, self.towards, a, b, c, d, e, f], out);
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let rank = |k: usize| f32::from_bits(word(bytes, k));
+        let least = [[rank(2), rank(3), rank(4)], [rank(5), rank(6), rank(7)]];
+        Self { from: word(bytes, 0), towards: word(bytes, 1), least }
+    }
+}
+
+/// Excesses beyond these cannot take part up to threshold `t_max`, given the radius of the other bucket.
+pub fn excess_limits(parts: &Parts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
+    parts.map(|part| match part {
+        None => f64::NEG_INFINITY,
+        Some(part) if part.combine == Combine::Sum => {
+            part.scale * t_max - part.excess(gap.least(part.measure, other_radius))
+        }
+        Some(part) => part.scale * t_max,
+    })
+}
+
+/// Buckets as vertices, and for each pair of buckets that may be compared the least threshold at which it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ThresholdGraph {
+    /// Edges (i, j) with i < j, ascending, each with its threshold.
+    pub edges: Vec<(u32, u32, f32)>,
+}
+
+impl ThresholdGraph {
+    /// Adds the edges of which any threshold up to `t_max` admits [`EDGE_PAIRS_MIN`] pairs, or all if there are fewer.
+    ///
+    /// `sides` are ordered by their edge and hold both sides of each edge that they hold any of; an absent one has nobody
+    /// near enough. `rows` are the members of a bucket.
+    pub fn add(
+        &mut self,
+        sides: &[Nearness],
+        t_max: f64,
+        rows: impl Fn(u32) -> u32,
+        parts: impl Fn(u32, u32) -> Parts,
+    ) {
+        for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
+            let (i, j) = sides[0].edge();
+            let of = |bucket: u32| {
+                let side = sides.iter().find(|side| side.from == bucket);
+                side.map_or([[f32::INFINITY; 3]; 2], |side| side.least)
+            };
+            let threshold = edge_threshold(&parts(i, j), [of(i), of(j)], [rows(i), rows(j)]);
+            if threshold <= t_max {
+                self.edges.push((i, j, (threshold as f32).next_up()));
+            }
+        }
+    }
+
+    /// The threshold of an edge; infinite where there is none.
+    pub fn threshold(&self, i: u32, j: u32) -> f64 {
+        let edge = (i.min(j), i.max(j));
+        let at = self.edges.binary_search_by_key(&edge, |&(i, j, _)| (i, j));
+        at.map_or(f64::INFINITY, |at| self.edges[at].2.into())
+    }
+}
+
+/// The least threshold at which an edge has enough pairs, by rectangles of the members of noted ranks.
+fn edge_threshold(parts: &Parts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
+    let enough = EDGE_PAIRS_MIN.min(rows[0].saturating_mul(rows[1]));
+    let of = |(number, part): (usize, &Option<Part>)| {
+        let part = part.as_ref()?;
+        let side = |side: usize, rank: usize| f64::from(least[side][number][rank]);
+        let threshold = |x: f64, y: f64| part.threshold(x, y);
+        Some(match part.combine {
+            Combine::Sum => {
+                let ranks = (0..3).flat_map(|a| (0..3).map(move |b| (a, b)));
+                let enough = ranks.filter(|&(a, b)| RANKS[a] * RANKS[b] >= enough);
+                enough.map(|(a, b)| threshold(side(0, a), side(1, b))).fold(f64::INFINITY, f64::min)
+            }
+            Combine::Either => {
+                let of = |(near, others): (usize, u32)| {
+                    let rank = RANKS.iter().position(|rank| rank.saturating_mul(others) >= enough)?;
+                    Some(threshold(side(near, rank), f64::INFINITY))
+                };
+                [(0, rows[1]), (1, rows[0])].into_iter().filter_map(of).fold(f64::INFINITY, f64::min)
+            }
+        })
+    };
+    parts.iter().enumerate().filter_map(of).fold(f64::INFINITY, f64::min)
+}
+
+/// For a rule that takes buckets whole, the thresholds at which a bucket asks for others, given the squared distances
+/// of their centers, ascending.
+pub fn bucket_thresholds(rule: Rule, eps: f64, squared: &[f64]) -> Vec<f64> {
+    match rule {
+        Rule::Arc => {
+            // What is missed by dropping a bucket and all beyond it: the sum of arccos(x), x = (D / 2) / r, r = eps.
+            let mut sum = 0.0;
+            let missed = squared.iter().rev().map(|squared| {
+                sum += (squared.sqrt() / 2.0 / eps).min(1.0).acos();
+                1.0 - sum
+            });
+            let mut thresholds: Vec<f64> = missed.collect();
+            thresholds.reverse();
+            thresholds
+        }
+        _ => (1..=squared.len()).map(|rank| rank as f64).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    type Point = [f64; 3];
+
+    fn squared(x: &Point, y: &Point) -> f64 {
+        x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum()
+    }
+
+    fn points(count: usize, seed: u64) -> Vec<Point> {
+        let mut random = Random::new(seed, "points");
+        (0..count).map(|_| [(); 3].map(|()| random.uniform())).collect()
+    }
+
+    /// Where x of center i and y of center j lie.
+    fn places(x: &Point, y: &Point, i: &Point, j: &Point) -> (Place, Place) {
+        (Place { own: squared(x, i), other: squared(x, j) }, Place { own: squared(y, j), other: squared(y, i) })
+    }
+
+    #[test]
+    fn margins_of_a_pair_within_eps_never_exceed_it() {
+        let all = points(40, 1);
+        for [x, y, i, j] in all.as_chunks().0 {
+            let (eps, gap) = (squared(x, y).sqrt(), Gap { squared: squared(i, j) });
+            let (a, b) = places(x, y, i, j);
+            for (rule, bound) in [(Rule::MarginSum, 1.0), (Rule::Union, 2.0), (Rule::Margin, 0.5)] {
+                let threshold = pair_threshold(rule, &rule.parts(eps, gap), a, b);
+                assert!(threshold <= bound + 1e-12, "{} {threshold}", rule.name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_pair_is_admitted_from_its_threshold_on() {
+        let all = points(40, 2);
+        for [x, y, i, j] in all.as_chunks().0 {
+            let (a, b) = places(x, y, i, j);
+            for rule in [Rule::Union, Rule::Distance, Rule::Margin, Rule::MarginSum] {
+                let parts = rule.parts(0.3, Gap { squared: squared(i, j) });
+                let t = pair_threshold(rule, &parts, a, b);
+                let admits = |t: f64| {
+                    let of = |part: &Part| part.combine.of(part.measure.of(a), part.measure.of(b)) <= part.limit(t);
+                    parts.iter().flatten().any(of)
+                };
+                assert!(admits(t + 1e-9) && !admits(t - 1e-9), "{} {t}", rule.name());
+            }
+        }
+    }
+
+    #[test]
+    fn centers_in_one_place_part_nobody() {
+        let gap = Gap { squared: 0.0 };
+        let place = Place { own: 2.0, other: 2.0 };
+        let parts = Rule::Union.parts(0.1, gap);
+        assert_eq!(pair_threshold(Rule::Union, &parts, place, place), f64::NEG_INFINITY);
+    }
+
+    /// Noted excesses of the first part of the distance rule at eps = 1: squared distances themselves.
+    fn side(from: u32, towards: u32, least: [f32; 3]) -> Nearness {
+        Nearness { from, towards, least: [least, [f32::INFINITY; 3]] }
+    }
+
+    #[test]
+    fn an_edge_is_there_from_the_threshold_on_that_admits_enough_pairs() {
+        let of = |rows: u32, sides: &[Nearness]| {
+            let mut graph = ThresholdGraph::default();
+            graph.add(sides, 10.0, |_| rows, |_, _| Rule::Distance.parts(1.0, Gap { squared: 9.0 }));
+            graph.threshold(1, 0)
+        };
+        let both = [side(0, 1, [2.0, 3.0, 5.0]), side(1, 0, [4.0, 6.0, 7.0])];
+        assert!((of(100, &both) - 2.0).abs() < 1e-6, "one member meets a hundred");
+        assert!((of(2, &both) - 3.0).abs() < 1e-6, "it takes both of two to meet two");
+        assert!((of(100, &both[1..]) - 4.0).abs() < 1e-6, "one side is enough for this rule");
+        assert_eq!(of(100, &[side(0, 1, [11.0; 3])]), f64::INFINITY, "too far");
+    }
+
+    #[test]
+    fn a_sum_of_both_sides_needs_rectangles_of_enough_pairs() {
+        let key = |a: f32| a - 4.5; // D^2 / 2
+        let sides = |far: f32| [side(0, 1, [key(1.0), key(2.0), key(4.0)]), side(1, 0, [key(1.0), key(2.0), key(far)])];
+        let parts = |_: u32, _: u32| [Rule::Union.parts(1.0, Gap { squared: 9.0 })[0], None];
+        for (far, threshold) in [(2.5, 1.0 + 2.5 - 9.0), (100.0, 2.0 + 2.0 - 9.0)] {
+            let mut graph = ThresholdGraph::default();
+            graph.add(&sides(far), 10.0, |_| 100, parts);
+            assert!((graph.threshold(0, 1) - threshold).abs() < 1e-5, "{far}");
+        }
+    }
+
+    #[test]
+    fn sides_come_back_as_stored() {
+        let side = Nearness { from: 3, towards: u32::MAX, least: [[1.0, 2.5, f32::INFINITY], [-1.0, 0.0, 7.0]] };
+        let mut stored = Vec::new();
+        side.encode(&mut stored);
+        assert_eq!((Nearness::decode(&stored), stored.len()), (side, Nearness::BYTES));
+    }
+
+    #[test]
+    fn whole_buckets_are_asked_for_from_the_nearest_on() {
+        let squared = [1.0, 4.0, 9.0, 100.0];
+        assert_eq!(bucket_thresholds(Rule::Nearest, 1.0, &squared), [1.0, 2.0, 3.0, 4.0]);
+        let arc = bucket_thresholds(Rule::Arc, 2.0, &squared);
+        // The paper's lambda of 1 takes all; what lies beyond twice eps is missed for nothing.
+        assert!(arc.is_sorted() && arc[3] == 1.0 && arc[0] < arc[1], "{arc:?}");
+        assert!((arc[2] - (1.0 - 0.75f64.acos())).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,274 @@
+//! From sampled vectors, whose true neighbours are known, to the threshold of a rule and to what is known of its recall.
+//!
+//! Pair recall and mean per-vector recall are both meant: a rule may find nearly all pairs, which lie in dense places,
+//! and miss nearly all vectors that have one neighbour. What is drawn at random are vectors, so a replicate of the
+//! bootstrap draws vectors too; pairs of one vector are found or missed together, and taking them for independent would
+//! promise too much.
+
+use super::poisson::{least_mean, most_mean, weight};
+use crate::random::Random;
+use crate::report::Interval;
+
+/// Replicates of the bootstrap.
+const REPLICATES: usize = 200;
+/// Replicates that may miss the target: a one-sided confidence of 97 % instead of 95 %, as the tail of a bootstrap from
+/// a skewed sample is too short.
+const REPLICATES_MISSING: usize = 6;
+/// Each tail of a printed interval.
+const TAIL: f64 = 0.025;
+/// With fewer vectors' worth of misses a bootstrap has seen too few of them to be asked.
+const MISSES_MIN: f64 = 20.0;
+
+/// Sampled vectors that have neighbours, and at which threshold of the rule each neighbour is found.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Vectors drawn, with and without neighbours.
+    pub vectors: u64,
+    /// Whether these are all vectors there are: then nothing is left to chance.
+    pub whole: bool,
+    /// The true neighbours of each that has any, and where its noted ones end in `thresholds`.
+    pub neighbours: Vec<(u64, u32)>,
+    /// For some or all neighbours of each vector, drawn at random where not all: the least threshold that finds it.
+    pub thresholds: Vec<f32>,
+}
+
+/// Both recalls.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recalls {
+    /// Share of all pairs.
+    pub pair: Interval,
+    /// Mean share of a vector's neighbours, over vectors that have some.
+    pub per_vector: Interval,
+}
+
+/// A vector's part in a sum: its pairs, all and found, and its share of the vectors.
+struct Sums {
+    pairs: f64,
+    found: f64,
+    vectors: f64,
+    shares: f64,
+}
+
+impl Sample {
+    /// Pairs of the sampled vectors.
+    pub fn pairs(&self) -> u64 {
+        self.neighbours.iter().map(|&(neighbours, _)| neighbours).sum()
+    }
+
+    /// The largest threshold that finds anything.
+    pub fn largest_threshold(&self) -> f64 {
+        let finite = self.thresholds.iter().copied().filter(|threshold| *threshold < f32::INFINITY);
+        finite.fold(f32::NEG_INFINITY, f32::max).into()
+    }
+
+    /// Where the noted neighbours of a vector lie.
+    fn noted(&self, vector: usize) -> &[f32] {
+        let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
+        &self.thresholds[start as usize..self.neighbours[vector].1 as usize]
+    }
+
+    /// The least threshold with which both recalls are at least `target`, with 95 % confidence; none where the sample
+    /// cannot support that.
+    ///
+    /// Each replicate holds one vector more, of which all is missed: what the sample has not met may be there.
+    pub fn calibrate(&self, target: f64, seed: u64) -> Option<f64> {
+        if self.neighbours.is_empty() {
+            return self.whole.then_some(f64::NEG_INFINITY);
+        }
+        let order = self.steps();
+        if self.whole {
+            let ones = vec![1.0; self.neighbours.len()];
+            return self.least_threshold(&order, &ones, 0.0, target);
+        }
+        let mut random = Random::new(seed, "bootstrap");
+        let mut weights = vec![0.0; self.neighbours.len()];
+        let mut thresholds: Vec<f64> = (0..REPLICATES)
+            .map(|_| {
+                weights.iter_mut().for_each(|drawn| *drawn = weight(&mut random));
+                let missed = weight(&mut random);
+                self.least_threshold(&order, &weights, missed, target).unwrap_or(f64::INFINITY)
+            })
+            .collect();
+        thresholds.sort_unstable_by(f64::total_cmp);
+        Some(thresholds[REPLICATES - 1 - REPLICATES_MISSING]).filter(|&t| t < f64::INFINITY)
+    }
+
+    /// All noted neighbours by their threshold: (threshold, vector).
+    fn steps(&self) -> Vec<(f32, u32)> {
+        let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));
+        let mut steps: Vec<_> = (0..self.neighbours.len()).flat_map(of).collect();
+        steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        steps
+    }
+
+    /// The least threshold at which both recalls reach the target in a sample with these weights.
+    fn least_threshold(&self, steps: &[(f32, u32)], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
+        let count = self.neighbours.len() as f64;
+        let pairs: f64 = self.neighbours.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
+        let vectors: f64 = weights.iter().sum();
+        let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
+        let wanted_vectors = target * (vectors + missed);
+        // Sums of many shares end a little below what they should be.
+        let reached = |found: f64, wanted: f64| found >= wanted * (1.0 - 1e-9);
+        let (mut found, mut shares) = (0.0, 0.0);
+        let mut steps = steps.iter().peekable();
+        while let Some(&(threshold, vector)) = steps.next() {
+            let vector = vector as usize;
+            let share = weights[vector] / self.noted(vector).len() as f64;
+            found += share * self.neighbours[vector].0 as f64;
+            shares += share;
+            let last_of_its_threshold = steps.peek().is_none_or(|&&(next, _)| next > threshold);
+            if last_of_its_threshold && reached(found, wanted_pairs) && reached(shares, wanted_vectors) {
+                return Some(threshold.into()).filter(|&t: &f64| t < f64::INFINITY);
+            }
+        }
+        (wanted_pairs == 0.0 && wanted_vectors == 0.0).then_some(f64::NEG_INFINITY)
+    }
+
+    /// Both recalls with a threshold, each between the bounds of 95 % confidence.
+    pub fn recalls(&self, threshold: f64, seed: u64) -> Recalls {
+        let vectors: Vec<Sums> = (0..self.neighbours.len()).map(|vector| self.sums(vector, threshold)).collect();
+        let certain = |estimate| Interval { estimate, low: estimate, high: estimate };
+        let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
+        let sum = |of: fn(&Sums) -> f64| vectors.iter().map(of).sum::<f64>();
+        let pair = ratio(sum(|s| s.found), sum(|s| s.pairs));
+        let per_vector = ratio(sum(|s| s.shares), sum(|s| s.vectors));
+        if self.whole {
+            return Recalls { pair: certain(pair), per_vector: certain(per_vector) };
+        }
+        let (mut pairs, mut shares) = (Vec::new(), Vec::new());
+        let mut random = Random::new(seed, "interval");
+        for _ in 0..5 * REPLICATES {
+            let mut all = Sums { pairs: 0.0, found: 0.0, vectors: 0.0, shares: 0.0 };
+            for vector in &vectors {
+                let weight = weight(&mut random);
+                all.pairs += weight * vector.pairs;
+                all.found += weight * vector.found;
+                all.vectors += weight;
+                all.shares += weight * vector.shares;
+            }
+            pairs.push(ratio(all.found, all.pairs));
+            shares.push(ratio(all.shares, all.vectors));
+        }
+        let squares = sum(|s| s.pairs * s.pairs);
+        let effective = if squares > 0.0 { sum(|s| s.pairs).powi(2) / squares } else { 0.0 };
+        Recalls {
+            pair: interval(pair, pairs, effective),
+            per_vector: interval(per_vector, shares, vectors.len() as f64),
+        }
+    }
+
+    fn sums(&self, vector: usize, threshold: f64) -> Sums {
+        let noted = self.noted(vector);
+        let share = noted.iter().filter(|&&t| f64::from(t) <= threshold).count() as f64 / noted.len() as f64;
+        let pairs = self.neighbours[vector].0 as f64;
+        Sums { pairs, found: share * pairs, vectors: 1.0, shares: share }
+    }
+}
+
+/// The interval of replicates; where few misses were seen, at least that of as many misses among the effective number
+/// of vectors, which for none is the rule of three.
+fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval {
+    replicates.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
+    let (mut low, mut high) = (at(TAIL), at(1.0 - TAIL));
+    let misses = (1.0 - estimate) * effective;
+    if misses < MISSES_MIN {
+        low = low.min(1.0 - most_mean(misses.ceil() as u32, TAIL) / effective);
+        high = high.max(1.0 - least_mean(misses.floor() as u32, TAIL) / effective);
+    }
+    let within = |bound: f64| if bound.is_nan() { 0.0 } else { bound.clamp(0.0, 1.0) };
+    Interval { estimate, low: within(low), high: within(high).max(estimate) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample of vectors of up to `most` neighbours, each found at a threshold drawn from 0 to 1 that all neighbours
+    /// of a vector nearly share: pairs of one vector are found or missed together.
+    fn sample(vectors: u64, most: u64, seed: u64) -> Sample {
+        let mut random = Random::new(seed, "sample");
+        let mut sample = Sample { vectors, ..Sample::default() };
+        for _ in 0..vectors {
+            let neighbours = random.below(most + 1);
+            let of_all = random.uniform();
+            sample.thresholds.extend((0..neighbours).map(|_| (of_all + 0.01 * random.uniform()) as f32));
+            if neighbours > 0 {
+                sample.neighbours.push((neighbours, sample.thresholds.len() as u32));
+            }
+        }
+        sample
+    }
+
+    /// Both recalls of a sample that stands for all there is.
+    fn truth(all: &Sample, threshold: f64) -> f64 {
+        let recalls = Sample { whole: true, ..all.clone() }.recalls(threshold, 1);
+        recalls.pair.estimate.min(recalls.per_vector.estimate)
+    }
+
+    #[test]
+    fn a_whole_sample_gives_the_least_threshold() {
+        let all = Sample { whole: true, ..sample(500, 5, 1) };
+        for target in [0.3, 0.9, 1.0] {
+            let threshold = all.calibrate(target, 1).unwrap();
+            assert!(truth(&all, threshold) >= target - 1e-9);
+            assert!(truth(&all, threshold - 1e-6) < target);
+        }
+        assert_eq!(Sample { whole: true, ..Sample::default() }.calibrate(0.9, 1), Some(f64::NEG_INFINITY));
+    }
+
+    #[test]
+    fn the_promise_is_kept_as_often_as_said() {
+        let all = sample(200_000, 8, 99);
+        for target in [0.8, 0.95] {
+            let reached = (0..100).filter(|&seed| {
+                let threshold = sample(1_500, 8, seed).calibrate(target, seed).unwrap();
+                truth(&all, threshold) >= target
+            });
+            let reached = reached.count();
+            assert!(reached >= 93, "{target}: {reached} of 100");
+        }
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_said() {
+        let all = sample(200_000, 8, 99);
+        for threshold in [0.5, 0.9, 0.999] {
+            let truth = Sample { whole: true, ..all.clone() }.recalls(threshold, 1);
+            let held = (0..100).filter(|&seed| {
+                let told = sample(1_000, 8, seed).recalls(threshold, seed);
+                let holds = |told: Interval, truth: Interval| (told.low..=told.high).contains(&truth.estimate);
+                holds(told.pair, truth.pair) && holds(told.per_vector, truth.per_vector)
+            });
+            let held = held.count();
+            assert!(held >= 88, "{threshold}: {held} of 100");
+        }
+    }
+
+    #[test]
+    fn a_sample_that_has_seen_too_little_promises_nothing() {
+        assert_eq!(Sample { vectors: 1000, ..Sample::default() }.calibrate(0.5, 1), None);
+        assert_eq!(sample(100, 3, 1).calibrate(0.99, 1), None);
+        assert!(sample(100, 3, 1).calibrate(0.5, 1).is_some());
+        let mut unreachable = sample(1000, 3, 1);
+        unreachable.thresholds.iter_mut().step_by(3).for_each(|threshold| *threshold = f32::INFINITY);
+        assert_eq!(unreachable.calibrate(0.9, 1), None);
+    }
+
+    #[test]
+    fn no_miss_among_few_is_no_certainty() {
+        let recalls = sample(300, 1, 1).recalls(2.0, 1);
+        assert_eq!((recalls.pair.estimate, recalls.pair.high), (1.0, 1.0));
+        assert!((0.9..0.98).contains(&recalls.pair.low), "{recalls:?}");
+    }
+
+    #[test]
+    fn noted_neighbours_stand_for_all() {
+        let all =
+            Sample { vectors: 2, whole: false, neighbours: vec![(10, 2), (1, 3)], thresholds: vec![0.0, 1.0, 1.0] };
+        let recalls = all.recalls(0.5, 1);
+        assert!((recalls.pair.estimate - 5.0 / 11.0).abs() < 1e-12);
+        assert!((recalls.per_vector.estimate - 0.25).abs() < 1e-12);
+    }
+}

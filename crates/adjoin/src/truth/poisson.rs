@@ -1,0 +1,71 @@
+//! Poisson numbers: weights of a bootstrap, and bounds for a mean of which only a count was seen.
+
+use crate::random::Random;
+
+/// A Poisson number of mean 1; from sums and quotients alone, so that it is the same on every machine.
+pub(super) fn weight(random: &mut Random) -> f64 {
+    let uniform = random.uniform();
+    let mut term = std::f64::consts::E.recip();
+    let (mut sum, mut count) = (term, 0.0);
+    while uniform >= sum && term > 1e-17 {
+        count += 1.0;
+        term /= count;
+        sum += term;
+    }
+    count
+}
+
+/// The chance of at most `count` events where `mean` are expected.
+fn at_most(count: u32, mean: f64) -> f64 {
+    let mut term = (-mean).exp();
+    let mut sum = term;
+    for k in 1..=count {
+        term *= mean / f64::from(k);
+        sum += term;
+    }
+    sum
+}
+
+/// The largest mean with which `count` events or fewer still have the chance `tail`.
+pub(super) fn most_mean(count: u32, tail: f64) -> f64 {
+    bisect(|mean| at_most(count, mean) > tail)
+}
+
+/// The least mean with which `count` events or more have the chance `tail`.
+pub(super) fn least_mean(count: u32, tail: f64) -> f64 {
+    if count == 0 { 0.0 } else { bisect(|mean| 1.0 - at_most(count - 1, mean) < tail) }
+}
+
+/// Where a condition that holds at 0 ceases to hold.
+fn bisect(holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, 1000.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_the_tables() {
+        // Garwood's exact intervals of 95 %.
+        for (count, low, high) in [(0, 0.0, 3.689), (1, 0.0253, 5.572), (3, 0.6187, 8.767), (10, 4.795, 18.39)] {
+            assert!((least_mean(count, 0.025) - low).abs() < 2e-3, "{count}");
+            assert!((most_mean(count, 0.025) - high).abs() < 2e-3, "{count}");
+        }
+        assert!((most_mean(0, 0.05) - 3.0).abs() < 0.005, "the rule of three");
+    }
+
+    #[test]
+    fn weights_have_mean_and_variance_1() {
+        let mut random = Random::new(1, "test");
+        let drawn: Vec<f64> = (0..100_000).map(|_| weight(&mut random)).collect();
+        let mean = drawn.iter().sum::<f64>() / 1e5;
+        let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1e5;
+        assert!((mean - 1.0).abs() < 0.02 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
+    }
+}
