@@ -4,12 +4,15 @@ use adjoin_kernels::{Kernel, Panel};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use crate::context::Context;
+use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{Predicate, dot, squared_norm};
 use crate::source::Ids;
 use crate::store::format::Extent;
-use crate::store::{BucketBytes, Store};
+use crate::store::{BucketBytes, ReadAhead, Store};
+use crate::workers::map_stream;
 
 /// Vectors as coordinates, and what the last decision needs beside them.
 pub(super) struct Members<T> {
@@ -87,6 +90,29 @@ impl<T: Coordinate> Members<T> {
             }
         }
     }
+}
+
+/// One pass over the store: hands every bucket, with its number, to a worker. `read_ahead` bytes are for reading ahead;
+/// the results come in the order of the buckets.
+pub(super) fn map_buckets<T: Coordinate, S, R: Send>(
+    context: &Context,
+    store: &Store,
+    centers: &Panel<T>,
+    (phase, read_ahead): (&str, u64),
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let buckets = centers.rows() as u32;
+    context.progress.begin(phase, "buckets", buckets.into());
+    let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
+    let next = || {
+        context.cancel.check()?;
+        ahead.next(|read| {
+            context.progress.advance(read.number.into());
+            (read.number, LoadedBucket::new(store, context.kernel, centers, read))
+        })
+    };
+    map_stream(context.threads, next, state, |state, (number, bucket)| work(state, number, &bucket))
 }
 
 /// A bucket's members, and where they lie.

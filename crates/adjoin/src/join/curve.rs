@@ -2,14 +2,14 @@
 
 use adjoin_kernels::{Columns, Panel};
 
-use super::bucket::LoadedBucket;
+use super::bucket::{LoadedBucket, map_buckets};
 use super::sample::{Drawn, draw_places};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::options::Metric;
-use crate::store::{ReadAhead, Store, least_read_ahead};
-use crate::workers::{lock, map_stream, streamed_items};
+use crate::store::{Store, least_read_ahead};
+use crate::workers::{lock, streamed_items};
 
 /// Vectors that are compared with all others.
 const VECTORS: u64 = 256;
@@ -65,18 +65,9 @@ fn count<T: Coordinate>(context: &Context, store: &Store, seed: u64) -> Result<V
 
     let centers = store.centers::<T>()?;
     let drawn = Drawn::read(context, store, &centers, &draw_places(store, VECTORS, seed, "curve"))?;
-    let buckets = extents.len() as u32;
-    context.progress.begin("curve", "buckets", buckets.into());
-    let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
-    let next = || {
-        context.cancel.check()?;
-        ahead.next(|read| {
-            context.progress.advance(read.number.into());
-            LoadedBucket::new(store, context.kernel, &centers, read)
-        })
-    };
     let total = std::sync::Mutex::new(vec![0u64; BINS]);
-    map_stream(context.threads, next, Vec::new, |distances: &mut Vec<T::Distance>, bucket| {
+    let state = Vec::<T::Distance>::new;
+    map_buckets(context, store, &centers, ("curve", read_ahead), state, |distances, _, bucket| {
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         let columns = context.kernel.pack(&bucket.members.panel, &members);
         let all: Vec<u32> = (0..drawn.len() as u32).collect();

@@ -66,11 +66,11 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
         let vectors = &self.drawn.members.panel;
         let limit = T::tile_limit(self.search.threshold);
         let mut within = 0u64;
-        let mut hits = Vec::new();
+        let (columns, mut hits) = (kernel.pack(vectors, &all), Vec::new());
         for block in all.chunks(BLOCK) {
             let reach: Vec<u32> = block.to_vec(); // each with those before it
             hits.clear();
-            kernel.within(vectors, block, &kernel.pack(vectors, &all), &reach, limit, &mut hits);
+            kernel.within(vectors, block, &columns, &reach, limit, &mut hits);
             within += hits.iter().filter(|&&(row, column)| column < block[row as usize]).count() as u64;
         }
         let pairs = (count * count.saturating_sub(1) / 2).max(1) as f64;

@@ -2,14 +2,13 @@
 
 use adjoin_kernels::{Columns, Panel};
 
-use super::bucket::LoadedBucket;
+use super::bucket::{LoadedBucket, map_buckets};
 use super::edge_sides::EdgeSides;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_graph, within};
-use crate::store::{ReadAhead, Store};
-use crate::workers::map_stream;
+use crate::store::Store;
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 const CHUNK_ROWS: usize = 32;
@@ -123,18 +122,9 @@ impl<'a, T: Coordinate> Pass<'a, T> {
 
     /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<f64>> {
-        let (context, buckets) = (self.context, self.centers.rows());
-        context.progress.begin("plan", "buckets", buckets as u64);
-        let mut ahead = ReadAhead::new(context, self.store, false, self.read_ahead, 0..buckets as u32)?;
-        let next = || {
-            context.cancel.check()?;
-            ahead.next(|read| {
-                context.progress.advance(u64::from(read.number));
-                (read.number, LoadedBucket::new(self.store, context.kernel, self.centers, read))
-            })
-        };
-        map_stream(context.threads, next, Vec::new, |distances, (bucket, loaded)| {
-            self.least_margins(bucket, &loaded, distances, sink)
+        let Self { context, store, centers, read_ahead, .. } = *self;
+        map_buckets(context, store, centers, ("plan", read_ahead), Vec::new, |distances, bucket, loaded| {
+            self.least_margins(bucket, loaded, distances, sink)
         })
     }
 

@@ -3,14 +3,13 @@
 
 use adjoin_kernels::Panel;
 
-use super::bucket::LoadedBucket;
+use super::bucket::{LoadedBucket, map_buckets};
 use super::edge_sides::EdgeSides;
 use super::neighbours::Search;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::plan::{Gap, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
-use crate::store::ReadAhead;
-use crate::workers::{map_items, map_stream};
+use crate::workers::map_items;
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 const CHUNK_ROWS: usize = 32;
@@ -48,7 +47,7 @@ pub(super) fn threshold_graph<T: Coordinate>(
     let mut graph = ThresholdGraph::default();
     let mut edges_memory = Vec::new();
     let rows = |bucket: u32| store.extents()[bucket as usize].rows;
-    let parts = |i: u32, j: u32| rule.parts(threshold.distance, pass_gap(search, i, j));
+    let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
     sides.gather(|sides| {
         let before = graph.edges.len();
         graph.add(sides, horizon.threshold, rows, parts);
@@ -60,7 +59,7 @@ pub(super) fn threshold_graph<T: Coordinate>(
     Ok((graph, computed))
 }
 
-fn pass_gap<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
+fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
     let centers = search.centers;
     let squared = search.context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
     Gap { squared: T::at_most(squared, centers.dimensions()) }
@@ -102,36 +101,27 @@ struct Candidate {
 impl<T: Coordinate> Pass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let Search { context, store, centers, read_ahead, .. } = *self.search;
-        let buckets = centers.rows() as u32;
-        context.progress.begin("plan", "buckets", buckets.into());
-        let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
-        let next = || {
-            context.cancel.check()?;
-            ahead.next(|read| {
-                context.progress.advance(read.number.into());
-                (read.number, LoadedBucket::new(store, context.kernel, centers, read))
-            })
-        };
-        map_stream(context.threads, next, Vec::new, |distances, (number, bucket)| {
-            self.look_around(number, &bucket, distances)
+        map_buckets(context, store, centers, ("plan", read_ahead), Vec::new, |distances, number, bucket| {
+            self.look_around(number, bucket, distances)
         })
     }
 
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, distances: &mut Vec<T::Distance>) -> Result<u64> {
         let Search { context, store, centers, threshold, rule, .. } = *self.search;
+        let own_radius = f64::from(store.extents()[number as usize].radius);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
             let parts = rule.parts(threshold.distance, gap);
             let radius = f64::from(store.extents()[other as usize].radius);
             let [first, second] = excess_limits(&parts, self.horizon.threshold, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
-            Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] }
+            // Where even the nearest a member could be is too far, nothing needs to be computed.
+            let reached = |(part, limit): &(Part, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
+            let near = parts.iter().flatten().any(reached);
+            near.then_some(Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] })
         };
-        let mut candidates: Vec<Candidate> = self.around(number).into_iter().map(candidate).collect();
-        // Where even the nearest a member could be is too far, nothing needs to be computed.
-        let radius = f64::from(store.extents()[number as usize].radius);
-        candidates.retain(|candidate| self.can_take_part(number, candidate, radius));
+        let mut candidates: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         for candidates in candidates.chunks_mut(CHUNK_CENTERS) {
             let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
@@ -157,12 +147,6 @@ impl<T: Coordinate> Pass<'_, T> {
         let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
         let all = (0..).zip(at_most).filter(|&(other, _)| other != number);
         all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
-    }
-
-    fn can_take_part(&self, number: u32, candidate: &Candidate, radius: f64) -> bool {
-        let gap = pass_gap(self.search, number, candidate.bucket);
-        let mut parts = candidate.parts.iter().flatten();
-        parts.any(|(part, limit)| part.excess(gap.least(part.measure, radius)) <= *limit)
     }
 
     /// For a rule that takes buckets whole: the thresholds at which a bucket asks for others.

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use adjoin_kernels::{Columns, Panel, TILE_COLUMNS};
 
-use super::bucket::LoadedBucket;
+use super::bucket::{LoadedBucket, map_buckets};
 use super::sample::Drawn;
 use crate::context::Context;
 use crate::error::Result;
@@ -12,8 +12,8 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
 use crate::predicate::Predicate;
 use crate::random::Random;
-use crate::store::{ReadAhead, Store};
-use crate::workers::{lock, map_stream};
+use crate::store::Store;
+use crate::workers::lock;
 
 /// Neighbours noted of all vectors, about. Of a vector that has more than its part, as many are drawn at random.
 const NOTED: u64 = 300_000;
@@ -79,20 +79,11 @@ pub(super) fn neighbours<T: Coordinate>(
 ) -> Result<(Vec<Neighbours>, u64)> {
     let Search { context, store, centers, .. } = *search;
     let most = noted_max(of);
-    let buckets = store.extents().len() as u32;
     let found = Mutex::new(vec![Neighbours::default(); drawn.len()]);
-    context.progress.begin("calibrate", "buckets", buckets.into());
-    let mut ahead = ReadAhead::new(context, store, false, search.read_ahead, 0..buckets)?;
-    let next = || {
-        context.cancel.check()?;
-        ahead.next(|read| {
-            context.progress.advance(read.number.into());
-            (read.number, LoadedBucket::new(store, context.kernel, centers, read))
-        })
-    };
     let state = || Comparison::new(search, drawn);
-    let distances = map_stream(context.threads, next, state, |comparison, (number, bucket)| {
-        let distances = comparison.compare(number, &bucket);
+    let phase = ("calibrate", search.read_ahead);
+    let distances = map_buckets(context, store, centers, phase, state, |comparison, number, bucket| {
+        let distances = comparison.compare(number, bucket);
         let mut found = lock(&found);
         for (vector, neighbour) in comparison.found.drain(..) {
             found[vector as usize].add(neighbour, most);

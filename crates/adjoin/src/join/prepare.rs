@@ -33,7 +33,7 @@ const BYTES_A_TASK_ALONE: u64 = 8;
 /// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
 const MARGIN_BYTES_MAX: u64 = 32 << 20;
 
-/// A threshold that a union of half its recall needs less than; for a first guess of what it costs.
+/// Up to which recall the union rule needs about which threshold: a first guess, to tell what it costs.
 const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)];
 /// Centers that a calibrated rule looks at around each, about.
 const CENTERS_AROUND: u64 = 256;

@@ -81,19 +81,22 @@ pub fn schedule(
         sort_tasks(&mut tasks, &sizes.memory, capacity, order);
         count(Steps::new(&tasks, &sizes.memory, capacity, policy), &sizes.extents)
     };
-    let order = order.unwrap_or_else(|| {
-        let tree = cost(Order::Tree);
-        // With each bucket read once, nothing reads less.
-        let nested_reads_less = tree.loads > buckets && cost(Order::BlockNested).bytes < tree.bytes;
-        if nested_reads_less { Order::BlockNested } else { Order::Tree }
-    });
-    let counts = cost(order);
+    let first = order.unwrap_or(Order::Tree);
+    let (mut order_chosen, mut counts) = (first, cost(first));
+    // With each bucket read once, nothing reads less.
+    if order.is_none() && counts.loads > buckets {
+        let nested = cost(Order::BlockNested);
+        (order_chosen, counts) = match nested.bytes < counts.bytes {
+            true => (Order::BlockNested, nested),
+            false => (first, cost(first)), // puts the tasks in its order again
+        };
+    }
     let mut listed_loads = Vec::new();
     if policy == Policy::Belady {
         listed_loads.reserve_exact(counts.loads as usize);
         listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, capacity, policy)));
     }
-    Schedule { order, policy, tasks, capacity, listed_loads, counts }
+    Schedule { order: order_chosen, policy, tasks, capacity, listed_loads, counts }
 }
 
 #[cfg(test)]
