@@ -125,9 +125,10 @@ pub(crate) fn target(output: &str, force: bool) -> Target {
 }
 
 /// Strategies by name; what is not named stays the default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Strategy {
     pub(crate) rule: Option<Rule>,
+    pub(crate) threshold: Option<f64>,
     pub(crate) order: Option<Order>,
     pub(crate) policy: Policy,
     pub(crate) centers: Centers,
@@ -135,9 +136,10 @@ pub(crate) struct Strategy {
 
 /// Strategies as named in `text`; those that mean something to the command have one of `keys`.
 pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
-    let mut strategy = Strategy { rule: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
+    let mut strategy =
+        Strategy { rule: None, threshold: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
     for named in text.into_iter().flat_map(|text| text.split(',')) {
-        if let Some((key @ ("rule" | "order" | "cache" | "centers"), _)) = named.split_once('=')
+        if let Some((key @ ("rule" | "threshold" | "order" | "cache" | "centers"), _)) = named.split_once('=')
             && !keys.contains(&key)
         {
             return Err(Error::option(format!(
@@ -147,6 +149,11 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
         }
         match named.split_once('=') {
             Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
+            Some(("threshold", number)) => {
+                let finite = number.parse().ok().filter(|threshold: &f64| threshold.is_finite());
+                let refused = || Error::option(format!("--strategy {named}: a threshold is a number"));
+                strategy.threshold = Some(finite.ok_or_else(refused)?);
+            }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
             Some(("cache", policy)) => strategy.policy = policy.parse()?,
             Some(("centers", "trained")) => strategy.centers = Centers::Trained,
@@ -154,7 +161,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             _ => {
                 let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
-                    "no such strategy: {named}; there are {}, order=, cache=, centers=trained and centers=random",
+                    "no such strategy: {named}; there are {}, threshold=, order=, cache=, centers=trained and centers=random",
                     rules.join(", ")
                 )));
             }

@@ -6,12 +6,13 @@
 //! small: each pair of the result lies within it. [`Coordinate`] bounds what rounding can do. With these bounds a rule
 //! that leaves out pairs is a proof (docs/methods.md, "Rounding").
 
-use adjoin_kernels::{Panel, Scalar, relative_error};
-use half::f16;
+use adjoin_kernels::{Kernel, Panel, Scalar, relative_error};
 
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, f16_values, f32_values, squared_floats, squared_integers, squared_norm};
+use crate::predicate::{Predicate, f32_values, halves_as_floats, squared_difference, squared_norms, sums};
 
+/// Vectors that are converted at once: what is held beside them stays in the first-level caches.
+const LOADED_AT_ONCE: usize = 16;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 /// Twice the unit roundoff of f64.
@@ -39,9 +40,12 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// The value of a coordinate.
     fn value(self) -> f64;
 
-    /// The squared distance of two vectors as [`crate::predicate::squared_distance`] sums it, which under L2 gives the
-    /// same for coordinates as for stored elements.
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64;
+    /// Whether coordinates are floats.
+    fn is_float() -> bool;
+
+    /// The squared distances of pairs of padded rows as [`crate::predicate::squared_distance`] sums them, which under L2
+    /// gives the same for coordinates as for stored elements.
+    fn squared_exactly<const N: usize>(kernel: Kernel, dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N];
 
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
@@ -51,6 +55,13 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
 
     /// A computed distance as f32, at most the largest finite one.
     fn rough(computed: Self::Distance) -> f32;
+
+    /// A factor and a term that make an f32 at least as large as any [`Coordinate::rough`] distance whose
+    /// [`Coordinate::at_least`] it reaches, within a few roundings of f32.
+    fn widened(dimensions: usize) -> (f32, f32) {
+        let factor = 1.0 + 2.0 * Self::relative(dimensions) + 8.0 * F32_ROUNDOFF;
+        (factor as f32, (2.0 * underflow(dimensions)) as f32)
+    }
 
     /// A bound that `at_least(d(x, c_j)) - at_most(d(x, c_i))` reaches, given the difference of [`Coordinate::rough`]
     /// ones and the largest of the second terms.
@@ -152,8 +163,12 @@ impl Coordinate for u8 {
         f64::from(self)
     }
 
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
-        squared_integers(x, y, i32::from).into()
+    fn is_float() -> bool {
+        false
+    }
+
+    fn squared_exactly<const N: usize>(kernel: Kernel, _dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N] {
+        pairs.map(|(x, y)| kernel.distance(x, y).into())
     }
 
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
@@ -187,21 +202,23 @@ impl Coordinate for f32 {
     const FARTHEST: Self = Self::INFINITY;
 
     fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
-        for (k, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
-            let length = match metric {
-                Metric::L2 => 1.0,
-                Metric::Cosine => squared_norm(vectors.element, vector).sqrt(),
+        for (chunk, start) in stored.chunks(LOADED_AT_ONCE * vectors.bytes()).zip((0..).step_by(LOADED_AT_ONCE)) {
+            let floats = if vectors.element == Element::F16 { halves_as_floats(chunk) } else { Vec::new() };
+            let lengths = match metric {
+                Metric::L2 => vec![1.0; chunk.len() / vectors.bytes()],
+                Metric::Cosine => squared_norms(vectors, chunk).into_iter().map(f64::sqrt).collect(),
             };
-            let to = panel.row_mut(k);
-            match vectors.element {
-                Element::F32 if metric == Metric::L2 => {
-                    read_f32(vector, to);
+            for ((k, length), vector) in lengths.into_iter().enumerate().zip(chunk.chunks_exact(vectors.bytes())) {
+                let to = panel.row_mut(start + k);
+                let floats = || &floats[k * vectors.dimensions..][..vectors.dimensions];
+                match vectors.element {
+                    Element::F32 if metric == Metric::L2 => read_f32(vector, to),
+                    Element::F16 if metric == Metric::L2 => to.copy_from_slice(floats()),
+                    Element::F32 => divide(f32_values(vector), length, to),
+                    Element::F16 => divide(floats().iter().copied().map(f64::from), length, to),
+                    Element::U8 => divide(vector.iter().map(|&x| f64::from(x)), length, to),
+                    Element::I8 => divide(vector.iter().map(|&x| f64::from(x.cast_signed())), length, to),
                 }
-                Element::F16 if metric == Metric::L2 => read_f16(vector, to),
-                Element::F32 => divide(f32_values(vector), length, to),
-                Element::F16 => divide(f16_values(vector), length, to),
-                Element::U8 => divide(vector.iter().map(|&x| f64::from(x)), length, to),
-                Element::I8 => divide(vector.iter().map(|&x| f64::from(x.cast_signed())), length, to),
             }
         }
     }
@@ -222,8 +239,13 @@ impl Coordinate for f32 {
         f64::from(self)
     }
 
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
-        squared_floats(x.iter().copied().map(f64::from), y.iter().copied().map(f64::from))
+    fn is_float() -> bool {
+        true
+    }
+
+    fn squared_exactly<const N: usize>(_kernel: Kernel, dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N] {
+        let pairs = pairs.map(|(x, y)| (&x[..dimensions], &y[..dimensions]));
+        sums(pairs, |&x| f64::from(x), squared_difference)
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {
@@ -264,12 +286,6 @@ fn underflow(dimensions: usize) -> f64 {
 fn read_f32(stored: &[u8], to: &mut [f32]) {
     for (to, &from) in to.iter_mut().zip(stored.as_chunks::<4>().0) {
         *to = f32::from_le_bytes(from);
-    }
-}
-
-fn read_f16(stored: &[u8], to: &mut [f32]) {
-    for (to, &from) in to.iter_mut().zip(stored.as_chunks::<2>().0) {
-        *to = f16::from_le_bytes(from).to_f32();
     }
 }
 

@@ -4,6 +4,7 @@
 //! that they leave over comes here.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 
 use crate::error::{Error, Result};
 use crate::options::{Element, Metric, VectorType};
@@ -90,6 +91,32 @@ pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
 }
 
+/// [`squared_norm`] of each of some stored vectors.
+pub(crate) fn squared_norms(vectors: VectorType, stored: &[u8]) -> Vec<f64> {
+    match vectors.element {
+        Element::F16 => norms_of(&halves_as_floats(stored), vectors.dimensions, |&x| x.into()),
+        Element::F32 => norms_of(stored.as_chunks().0, vectors.dimensions, |&x| f32::from_le_bytes(x).into()),
+        element => stored.chunks_exact(vectors.bytes()).map(|vector| squared_norm(element, vector)).collect(),
+    }
+}
+
+fn norms_of<X>(values: &[X], dimensions: usize, value: impl Fn(&X) -> f64) -> Vec<f64> {
+    let squares = |vectors: &[X]| {
+        let (one, four) = (&vectors[..dimensions], vectors.len() == 4 * dimensions);
+        let at = |k: usize| if four { &vectors[k * dimensions..][..dimensions] } else { one };
+        sums([at(0), at(1), at(2), at(3)].map(|x| (x, x)), &value, |x, y| x * y)
+    };
+    let whole = values.len() / (4 * dimensions) * 4 * dimensions;
+    let fours = values[..whole].chunks_exact(4 * dimensions).flat_map(squares);
+    fours.chain(values[whole..].chunks_exact(dimensions).map(|vector| squares(vector)[0])).collect()
+}
+
+/// Stored halves as the equal floats.
+pub(crate) fn halves_as_floats(stored: &[u8]) -> Vec<f32> {
+    let halves: Vec<f16> = stored.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes)).collect();
+    halves.to_f32_vec()
+}
+
 /// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.
 pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
@@ -106,7 +133,7 @@ pub fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
 }
 
 /// Squared distance of integers.
-pub(crate) fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
+fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| (value(x) - value(y)).pow(2).cast_unsigned()).sum()
 }
 
@@ -115,12 +142,35 @@ fn dot_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i64) -> i64 {
 }
 
 /// Squared distance of floats, summed in f64 and in index order.
-pub(crate) fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
-    x.zip(y).fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y))
+fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
+    x.zip(y).fold(0.0, |sum, (x, y)| sum + squared_difference(x, y))
 }
 
 fn dot_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
     x.zip(y).fold(0.0, |sum, (x, y)| sum + x * y)
+}
+
+/// A term of a squared distance.
+pub(crate) fn squared_difference(x: f64, y: f64) -> f64 {
+    (x - y) * (x - y)
+}
+
+/// Sums a term over the elements of some pairs of vectors, each sum in index order. A sum waits for its last addition;
+/// several side by side do not wait for each other.
+pub(crate) fn sums<X, const N: usize>(
+    pairs: [(&[X], &[X]); N],
+    value: impl Fn(&X) -> f64,
+    term: impl Fn(f64, f64) -> f64,
+) -> [f64; N] {
+    let dimensions = pairs.first().map_or(0, |(x, _)| x.len());
+    let pairs = pairs.map(|(x, y)| (&x[..dimensions], &y[..dimensions]));
+    let mut sums = [0.0; N];
+    for k in 0..dimensions {
+        for (sum, (x, y)) in sums.iter_mut().zip(&pairs) {
+            *sum += term(value(&x[k]), value(&y[k]));
+        }
+    }
+    sums
 }
 
 /// Elements of a stored f32 vector.

@@ -12,11 +12,11 @@ use crate::signals::Stopped;
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
-    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "order", "cache"])?;
+    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let aim = if arguments.no_calibrate { Aim::Every } else { resolve::aim(&arguments.wanted)? };
-    let (seed, Strategy { rule, order, policy, .. }) = (arguments.seed, strategy);
-    let options = JoinOptions { predicate, aim, rule, seed, order, policy, cache_bytes };
+    let (seed, Strategy { rule, threshold, order, policy, .. }) = (arguments.seed, strategy);
+    let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let store = Store::open(&context, &arguments.store)?;
     let prepared = prepare(&context, &store, &options, true)?;
     let curve = neighbour_curve(&context, &store, arguments.seed)?;

@@ -24,12 +24,13 @@ const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
-    let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "order", "cache", "centers"])?;
+    let strategy =
+        resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache", "centers"])?;
     let aim = resolve::aim(&arguments.wanted)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let seed = arguments.store.seed;
-    let Strategy { rule, order, policy, .. } = strategy;
-    let options = JoinOptions { predicate, aim, rule, seed, order, policy, cache_bytes };
+    let Strategy { rule, threshold, order, policy, .. } = strategy;
+    let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let target = arguments.output.as_deref().map(|output| resolve::target(output, arguments.force));
     check_outputs(&context, target.as_ref(), arguments)?;
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;

@@ -1,14 +1,15 @@
 //! A bucket in memory, ready for the kernels.
 
-use adjoin_kernels::{Kernel, Panel};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
+use std::sync::OnceLock;
 
+use adjoin_kernels::{Kernel, Panel};
+
+use super::codes::{Codes, Coding};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, dot, squared_norm};
+use crate::predicate::{dot, halves_as_floats, squared_norms, sums};
 use crate::source::Ids;
 use crate::store::format::Extent;
 use crate::store::{BucketBytes, ReadAhead, Store};
@@ -19,6 +20,8 @@ pub(super) struct Members<T> {
     pub(super) panel: Panel<T>,
     /// Under cosine, whose coordinates are rounded to unit length.
     exact: Option<Exact>,
+    /// Made when they are first asked for.
+    codes: OnceLock<Codes>,
     vectors: VectorType,
 }
 
@@ -31,13 +34,11 @@ struct Exact {
 
 impl Exact {
     fn new(vectors: VectorType, stored: &[u8]) -> Self {
-        let norm = |vector| squared_norm(vectors.element, vector);
-        let squared_norms = stored.chunks_exact(vectors.bytes()).map(norm).collect();
+        let squared_norms = squared_norms(vectors, stored);
         if vectors.element != Element::F16 {
             return Self { element: vectors.element, stored: stored.to_vec(), squared_norms };
         }
-        let halves: Vec<f16> = stored.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes)).collect();
-        let floats = halves.to_f32_vec().into_iter().flat_map(f32::to_le_bytes).collect();
+        let floats = halves_as_floats(stored).into_iter().flat_map(f32::to_le_bytes).collect();
         Self { element: Element::F32, stored: floats, squared_norms }
     }
 
@@ -45,6 +46,19 @@ impl Exact {
     fn memory_bytes(rows: u64, vectors: VectorType) -> u64 {
         let wider = if vectors.element == Element::F16 { 4 } else { 1 };
         rows * (wider * vectors.bytes() + size_of::<f64>()) as u64
+    }
+
+    fn cosines<const N: usize>(&self, dimensions: usize, pairs: [(u32, u32); N], other: &Self) -> [f64; N] {
+        let vectors = pairs.map(|(x, y)| (self.vector(dimensions, x as usize), other.vector(dimensions, y as usize)));
+        let dots = match self.element {
+            Element::F32 => {
+                let floats = vectors.map(|(x, y)| (x.as_chunks::<4>().0, y.as_chunks::<4>().0));
+                sums(floats, |&bytes| f32::from_le_bytes(bytes).into(), |x, y| x * y)
+            }
+            element => vectors.map(|(x, y)| dot(element, x, y)),
+        };
+        let norms = pairs.map(|(x, y)| self.squared_norms[x as usize] * other.squared_norms[y as usize]);
+        std::array::from_fn(|k| dots[k] / norms[k].sqrt())
     }
 
     fn vector(&self, dimensions: usize, member: usize) -> &[u8] {
@@ -61,32 +75,41 @@ impl<T: Coordinate> Members<T> {
         let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
         T::load(vectors, manifest.metric, stored, &mut panel);
         let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(vectors, stored));
-        Self { panel, exact, vectors }
+        Self { panel, exact, codes: OnceLock::new(), vectors }
     }
 
     /// Bytes that so many vectors take in memory.
     pub(super) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
         let exact = if metric == Metric::Cosine { Exact::memory_bytes(rows, vectors) } else { 0 };
-        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact
+        let codes = if T::is_float() { Codes::memory_bytes(rows as usize, vectors.dimensions) } else { 0 };
+        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact + codes
+    }
+
+    /// The vectors rounded; always with the same coding.
+    pub(super) fn codes(&self, coding: &Coding) -> &Codes {
+        self.codes.get_or_init(|| coding.codes(&self.panel))
     }
 
     pub(super) fn len(&self) -> usize {
         self.panel.rows()
     }
 
-    /// The value of a pair of the result. Under L2, coordinates are the stored elements, or as far from each other.
-    pub(super) fn decide(&self, predicate: Predicate, member: u32, other: &Self, other_member: u32) -> Option<f32> {
-        let (x, y) = (member as usize, other_member as usize);
+    /// The squared distances (L2) or cosines of pairs (member, member of `other`). Under L2, coordinates are the stored
+    /// elements, or as far from each other.
+    pub(super) fn values(&self, kernel: Kernel, pairs: &[(u32, u32)], other: &Self, values: &mut Vec<f64>) {
+        values.clear();
+        let (four, rest) = pairs.as_chunks::<4>();
+        values.extend(four.iter().flat_map(|&pairs| self.values_of(kernel, pairs, other)));
+        values.extend(rest.iter().flat_map(|&pair| self.values_of(kernel, [pair], other)));
+    }
+
+    fn values_of<const N: usize>(&self, kernel: Kernel, pairs: [(u32, u32); N], other: &Self) -> [f64; N] {
+        let dimensions = self.vectors.dimensions;
         match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => {
-                let dimensions = self.vectors.dimensions;
-                let dot = dot(a.element, a.vector(dimensions, x), b.vector(dimensions, y));
-                predicate.accept(dot / (a.squared_norms[x] * b.squared_norms[y]).sqrt())
-            }
+            (Some(a), Some(b)) => a.cosines(dimensions, pairs, b),
             _ => {
-                let dimensions = self.vectors.dimensions;
-                let (x, y) = (&self.panel.row(x)[..dimensions], &other.panel.row(y)[..dimensions]);
-                predicate.accept(T::squared_exactly(x, y))
+                let rows = |(x, y): (u32, u32)| (self.panel.row(x as usize), other.panel.row(y as usize));
+                T::squared_exactly(kernel, dimensions, pairs.map(rows))
             }
         }
     }

@@ -2,12 +2,14 @@
 //! bootstrap; makes the graph of edges on the way, as an edge that is left out costs recall too.
 
 use adjoin_device::Reservation;
-use adjoin_kernels::{Columns, Panel};
+use adjoin_kernels::Panel;
 
 use super::bucket::LoadedBucket;
+use super::codes::Filter;
 use super::nearness::{Horizon, pass_bytes, threshold_graph};
 use super::neighbours::{Neighbours, Search, neighbours, neighbours_bytes};
 use super::sample::{Drawn, draw_places};
+use super::watched::Watched;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::plan::ThresholdGraph;
@@ -29,6 +31,8 @@ const VECTORS_ENOUGH: u64 = 3_000;
 const SHARE_MAX: f64 = 1.0 / 3.0;
 /// Centers that are looked at around each, narrow at first.
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];
+/// How far beyond the largest threshold of a sampled pair edges are looked for, as a share of it.
+const BEYOND_LARGEST: f64 = 0.3;
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// The least memory for edges on their way.
@@ -38,8 +42,13 @@ const EDGES_BYTES_MIN: u64 = 4 << 20;
 pub(super) struct Calibrated {
     pub(super) graph: ThresholdGraph,
     pub(super) threshold: f64,
+    /// Whether the sample supports the promise.
+    pub(super) kept: bool,
+    /// What the sample says of the rule, without what whole tiles find beyond it.
     pub(super) recalls: Recalls,
-    /// What the printed recall comes from.
+    /// Vectors that tell the recall that the join reaches.
+    pub(super) watched: Watched,
+    /// What the recall comes from.
     pub(super) vectors: u64,
     pub(super) vectors_with_neighbours: u64,
     pub(super) pairs: u64,
@@ -56,29 +65,36 @@ struct Memory {
     _reserved: Reservation,
 }
 
-/// Finds the threshold; none where no sample supports the promise of a recall of `target`.
-pub(super) fn calibrate<T: Coordinate>(
-    search: &Search<'_, T>,
-    target: f64,
-    seed: u64,
-    vectors_max: u64,
-) -> Result<Option<Calibrated>> {
+/// What a threshold is to reach.
+#[derive(Clone, Copy)]
+pub(super) struct Goal {
+    pub(super) recall: f64,
+    /// A threshold that is to be used whatever it reaches.
+    pub(super) threshold: Option<f64>,
+    pub(super) seed: u64,
+    /// At most so many vectors may be drawn.
+    pub(super) vectors_max: u64,
+}
+
+/// Finds the threshold; none where no sample supports the promise of the recall.
+pub(super) fn calibrate<T: Coordinate>(search: &Search<'_, T>, goal: Goal) -> Result<Option<Calibrated>> {
     let rows = search.store.manifest().rows;
     let mut vectors = VECTORS;
     let mut spent = Spent::default();
     for round in 0u64.. {
         let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
         let wanted = if whole { rows } else { 2 * vectors };
-        if wanted > vectors_max {
+        if wanted > goal.vectors_max {
             return Ok(None);
         }
-        let seed = seed.wrapping_add(round << 32);
-        let sampled = Sampled::draw(search, wanted, whole, seed, &mut spent)?;
-        if let Some(calibrated) = sampled.calibrate(search, target, seed, &mut spent)? {
-            return Ok(Some(calibrated));
-        }
-        if whole {
-            return Ok(None);
+        let goal = Goal { seed: goal.seed.wrapping_add(round << 32), ..goal };
+        let sampled = Sampled::draw(search, wanted, whole, goal.seed, &mut spent)?;
+        let calibrated = match goal.threshold {
+            Some(threshold) => Some(sampled.with_threshold(search, threshold, goal, &mut spent)?),
+            None => sampled.calibrate(search, goal, &mut spent)?,
+        };
+        if calibrated.is_some() || whole {
+            return Ok(calibrated);
         }
         vectors *= MORE;
     }
@@ -134,44 +150,82 @@ impl Sampled {
     fn calibrate<T: Coordinate>(
         &self,
         search: &Search<'_, T>,
-        target: f64,
-        seed: u64,
+        goal: Goal,
         spent: &mut Spent,
     ) -> Result<Option<Calibrated>> {
-        let setting = |k: u64| self.setting.binary_search(&k).is_ok();
-        let every_edge = self.sample(&ThresholdGraph::default(), setting, true);
+        let Goal { recall, seed, .. } = goal;
+        let every_edge = self.sample(&ThresholdGraph::default(), |k| self.sets(k), true);
         let enough =
             self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
-        if !enough || every_edge.calibrate(target, seed).is_none() {
+        if !enough || every_edge.calibrate(recall, seed).is_none() {
             return Ok(None);
         }
-        // Edges that are left out cost recall, which a larger threshold makes up for.
-        let stricter = every_edge.calibrate(1.0 - (1.0 - target) / 3.0, seed);
-        let mut threshold = stricter.unwrap_or_else(|| every_edge.largest_threshold());
-        for count in CENTERS {
-            let horizon = Horizon { threshold: reach_of(search, threshold), centers: count };
+        // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there only
+        // from a larger one on than each of them.
+        let stricter = every_edge.calibrate(1.0 - (1.0 - recall) / 3.0, seed);
+        let largest = every_edge.largest_threshold();
+        let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
+        let horizons = [(stricter.unwrap_or(farther), CENTERS[0]), (farther, CENTERS[1]), (farther, CENTERS[2])];
+        for (number, (threshold, centers)) in horizons.into_iter().enumerate() {
+            let horizon = Horizon { threshold: reach_of(search, threshold), centers };
             let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
             spent.center_distances += distances;
-            let sample = self.sample(&graph, setting, false);
-            if let Some(t) = sample.calibrate(target, seed).filter(|&t| t <= horizon.threshold) {
-                let aside = self.sample(&graph, |k| self.whole || !setting(k), false);
-                return Ok(Some(Calibrated {
-                    recalls: aside.recalls(t, seed),
-                    threshold: t,
-                    vectors: aside.vectors,
-                    vectors_with_neighbours: aside.neighbours.len() as u64,
-                    pairs: aside.pairs(),
-                    graph,
-                    center_distances: spent.center_distances,
-                    sample_distances: spent.sample_distances,
-                }));
+            let sample = self.sample(&graph, |k| self.sets(k), false);
+            if let Some(t) = sample.calibrate(recall, seed).filter(|&t| t <= horizon.threshold) {
+                return self.calibrated(search, graph, (t, true), seed, spent).map(Some);
             }
-            if count >= search.centers.rows() {
+            if number > 0 && centers >= search.centers.rows() {
                 break;
             }
-            threshold = every_edge.largest_threshold();
         }
         Ok(None)
+    }
+
+    /// What is known of a threshold that was given.
+    fn with_threshold<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
+        threshold: f64,
+        goal: Goal,
+        spent: &mut Spent,
+    ) -> Result<Calibrated> {
+        let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
+        let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
+        spent.center_distances += distances;
+        let sample = self.sample(&graph, |k| self.sets(k), false);
+        let kept = sample.calibrate(goal.recall, goal.seed).is_some_and(|needed| needed <= threshold);
+        self.calibrated(search, graph, (threshold, kept), goal.seed, spent)
+    }
+
+    fn calibrated<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
+        graph: ThresholdGraph,
+        (threshold, kept): (f64, bool),
+        seed: u64,
+        spent: &Spent,
+    ) -> Result<Calibrated> {
+        let is_aside = |k| self.whole || !self.sets(k);
+        let aside = self.sample(&graph, is_aside, false);
+        let with_neighbours = self.neighbours.iter().zip(0..).filter(|(found, k)| found.count > 0 && is_aside(*k));
+        let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
+        Ok(Calibrated {
+            recalls: aside.recalls(threshold, seed),
+            watched: Watched::new(search.context, watched, self.whole, seed)?,
+            threshold,
+            kept,
+            vectors: aside.vectors,
+            vectors_with_neighbours: aside.neighbours.len() as u64,
+            pairs: aside.pairs(),
+            graph,
+            center_distances: spent.center_distances,
+            sample_distances: spent.sample_distances,
+        })
+    }
+
+    /// Whether a vector is one of those that set the threshold.
+    fn sets(&self, number: u64) -> bool {
+        self.setting.binary_search(&number).is_ok()
     }
 
     /// The sampled vectors of some numbers; neighbours on edges that are not there are never found.
@@ -215,8 +269,8 @@ fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memo
     let largest = store.extents().iter().max_by_key(|extent| extent.rows).expect("a store has buckets");
     let bucket = LoadedBucket::<T>::memory_bytes(largest, vectors, metric, false);
     let rows = largest.rows as usize;
-    let columns = Columns::<T>::bytes_for(rows, vectors.dimensions);
-    let a_worker = columns + (rows * (4 + 2 * 64 * 8)) as u64;
+    let filter = Filter::<T>::memory_bytes(rows, vectors.dimensions);
+    let a_worker = filter + (rows * (4 + 2 * 64 * 8)) as u64;
     let read_ahead = least_read_ahead(store.extents(), false);
     let buckets = store.extents().len();
     let passes = pass_bytes::<T>(search.rule, buckets, vectors.dimensions, context.threads);

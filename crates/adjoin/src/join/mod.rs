@@ -2,6 +2,7 @@
 
 mod bucket;
 mod calibration;
+mod codes;
 mod curve;
 mod edge_sides;
 mod estimate;
@@ -13,6 +14,7 @@ mod prepare;
 mod run;
 mod sample;
 mod verify;
+mod watched;
 
 pub use curve::neighbour_curve;
 pub use options::{Aim, JoinOptions};

@@ -8,7 +8,7 @@ use super::edge_sides::EdgeSides;
 use super::neighbours::Search;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::plan::{Gap, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
+use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
@@ -22,7 +22,7 @@ const RANK_MAX: usize = 4;
 pub(super) struct Horizon {
     /// The largest threshold that may be wanted.
     pub(super) threshold: f64,
-    /// So many nearest centers of each are looked at, beside all within twice eps.
+    /// So many nearest centers of each are looked at, beside all within eps.
     pub(super) centers: usize,
 }
 
@@ -66,10 +66,10 @@ fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
 }
 
 /// For each center, the squared distance within which others are looked at: that of the `count`-th nearest, at least
-/// that of twice eps.
+/// that of eps.
 fn candidate_reach<T: Coordinate>(search: &Search<'_, T>, count: usize) -> Result<Vec<f64>> {
     let Search { context, centers, threshold, .. } = *search;
-    let least = (2.0 * threshold.distance).powi(2);
+    let least = threshold.distance.powi(2);
     let state = || vec![T::Distance::default(); centers.rows()];
     map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
         context.kernel.one_to_many(centers.row(center), centers, squared);
@@ -98,16 +98,32 @@ struct Candidate {
     least: [[f32; RANK_MAX]; 2],
 }
 
+/// The other buckets that are looked at.
+struct Candidates {
+    all: Vec<Candidate>,
+    /// For each, the largest squared distance and the largest margin of a member that still counts, rounded up.
+    distance_reach: Vec<f32>,
+    margin_reach: Vec<f32>,
+}
+
+/// A worker's state.
+#[derive(Default)]
+struct Looking<D> {
+    distances: Vec<D>,
+    /// For each candidate, whether the member at hand may count.
+    near: Vec<u8>,
+}
+
 impl<T: Coordinate> Pass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let Search { context, store, centers, read_ahead, .. } = *self.search;
-        map_buckets(context, store, centers, ("plan", read_ahead), Vec::new, |distances, number, bucket| {
-            self.look_around(number, bucket, distances)
+        map_buckets(context, store, centers, ("plan", read_ahead), Looking::default, |looking, number, bucket| {
+            self.look_around(number, bucket, looking)
         })
     }
 
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
-    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, distances: &mut Vec<T::Distance>) -> Result<u64> {
+    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, looking: &mut Looking<T::Distance>) -> Result<u64> {
         let Search { context, store, centers, threshold, rule, .. } = *self.search;
         let own_radius = f64::from(store.extents()[number as usize].radius);
         let candidate = |(other, squared): (u32, f64)| {
@@ -121,21 +137,24 @@ impl<T: Coordinate> Pass<'_, T> {
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] })
         };
-        let mut candidates: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
+        let all: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
+        let mut candidates = Candidates::new(all);
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
-        for candidates in candidates.chunks_mut(CHUNK_CENTERS) {
-            let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
+        for start in (0..candidates.all.len()).step_by(CHUNK_CENTERS) {
+            let chunk = start..candidates.all.len().min(start + CHUNK_CENTERS);
+            let others: Vec<u32> = candidates.all[chunk.clone()].iter().map(|candidate| candidate.bucket).collect();
             let columns = context.kernel.pack(centers, &others);
             for members in members.chunks(CHUNK_ROWS) {
-                distances.resize(members.len() * others.len(), T::Distance::default());
-                context.kernel.many_to_many(&bucket.members.panel, members, &columns, distances);
-                for (row, &member) in distances.chunks_exact(others.len()).zip(members) {
-                    note::<T>(row, centers.dimensions(), bucket.own_at_most[member as usize], candidates);
+                looking.distances.resize(members.len() * others.len(), T::Distance::default());
+                context.kernel.many_to_many(&bucket.members.panel, members, &columns, &mut looking.distances);
+                for (row, &member) in looking.distances.chunks_exact(others.len()).zip(members) {
+                    let own = bucket.own_at_most[member as usize];
+                    candidates.note::<T>(chunk.clone(), (row, own), centers.dimensions(), &mut looking.near);
                 }
             }
         }
-        let computed = candidates.len() * bucket.len();
-        self.sides.take(candidates.iter().filter_map(|candidate| candidate.nearness(number, bucket.len())))?;
+        let computed = candidates.all.len() * bucket.len();
+        self.sides.take(candidates.all.iter().filter_map(|candidate| candidate.nearness(number, bucket.len())))?;
         Ok(computed as u64)
     }
 
@@ -166,14 +185,53 @@ impl<T: Coordinate> Pass<'_, T> {
     }
 }
 
-/// Takes a member into account: its excesses towards the candidates.
-fn note<T: Coordinate>(squared: &[T::Distance], dimensions: usize, own: f64, candidates: &mut [Candidate]) {
-    for (&squared, candidate) in squared.iter().zip(candidates) {
-        let place = Place { own, other: T::at_least(squared, dimensions) };
-        for ((part, limit), least) in candidate.parts.iter().flatten().zip(&mut candidate.least) {
-            let excess = part.excess(part.measure.of(place));
-            if excess <= *limit && excess < f64::from(least[RANK_MAX - 1]) {
-                insert(least, (excess as f32).next_up());
+impl Candidates {
+    fn new(all: Vec<Candidate>) -> Self {
+        let [distance_reach, margin_reach] = [(); 2].map(|()| vec![f32::NEG_INFINITY; all.len()]);
+        let mut candidates = Self { all, distance_reach, margin_reach };
+        (0..candidates.all.len()).for_each(|at| candidates.set_reach(at));
+        candidates
+    }
+
+    /// Notes how far a candidate reaches: to its limit, and no farther than where its ranks are taken.
+    fn set_reach(&mut self, at: usize) {
+        let Candidate { parts, least, .. } = &self.all[at];
+        for ((part, limit), least) in parts.iter().flatten().zip(least) {
+            let reach = part.measure_of(limit.min(least[RANK_MAX - 1].into())) as f32;
+            match part.measure {
+                Measure::Distance => self.distance_reach[at] = reach.next_up(),
+                Measure::Margin => self.margin_reach[at] = reach.next_up(),
+            }
+        }
+    }
+
+    /// Takes a member into account, given its squared distances to some candidates and to its own center: a quick look
+    /// tells which may count, as after the first few members hardly any do.
+    fn note<T: Coordinate>(
+        &mut self,
+        chunk: std::ops::Range<usize>,
+        (squared, own): (&[T::Distance], f64),
+        dimensions: usize,
+        near: &mut Vec<u8>,
+    ) {
+        let start = chunk.start;
+        near.clear();
+        let reaches = self.distance_reach[chunk.clone()].iter().zip(&self.margin_reach[chunk]);
+        let (own_up, widened) = ((own as f32).next_up(), T::widened(dimensions));
+        near.extend(squared.iter().zip(reaches).map(|(&squared, (&distance, &margin))| {
+            let by_margin = margin + own_up;
+            let reach = if by_margin > distance { by_margin } else { distance };
+            u8::from(T::rough(squared) <= reach * widened.0 + widened.1)
+        }));
+        for (near, at) in near.chunks(8).zip((0..).step_by(8)) {
+            if near.iter().fold(0, |any, near| any | near) == 0 {
+                continue;
+            }
+            for (k, _) in near.iter().enumerate().filter(|(_, near)| **near != 0) {
+                let place = Place { own, other: T::at_least(squared[at + k], dimensions) };
+                if self.all[start + at + k].note(place) {
+                    self.set_reach(start + at + k);
+                }
             }
         }
     }
@@ -190,6 +248,19 @@ fn insert(least: &mut [f32; RANK_MAX], excess: f32) {
 }
 
 impl Candidate {
+    /// Takes a member into account; whether it counts.
+    fn note(&mut self, place: Place) -> bool {
+        let mut counts = false;
+        for ((part, limit), least) in self.parts.iter().flatten().zip(&mut self.least) {
+            let excess = part.excess(part.measure.of(place));
+            if excess <= *limit && excess < f64::from(least[RANK_MAX - 1]) {
+                insert(least, (excess as f32).next_up());
+                counts = true;
+            }
+        }
+        counts
+    }
+
     /// What is noted of it, for a bucket of so many members; none where nobody can take part.
     fn nearness(&self, from: u32, members: usize) -> Option<Nearness> {
         let rank = |least: &[f32; RANK_MAX], rank: usize| least[rank.min(members) - 1];
@@ -203,7 +274,7 @@ impl Candidate {
 pub(super) fn pass_bytes<T: Coordinate>(rule: Rule, centers: usize, dimensions: usize, threads: usize) -> u64 {
     let columns = adjoin_kernels::Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_ROWS * CHUNK_CENTERS * size_of::<T::Distance>();
-    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() };
+    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() + 9 };
     (centers * 8) as u64
         + threads as u64 * (columns + (chunk + centers * a_center) as u64)
         + Panel::<T>::bytes_for(1, dimensions)

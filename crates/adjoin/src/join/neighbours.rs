@@ -2,10 +2,12 @@
 
 use std::sync::Mutex;
 
-use adjoin_kernels::{Columns, Panel, TILE_COLUMNS};
+use adjoin_kernels::{Panel, TILE_COLUMNS};
 
 use super::bucket::{LoadedBucket, map_buckets};
+use super::codes::{Coding, Filter, Ordered};
 use super::sample::Drawn;
+use super::verify::DECIDED_AT_ONCE;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
@@ -24,9 +26,11 @@ const BLOCK_ROWS: usize = 64;
 /// Covers the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
-/// The neighbours of a drawn vector.
+/// A drawn vector and its neighbours.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbours {
+    /// The row of the vector.
+    pub(super) row: u64,
     /// How many there are.
     pub(super) count: u64,
     /// Some or all of them.
@@ -62,6 +66,7 @@ pub(super) struct Search<'a, T: Coordinate> {
     pub(super) centers: &'a Panel<T>,
     pub(super) threshold: &'a Threshold,
     pub(super) predicate: Predicate,
+    pub(super) coding: Option<&'a Coding>,
     pub(super) rule: Rule,
     /// Bytes for reading ahead.
     pub(super) read_ahead: u64,
@@ -85,6 +90,9 @@ pub(super) fn neighbours<T: Coordinate>(
     let distances = map_buckets(context, store, centers, phase, state, |comparison, number, bucket| {
         let distances = comparison.compare(number, bucket);
         let mut found = lock(&found);
+        for vector in drawn.of_bucket(number) {
+            found[vector].row = bucket.row(drawn.places[vector].1);
+        }
         for (vector, neighbour) in comparison.found.drain(..) {
             found[vector as usize].add(neighbour, most);
         }
@@ -119,21 +127,34 @@ struct Comparison<'a, T: Coordinate> {
     distances: Vec<T::Distance>,
     /// Drawn vectors that may have a neighbour in it, with how many of its members they are compared, by that number.
     reaching: Vec<Vec<(u32, u32)>>,
-    columns: Columns<T>,
+    filter: Filter<'a, T>,
     hits: Vec<(u32, u32)>,
+    /// The vectors and members of the hits, and their values.
+    pairs: Vec<(u32, u32)>,
+    values: Vec<f64>,
     found: Vec<(u32, Neighbour)>,
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
     fn new(search: &'a Search<'a, T>, drawn: &'a Drawn<T>) -> Self {
-        let columns = search.context.kernel.pack(&Panel::zeroed(0, search.centers.dimensions()), &[]);
+        let filter = Filter::new(search.context.kernel, search.threshold, search.coding);
         let distances = vec![T::Distance::default(); drawn.len()];
-        Self { search, drawn, distances, reaching: Vec::new(), columns, hits: Vec::new(), found: Vec::new() }
+        Self {
+            search,
+            drawn,
+            distances,
+            reaching: Vec::new(),
+            filter,
+            hits: Vec::new(),
+            pairs: Vec::new(),
+            values: Vec::new(),
+            found: Vec::new(),
+        }
     }
 
     /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
     fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let Search { context, centers, threshold, .. } = *self.search;
+        let Search { context, centers, threshold, predicate, .. } = *self.search;
         let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
         let own = |member: u32| bucket.own_at_most[member as usize];
         order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
@@ -156,33 +177,39 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
                 self.reaching[(reach as usize - 1) / TILE_COLUMNS].push((vector, reach));
             }
         }
-        context.kernel.pack_into(&bucket.members.panel, &order, &mut self.columns);
+        let columns = Ordered { members: &bucket.members, order: &order };
+        self.filter.pack(columns);
         let mut computed = self.drawn.len() as u64;
         let reaching = std::mem::take(&mut self.reaching);
         let all: Vec<(u32, u32)> = reaching.iter().rev().flatten().copied().collect();
         for block in all.chunks(BLOCK_ROWS) {
             let (rows, reach): (Vec<u32>, Vec<u32>) = block.iter().copied().unzip();
-            let limit = T::tile_limit(threshold);
-            self.hits.clear();
-            let panel = &self.drawn.members.panel;
-            computed += context.kernel.within(panel, &rows, &self.columns, &reach, limit, &mut self.hits);
-            let hits = self.hits.iter().map(|&(row, column)| (rows[row as usize], order[column as usize]));
-            let found: Vec<_> =
-                hits.filter_map(|(vector, member)| self.decide(vector, number, member, bucket)).collect();
-            self.found.extend(found);
+            let rows = Ordered { members: &self.drawn.members, order: &rows };
+            computed += self.filter.within(rows, columns, &reach, &mut self.hits);
+            let members = |&(row, column): &(u32, u32)| (rows.order[row as usize], order[column as usize]);
+            for hits in self.hits.chunks(DECIDED_AT_ONCE) {
+                self.pairs.clear();
+                self.pairs.extend(hits.iter().map(members));
+                rows.members.values(context.kernel, &self.pairs, &bucket.members, &mut self.values);
+                let decided = self.pairs.iter().zip(&self.values);
+                let within = decided.filter(|&(_, &value)| predicate.accept(value).is_some());
+                let found: Vec<_> = within
+                    .filter_map(|(&(vector, member), _)| self.neighbour(vector, number, member, bucket))
+                    .collect();
+                self.found.extend(found);
+            }
         }
         self.reaching = reaching;
         computed
     }
 
-    /// The neighbour that a hit is, if it is one.
-    fn decide(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
-        let Search { context, centers, threshold, predicate, rule, .. } = *self.search;
+    /// What is noted of a pair within the threshold; nothing of a vector with itself.
+    fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
+        let Search { context, centers, threshold, rule, .. } = *self.search;
         let at = self.drawn.places[vector as usize];
         if at == (number, member) {
             return None;
         }
-        self.drawn.members.decide(predicate, vector, &bucket.members, member)?;
         let threshold = if at.0 == number {
             f64::NEG_INFINITY
         } else {

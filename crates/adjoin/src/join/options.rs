@@ -56,6 +56,8 @@ pub struct JoinOptions {
     pub aim: Aim,
     /// Which pairs are compared; chosen by what it costs where not given.
     pub rule: Option<Rule>,
+    /// The threshold of a rule that needs one, whatever recall it reaches; set by a sample where not given.
+    pub threshold: Option<f64>,
     /// Seed of the vectors that are drawn to learn the recall.
     pub seed: u64,
     /// The order of tasks; the one that reads least where not given.
@@ -69,7 +71,16 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// Every pair, by the default rule.
     pub fn exact(predicate: Predicate) -> Self {
-        Self { predicate, aim: Aim::Every, rule: None, seed: 1, order: None, policy: Policy::Belady, cache_bytes: None }
+        Self {
+            predicate,
+            aim: Aim::Every,
+            rule: None,
+            threshold: None,
+            seed: 1,
+            order: None,
+            policy: Policy::Belady,
+            cache_bytes: None,
+        }
     }
 
     /// At least this share of the pairs, by the rule that costs least.

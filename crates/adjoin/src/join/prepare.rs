@@ -3,12 +3,15 @@
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
-use super::calibration::{CALIBRATION_VECTORS, calibrate, calibration_read_ahead};
+use super::calibration::{CALIBRATION_VECTORS, Goal, calibrate, calibration_read_ahead};
+use super::codes::Coding;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
 use super::neighbours::Search;
 use super::options::{Aim, JoinOptions};
+use super::sample::{Drawn, draw_places};
 use super::verify::Verifier;
+use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
@@ -38,13 +41,20 @@ const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)
 /// Centers that a calibrated rule looks at around each, about.
 const CENTERS_AROUND: u64 = 256;
 
+/// Vectors from which is learned how floats are rounded.
+const CODING_VECTORS: u64 = 500;
+
 /// A join that is planned and can be run.
 pub struct Prepared {
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
+    /// How floats are rounded for a first look.
+    pub(super) coding: Option<Coding>,
     pub(super) admission: Admission,
     pub(super) recall: RecallStatistics,
+    /// Tells the recall of a rule that is not exact.
+    pub(super) watched: Option<Watched>,
     /// Distances that planning took, to centers and between sampled vectors and others.
     pub(super) center_distances: u64,
     pub(super) sample_distances: u64,
@@ -79,7 +89,8 @@ impl Prepared {
         self.predicted_results
     }
 
-    /// The recall that is promised and what is known of it.
+    /// The recall that is promised and what is known of it before the join: what its tiles find beyond the rule comes on
+    /// top, and is measured when it runs.
     pub fn recall(&self) -> &RecallStatistics {
         &self.recall
     }
@@ -96,7 +107,11 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
     with_coordinates!(manifest.vectors, manifest.metric, T => {
         let centers = store.centers::<T>()?;
         let threshold = Threshold::new(options.predicate, manifest.vectors);
-        Planner::<T> { context, store, options, with_ids, threshold: &threshold, centers: &centers }.prepare()
+        let mut planner =
+            Planner::<T> { context, store, options, with_ids, threshold: &threshold, centers: &centers, coding: None };
+        let coding = planner.fit_coding()?;
+        planner.coding = coding.as_ref();
+        planner.prepare()
     })
 }
 
@@ -117,6 +132,7 @@ struct Planner<'a, T: Coordinate> {
     with_ids: bool,
     threshold: &'a Threshold,
     centers: &'a Panel<T>,
+    coding: Option<&'a Coding>,
 }
 
 /// The edges of a plan, and what is known of the rule that they are for.
@@ -124,6 +140,7 @@ struct Edges {
     graph: BucketGraph,
     admission: Admission,
     recall: RecallStatistics,
+    watched: Option<Watched>,
     center_distances: u64,
     sample_distances: u64,
     predicted_pairs: u64,
@@ -132,16 +149,35 @@ struct Edges {
 }
 
 impl<T: Coordinate> Planner<'_, T> {
-    fn prepare(&self) -> Result<Prepared> {
-        let Self { context, store, options, with_ids, .. } = *self;
-        let watch = Stopwatch::start();
+    /// How floats are rounded, from drawn vectors; integers need no rounding.
+    fn fit_coding(&self) -> Result<Option<Coding>> {
+        let Self { context, store, options, centers, .. } = *self;
+        if !T::is_float() {
+            return Ok(None);
+        }
+        // What is needed later is refused now.
+        let bytes = Drawn::<T>::memory_bytes(store, CODING_VECTORS);
+        drop(context.reserve(bytes.max(self.least(&self.sizes())), "this join")?);
+        let _memory = context.reserve(bytes, "this join")?;
+        let drawn = Drawn::read(context, store, centers, &draw_places(store, CODING_VECTORS, options.seed, "coding"))?;
+        Ok(Some(Coding::fit(&drawn.members.panel)))
+    }
+
+    fn sizes(&self) -> BucketSizes {
+        let Self { store, with_ids, .. } = *self;
         let (vectors, metric) = (store.manifest().vectors, store.manifest().metric);
         let extents = store.extents();
         let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids);
-        let sizes = BucketSizes {
+        BucketSizes {
             extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
             memory: extents.iter().map(memory).collect(),
-        };
+        }
+    }
+
+    fn prepare(&self) -> Result<Prepared> {
+        let Self { context, store, options, with_ids, .. } = *self;
+        let watch = Stopwatch::start();
+        let sizes = self.sizes();
         let edges = self.edges(&sizes)?;
         let Division { capacity, read_ahead, policy } =
             divide::<T>(context, store, &edges.graph, &sizes, with_ids, options)?;
@@ -150,8 +186,10 @@ impl<T: Coordinate> Planner<'_, T> {
             sizes,
             schedule,
             threshold: *self.threshold,
+            coding: self.coding.cloned(),
             admission: edges.admission,
             recall: edges.recall,
+            watched: edges.watched,
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
             predicted_pairs: edges.predicted_pairs,
@@ -169,6 +207,9 @@ impl<T: Coordinate> Planner<'_, T> {
         let target = options.aim.target();
         let pointless = target >= 1.0 || self.threshold.distance == 0.0;
         match options.rule {
+            rule if options.threshold.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
+                "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
+            )),
             Some(rule) if rule.is_exact() => self.exact(rule, sizes),
             Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
@@ -192,9 +233,9 @@ impl<T: Coordinate> Planner<'_, T> {
     }
 
     fn search(&self, rule: Rule) -> Search<'_, T> {
-        let Self { context, store, options, threshold, centers, .. } = *self;
+        let Self { context, store, options, threshold, centers, coding, .. } = *self;
         let read_ahead = calibration_read_ahead(store.extents(), context.budget().free());
-        Search { context, store, centers, threshold, predicate: options.predicate, rule, read_ahead }
+        Search { context, store, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
     }
 
     /// Whether a calibrated rule is expected to compute fewer distances than one that misses nothing, and if so, of how
@@ -224,7 +265,9 @@ impl<T: Coordinate> Planner<'_, T> {
     fn calibrated(&self, rule: Rule, target: f64, vectors_max: u64) -> Result<Option<Edges>> {
         let watch = Stopwatch::start();
         let search = self.search(rule);
-        let Some(found) = calibrate(&search, target, self.options.seed, vectors_max)? else { return Ok(None) };
+        let JoinOptions { threshold, seed, .. } = *self.options;
+        let goal = Goal { recall: target, threshold, seed, vectors_max };
+        let Some(found) = calibrate(&search, goal)? else { return Ok(None) };
         let threshold = found.threshold;
         let kept = found.graph.edges.iter().filter(|edge| f64::from(edge.2) <= threshold);
         let graph = BucketGraph { buckets: self.centers.rows(), edges: kept.map(|&(i, j, _)| (i, j)).collect() };
@@ -237,13 +280,14 @@ impl<T: Coordinate> Planner<'_, T> {
             admission: Admission { rule, threshold: Some(threshold) },
             recall: RecallStatistics {
                 target,
-                kept: true,
+                kept: found.kept,
                 pair: found.recalls.pair,
                 per_vector: found.recalls.per_vector,
                 sample_vectors: Some(found.vectors),
                 sample_vectors_with_neighbours: Some(found.vectors_with_neighbours),
                 sample_pairs: Some(found.pairs),
             },
+            watched: Some(found.watched),
             center_distances: found.center_distances,
             sample_distances: found.sample_distances,
             predicted_pairs,
@@ -262,6 +306,7 @@ impl<T: Coordinate> Planner<'_, T> {
             graph,
             admission: Admission { rule, threshold: None },
             recall: RecallStatistics::proved(self.options.aim.target()),
+            watched: None,
             center_distances,
             sample_distances: 0,
             predicted_pairs,
@@ -291,17 +336,24 @@ impl<T: Coordinate> Planner<'_, T> {
         Ok((admitted, pairs.expect_results()))
     }
 
-    fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
-        let Self { context, store, with_ids, threshold, .. } = *self;
+    /// What a join that misses nothing needs, whatever its pass over the buckets finds.
+    fn least(&self, sizes: &BucketSizes) -> u64 {
+        let Self { context, store, with_ids, .. } = *self;
         let extents = store.extents();
         let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
-        // What the run needs whatever the pass finds is refused now and not after it.
         let run = bytes_beside_cache::<T>(context, store, (0, Policy::Lru), with_ids)
             + least_read_ahead(extents, with_ids)
             + sizes.two_largest();
         let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
-        let estimate = PairSample::memory_bytes(&self.search(rule));
-        drop(context.reserve(run.max(least).max(estimate), "this join")?);
+        run.max(least).max(PairSample::memory_bytes(&self.search(Rule::MarginSum)))
+    }
+
+    fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
+        let Self { context, store, threshold, .. } = *self;
+        let extents = store.extents();
+        let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
+        // What the run needs is refused now and not after the pass.
+        drop(context.reserve(self.least(sizes), "this join")?);
         let free = context.budget().free() - pass;
         let read_ahead = read_ahead_bytes(extents, false, free - MARGIN_BYTES_MIN);
         // The rest is for the edges.

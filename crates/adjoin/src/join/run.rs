@@ -12,13 +12,15 @@ use super::bucket::LoadedBucket;
 use super::options::JoinOptions;
 use super::prepare::Prepared;
 use super::verify::{Counts, Verifier};
+use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::plan::{Step, Task};
 use crate::predicate::Predicate;
 use crate::report::{
-    IoStatistics, MemoryStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
+    IoStatistics, MemoryStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds,
+    Statistics, Stopwatch,
 };
 use crate::sink::{PairBatch, PairSink};
 use crate::source::IdKind;
@@ -92,6 +94,7 @@ impl<T: Coordinate> Run<'_, T> {
         // Shared by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
         let jobs = Arc::new(Mutex::new(job_receiver));
         let total = Mutex::new(Counts::default());
+        let mut found = self.prepared.watched.as_ref().map_or_else(Vec::new, Watched::found);
         self.context.progress.begin("join", "tasks", self.prepared.schedule.tasks.len() as u64);
         std::thread::scope(|scope| {
             scope.spawn(|| self.note(self.read(job_sender)));
@@ -100,14 +103,16 @@ impl<T: Coordinate> Run<'_, T> {
                 scope.spawn(move || self.note(self.work(&jobs, &batches).map(|counts| *lock(total) += counts)));
             }
             drop((jobs, batch_sender));
-            self.drain(batch_receiver, &mut *sink);
+            self.drain(batch_receiver, &mut *sink, &mut found);
         });
         if let Some(error) = lock(&self.failed).take() {
             return Err(error);
         }
         let bytes_written = self.waits.write.measure(|| sink.finish())?;
         let total = *lock(&total);
-        Ok(self.statistics(total, bytes_written, watch.seconds()))
+        let told = &self.prepared.recall;
+        let recall = self.prepared.watched.as_ref().map_or(told.clone(), |watched| watched.measured(told, &found));
+        Ok(self.statistics(total, recall, bytes_written, watch.seconds()))
     }
 
     /// Keeps the first error and stops everyone.
@@ -169,6 +174,7 @@ impl<T: Coordinate> Run<'_, T> {
             self.centers,
             self.options.predicate,
             &self.prepared.threshold,
+            self.prepared.coding.as_ref(),
             self.prepared.admission,
             PairBatch::new(ids),
         );
@@ -186,15 +192,18 @@ impl<T: Coordinate> Run<'_, T> {
     }
 
     /// Hands batches to the sink; once stopped, lets them go, as workers wait for a place in the queue.
-    fn drain(&self, batches: Receiver<PairBatch>, sink: &mut dyn PairSink) {
+    fn drain(&self, batches: Receiver<PairBatch>, sink: &mut dyn PairSink, found: &mut [u64]) {
         for batch in batches {
+            if let Some(watched) = &self.prepared.watched {
+                watched.count(&batch, found);
+            }
             if !self.stopped() {
                 self.note(self.waits.write.measure(|| sink.accept(&batch)));
             }
         }
     }
 
-    fn statistics(&self, counts: Counts, bytes_written: u64, seconds: f64) -> Statistics {
+    fn statistics(&self, counts: Counts, recall: RecallStatistics, bytes_written: u64, seconds: f64) -> Statistics {
         let manifest = self.store.manifest();
         let (eps, min_similarity) = match self.options.predicate {
             Predicate::L2 { eps } => (Some(eps), None),
@@ -220,7 +229,7 @@ impl<T: Coordinate> Run<'_, T> {
             center_distances: Some(center_distances),
             edges: Some(self.prepared.schedule.edges()),
             buckets: Some(u64::from(manifest.buckets)),
-            recall: Some(self.prepared.recall.clone()),
+            recall: Some(recall),
             memory: self.memory(),
             io: self.io(bytes_written),
             seconds: SecondsStatistics {

@@ -53,6 +53,12 @@ impl<T: Coordinate> Drawn<T> {
         members + count * (manifest.vectors.bytes() as u64 + 16 + 8)
     }
 
+    /// Those of a bucket.
+    pub(super) fn of_bucket(&self, number: u32) -> std::ops::Range<usize> {
+        let before = |end: u32| self.places.partition_point(|&(bucket, _)| bucket < end);
+        before(number)..before(number + 1)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

@@ -1,9 +1,10 @@
 //! Which members of two buckets form pairs of the result? The rule picks candidates, the kernel leaves out what is
 //! surely too far, the predicate decides the rest.
 
-use adjoin_kernels::{Columns, Kernel, Panel, TILE_ROWS, rounded_reach};
+use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 
 use super::bucket::LoadedBucket;
+use super::codes::{Coding, Filter, Ordered};
 use super::prepare::Admission;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
@@ -13,6 +14,8 @@ use crate::sink::PairBatch;
 
 /// Rows that go to the kernel at once; bounds the hits that are held.
 const BLOCK_ROWS: usize = 64;
+/// Hits whose values are computed at once.
+pub(super) const DECIDED_AT_ONCE: usize = 256;
 /// Pairs of a batch.
 const BATCH_PAIRS: usize = 16 * 1024;
 
@@ -43,13 +46,14 @@ pub(super) struct Verifier<'a, T: Coordinate> {
     predicate: Predicate,
     threshold: &'a Threshold,
     admission: Admission,
-    /// Hits are decided in f64; integers decide in integers.
-    floats: bool,
-    columns: Columns<T>,
+    filter: Filter<'a, T>,
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
     hits: Vec<(u32, u32)>,
+    /// Of the hits, the members of those that are to be decided, and their values.
+    pairs: Vec<(u32, u32)>,
+    values: Vec<f64>,
     batch: PairBatch,
     pub(super) counts: Counts,
 }
@@ -102,26 +106,27 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         centers: &'a Panel<T>,
         predicate: Predicate,
         threshold: &'a Threshold,
+        coding: Option<&'a Coding>,
         admission: Admission,
         batch: PairBatch,
     ) -> Self {
-        let columns = kernel.pack(&Panel::zeroed(0, centers.dimensions()), &[]);
-        let floats = size_of::<T>() > 1;
+        let filter = Filter::new(kernel, threshold, coding);
         let (rows, others) = (Side::default(), Side::default());
         let counts = Counts::default();
-        let (reach, hits) = (Vec::new(), Vec::new());
+        let (reach, hits, pairs, values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             kernel,
             centers,
             predicate,
             threshold,
             admission,
-            floats,
-            columns,
+            filter,
             rows,
             others,
             reach,
             hits,
+            pairs,
+            values,
             batch,
             counts,
         }
@@ -131,7 +136,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let a_member = 2 * (size_of::<T::Distance>() + size_of::<Place>() + 16 + 4) + 4;
         let hits = BLOCK_ROWS * rows.next_multiple_of(16) * 8;
-        Columns::<T>::bytes_for(rows, dimensions) + (rows * a_member + 2 * hits) as u64
+        Filter::<T>::memory_bytes(rows, dimensions) + (rows * a_member + 2 * hits) as u64
     }
 
     /// Compares a bucket with itself, or two buckets that have an edge; full batches go to `emit`.
@@ -189,14 +194,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         emit: &mut dyn FnMut(PairBatch) -> Result<()>,
     ) -> Result<()> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
-        self.kernel.pack_into(&b.members.panel, &self.others.order, &mut self.columns);
-        let limit = T::tile_limit(self.threshold);
+        self.filter.pack(Ordered { members: &b.members, order: &self.others.order });
         for start in (0..self.reach.len()).step_by(BLOCK_ROWS) {
             let block = start..self.reach.len().min(start + BLOCK_ROWS);
-            let order = &self.rows.order[block.clone()];
-            self.hits.clear();
-            let (panel, reach) = (&a.members.panel, &self.reach[block]);
-            self.counts.verified_pairs += self.kernel.within(panel, order, &self.columns, reach, limit, &mut self.hits);
+            let columns = Ordered { members: &b.members, order: &self.others.order };
+            let rows = Ordered { members: &a.members, order: &self.rows.order[block.clone()] };
+            self.counts.verified_pairs += self.filter.within(rows, columns, &self.reach[block], &mut self.hits);
             self.decide(start, a, b, &is_new, emit)?;
         }
         Ok(())
@@ -286,18 +289,21 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         is_new: &impl Fn(u32, u32) -> bool,
         emit: &mut dyn FnMut(PairBatch) -> Result<()>,
     ) -> Result<()> {
-        for &(row, column) in &self.hits {
-            let (x, y) = (self.rows.order[start + row as usize], self.others.order[column as usize]);
-            if !is_new(x, y) {
-                continue;
-            }
-            self.counts.exact_checks += u64::from(self.floats);
-            let Some(value) = a.members.decide(self.predicate, x, &b.members, y) else { continue };
-            self.counts.pairs += 1;
-            push(&mut self.batch, (a, x), (b, y), value);
-            if self.batch.len() >= BATCH_PAIRS {
-                let ids = self.batch.left_ids.kind();
-                emit(std::mem::replace(&mut self.batch, PairBatch::new(ids)))?;
+        let members =
+            |&(row, column): &(u32, u32)| (self.rows.order[start + row as usize], self.others.order[column as usize]);
+        for hits in self.hits.chunks(DECIDED_AT_ONCE) {
+            self.pairs.clear();
+            self.pairs.extend(hits.iter().map(members).filter(|&(x, y)| is_new(x, y)));
+            self.counts.exact_checks += if T::is_float() { self.pairs.len() as u64 } else { 0 };
+            a.members.values(self.kernel, &self.pairs, &b.members, &mut self.values);
+            for (&(x, y), &value) in self.pairs.iter().zip(&self.values) {
+                let Some(value) = self.predicate.accept(value) else { continue };
+                self.counts.pairs += 1;
+                push(&mut self.batch, (a, x), (b, y), value);
+                if self.batch.len() >= BATCH_PAIRS {
+                    let ids = self.batch.left_ids.kind();
+                    emit(std::mem::replace(&mut self.batch, PairBatch::new(ids)))?;
+                }
             }
         }
         Ok(())

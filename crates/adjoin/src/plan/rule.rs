@@ -176,14 +176,27 @@ pub type Parts = [Option<Part>; 2];
 impl Part {
     /// The largest combined measure that threshold `t` admits.
     pub fn limit(&self, t: f64) -> f64 {
-        self.offset + self.scale * t
+        self.offset + self.scaled(t)
+    }
+
+    /// What threshold `t` adds: at eps = 0, or between centers in one place, nothing, be it ever so large.
+    fn scaled(&self, t: f64) -> f64 {
+        if self.scale > 0.0 { self.scale * t } else { 0.0 }
     }
 
     /// A member's measure less its part of the offset. Excesses are as near to 0 as eps is small, so they can be stored
     /// with few digits, however far the centers are from each other.
     pub fn excess(&self, measure: f64) -> f64 {
-        let parts = if self.combine == Combine::Sum { 2.0 } else { 1.0 };
-        measure - self.offset / parts
+        measure - self.part_of_offset()
+    }
+
+    /// The measure of a member that has an excess.
+    pub fn measure_of(&self, excess: f64) -> f64 {
+        excess + self.part_of_offset()
+    }
+
+    fn part_of_offset(&self) -> f64 {
+        self.offset / if self.combine == Combine::Sum { 2.0 } else { 1.0 }
     }
 
     /// The least threshold that admits members of these excesses.
@@ -192,8 +205,10 @@ impl Part {
         if self.scale > 0.0 {
             return excess / self.scale;
         }
-        // Centers in one place: no margin tells members apart, so all that are there are compared.
-        if excess < f64::INFINITY { f64::NEG_INFINITY } else { f64::INFINITY }
+        // Excesses were rounded up to f32 on their way.
+        let size: f64 = [x, y].into_iter().filter(|excess| excess.is_finite()).map(f64::abs).sum();
+        let slack = 2.0 * f64::from(f32::EPSILON) * size + f64::from(f32::MIN_POSITIVE);
+        if excess <= slack { f64::NEG_INFINITY } else { f64::INFINITY }
     }
 }
 
@@ -243,13 +258,14 @@ impl EdgeSide for Nearness {
 
 /// Excesses beyond these cannot take part up to threshold `t_max`, given the radius of the other bucket.
 pub fn excess_limits(parts: &Parts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
-    parts.map(|part| match part {
-        None => f64::NEG_INFINITY,
-        Some(part) if part.combine == Combine::Sum => {
-            part.scale * t_max - part.excess(gap.least(part.measure, other_radius))
+    let of = |part: Part| {
+        let largest = part.scaled(t_max);
+        match part.combine {
+            Combine::Sum => largest - part.excess(gap.least(part.measure, other_radius)),
+            Combine::Either => largest,
         }
-        Some(part) => part.scale * t_max,
-    })
+    };
+    parts.map(|part| part.map_or(f64::NEG_INFINITY, of))
 }
 
 /// Buckets as vertices, and for each pair of buckets that may be compared the least threshold at which it is.

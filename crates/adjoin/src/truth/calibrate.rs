@@ -41,12 +41,13 @@ pub struct Recalls {
     pub per_vector: Interval,
 }
 
-/// A vector's part in a sum: its pairs, all and found, and its share of the vectors.
-struct Sums {
-    pairs: f64,
-    found: f64,
-    vectors: f64,
-    shares: f64,
+/// The neighbours of a vector that has some, and those of them that are found.
+#[derive(Debug, Clone, Copy)]
+pub struct Tally {
+    /// All.
+    pub neighbours: f64,
+    /// Found, or expected to be.
+    pub found: f64,
 }
 
 impl Sample {
@@ -125,45 +126,48 @@ impl Sample {
         (wanted_pairs == 0.0 && wanted_vectors == 0.0).then_some(f64::NEG_INFINITY)
     }
 
-    /// Both recalls with a threshold, each between the bounds of 95 % confidence.
+    /// Both recalls of a rule with a threshold, each between the bounds of 95 % confidence.
     pub fn recalls(&self, threshold: f64, seed: u64) -> Recalls {
-        let vectors: Vec<Sums> = (0..self.neighbours.len()).map(|vector| self.sums(vector, threshold)).collect();
-        let certain = |estimate| Interval { estimate, low: estimate, high: estimate };
-        let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
-        let sum = |of: fn(&Sums) -> f64| vectors.iter().map(of).sum::<f64>();
-        let pair = ratio(sum(|s| s.found), sum(|s| s.pairs));
-        let per_vector = ratio(sum(|s| s.shares), sum(|s| s.vectors));
-        if self.whole {
-            return Recalls { pair: certain(pair), per_vector: certain(per_vector) };
-        }
-        let (mut pairs, mut shares) = (Vec::new(), Vec::new());
-        let mut random = Random::new(seed, "interval");
-        for _ in 0..5 * REPLICATES {
-            let mut all = Sums { pairs: 0.0, found: 0.0, vectors: 0.0, shares: 0.0 };
-            for vector in &vectors {
-                let weight = weight(&mut random);
-                all.pairs += weight * vector.pairs;
-                all.found += weight * vector.found;
-                all.vectors += weight;
-                all.shares += weight * vector.shares;
-            }
-            pairs.push(ratio(all.found, all.pairs));
-            shares.push(ratio(all.shares, all.vectors));
-        }
-        let squares = sum(|s| s.pairs * s.pairs);
-        let effective = if squares > 0.0 { sum(|s| s.pairs).powi(2) / squares } else { 0.0 };
-        Recalls {
-            pair: interval(pair, pairs, effective),
-            per_vector: interval(per_vector, shares, vectors.len() as f64),
-        }
+        let tally = |vector: usize| {
+            let noted = self.noted(vector);
+            let found = noted.iter().filter(|&&t| f64::from(t) <= threshold).count() as f64;
+            let neighbours = self.neighbours[vector].0 as f64;
+            Tally { neighbours, found: neighbours * found / noted.len() as f64 }
+        };
+        let tallies: Vec<Tally> = (0..self.neighbours.len()).map(tally).collect();
+        recalls(&tallies, self.whole, seed)
     }
+}
 
-    fn sums(&self, vector: usize, threshold: f64) -> Sums {
-        let noted = self.noted(vector);
-        let share = noted.iter().filter(|&&t| f64::from(t) <= threshold).count() as f64 / noted.len() as f64;
-        let pairs = self.neighbours[vector].0 as f64;
-        Sums { pairs, found: share * pairs, vectors: 1.0, shares: share }
+/// Both recalls, each between the bounds of 95 % confidence, from drawn vectors that have neighbours; where these are
+/// the `whole` of such vectors, both are certain.
+pub fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
+    let [pair, per_vector] = ratios(vectors, || 1.0);
+    if whole {
+        let certain = |estimate| Interval { estimate, low: estimate, high: estimate };
+        return Recalls { pair: certain(pair), per_vector: certain(per_vector) };
     }
+    let mut random = Random::new(seed, "interval");
+    let replicate = |_| ratios(vectors, || weight(&mut random));
+    let (pairs, shares) = (0..5 * REPLICATES).map(replicate).map(|[pair, per_vector]| (pair, per_vector)).unzip();
+    let sum = |of: fn(f64) -> f64| vectors.iter().map(|vector| of(vector.neighbours)).sum::<f64>();
+    let squares = sum(|neighbours| neighbours * neighbours);
+    let effective = if squares > 0.0 { sum(|neighbours| neighbours).powi(2) / squares } else { 0.0 };
+    Recalls { pair: interval(pair, pairs, effective), per_vector: interval(per_vector, shares, vectors.len() as f64) }
+}
+
+/// The share of all pairs that is found, and the mean share of a vector's, with vectors weighed.
+fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
+    let (mut found, mut pairs, mut shares, mut count) = (0.0, 0.0, 0.0, 0.0);
+    for vector in vectors {
+        let weight = weigh();
+        pairs += weight * vector.neighbours;
+        found += weight * vector.found;
+        count += weight;
+        shares += weight * vector.found / vector.neighbours;
+    }
+    let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
+    [ratio(found, pairs), ratio(shares, count)]
 }
 
 /// The interval of replicates; where few misses were seen, at least that of as many misses among the effective number

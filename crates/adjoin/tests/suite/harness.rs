@@ -244,15 +244,34 @@ impl Built {
 
     /// Joins into any sink.
     pub(crate) fn join_into(&self, setup: &Setup, predicate: Predicate, sink: Box<dyn PairSink>) -> Result<Statistics> {
-        let context = setup.context();
         let options = setup.join_options(predicate);
-        let prepared = prepare(&context, &self.store, &options, sink.wants_ids())?;
-        adjoin::join::join(&context, &self.store, &prepared, &options, sink)
+        Self::run(&setup.context(), &self.store, &options, sink)
+    }
+
+    fn run(context: &Context, store: &Store, options: &JoinOptions, sink: Box<dyn PairSink>) -> Result<Statistics> {
+        let prepared = prepare(context, store, options, sink.wants_ids())?;
+        adjoin::join::join(context, store, &prepared, options, sink)
     }
 
     pub(crate) fn join(&self, setup: &Setup, predicate: Predicate) -> Result<Joined> {
+        self.join_with(setup, &setup.join_options(predicate))
+    }
+
+    /// Joins with options beyond those of a setup.
+    pub(crate) fn join_with(&self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
+        Self::collect(&setup.context(), &self.store, options)
+    }
+
+    /// Joins the same store through another device.
+    pub(crate) fn join_on(&self, device: Arc<dyn Device>, setup: &Setup, predicate: Predicate) -> Result<Joined> {
+        let context = setup.context_on(device);
+        let store = Store::open(&context, &self.path())?;
+        Self::collect(&context, &store, &setup.join_options(predicate))
+    }
+
+    fn collect(context: &Context, store: &Store, options: &JoinOptions) -> Result<Joined> {
         let sink = Collect::default();
-        let statistics = self.join_into(setup, predicate, Box::new(sink.clone()))?;
+        let statistics = Self::run(context, store, options, Box::new(sink.clone()))?;
         let pairs = sink.pairs();
         assert_eq!(statistics.pairs, Some(pairs.len() as u64), "the statistics count what the sink got");
         Ok(Joined { pairs, statistics })

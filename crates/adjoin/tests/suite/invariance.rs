@@ -42,7 +42,7 @@ fn counts(statistics: &Statistics) -> [Option<u64>; 6] {
 }
 
 /// The least cache with which a join is not refused, as a refusal states it.
-fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) -> u64 {
+pub(crate) fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) -> u64 {
     let with = |cache_bytes| Setup { cache_bytes: Some(cache_bytes), ..setup.clone() };
     let mut cache_bytes = 1 << 30;
     while built.prepare(&with(cache_bytes), predicate).is_ok() {
@@ -97,8 +97,9 @@ fn a_small_cache_is_read_more_often_as_predicted() {
         let before = built.store.read_counts();
         let joined = built.join(&setup, predicate).unwrap();
         let read = built.store.read_counts().bytes_requested - before.bytes_requested;
-        // One pass for the margins, a few vectors to predict the pairs, then what the plan says.
-        let drawn = built.store.manifest().rows.min(1_500) * built.store.manifest().vectors.bytes() as u64;
+        // A few vectors to fit the codes, one pass for the margins, a few to predict the pairs, then what the plan says.
+        let rows = built.store.manifest().rows;
+        let drawn = (rows.min(500) + rows.min(1_500)) * built.store.manifest().vectors.bytes() as u64;
         assert_eq!(read, prepared.store_bytes + drawn + prepared.bytes_read);
         assert_eq!(joined.statistics.predicted.bytes_read, Some(prepared.bytes_read));
         prepared.bytes_read

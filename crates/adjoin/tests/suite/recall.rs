@@ -1,8 +1,10 @@
 //! Rules with a threshold: is what they promise so, and is what they find always the same?
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use adjoin::join::Aim;
+use adjoin::device::{Device, FileSystem};
+use adjoin::join::{Aim, JoinOptions};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
@@ -11,6 +13,7 @@ use adjoin::predicate::Predicate;
 use crate::datasets::{Shape, make, shapes};
 use crate::hard::clump;
 use crate::harness::{Built, Joined, Set, Setup, assert_same, error_of};
+use crate::invariance::least_cache;
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
@@ -81,28 +84,139 @@ fn sampled_set() -> (Set, Predicate) {
     (clump(Element::U8, 4_000, 4_000, 8), Predicate::l2(1.5).unwrap())
 }
 
+/// A set of floats, whose pairs are looked at by their codes first.
+fn sampled_floats() -> (Set, Predicate) {
+    (make(Shape::Clustered, Element::F32, 8_000, 24, 3), Predicate::cosine(0.9).unwrap())
+}
+
 #[test]
-fn threads_kernels_caches_and_budgets_change_neither_threshold_nor_pairs() {
+fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs() {
+    for (set, predicate) in [sampled_set(), sampled_floats()] {
+        let built = Setup::default().with_metric(predicate.metric()).with_buckets(150).build(&set).unwrap();
+        let all = built.store.extents().iter().map(|extent| extent.bytes(false)).sum::<u64>();
+        for rule in [Rule::Union, Rule::Distance] {
+            let setup = Setup { rule, aim: Aim::recall(0.9).unwrap(), ..Setup::default() };
+            let first = built.join(&setup, predicate).unwrap();
+            let sampled = first.statistics.recall.as_ref().unwrap().sample_vectors.unwrap();
+            assert!(sampled < 8_000 / 3, "{sampled} vectors are all");
+            let least = least_cache(&built, &setup, predicate);
+            let caches = [5, 10, 20, 100].map(|percent| Some((4 * all * percent / 100).max(least)));
+            let mut more = vec![
+                Setup { threads: 1, ..setup.clone() },
+                Setup { threads: 3, ..setup.clone() },
+                Setup { kernel: Kernel::available()[0], ..setup.clone() },
+                Setup { memory: 64 << 20, ..setup.clone() },
+            ];
+            more.extend(caches.map(|cache_bytes| Setup { cache_bytes, ..setup.clone() }));
+            let mut again: Vec<Joined> = more.iter().map(|setup| built.join(setup, predicate).unwrap()).collect();
+            for device in devices() {
+                again.push(built.join_on(device, &setup, predicate).unwrap());
+            }
+            for again in again {
+                assert_same(&again.pairs, &first.pairs, rule.name());
+                assert_eq!(again.statistics.strategy["threshold"], first.statistics.strategy["threshold"]);
+                assert_eq!(again.statistics.edges, first.statistics.edges);
+                assert_eq!(again.statistics.candidate_pairs, first.statistics.candidate_pairs);
+                assert_eq!(again.statistics.exact_checks, first.statistics.exact_checks);
+                let told = |joined: &Joined| joined.statistics.recall.as_ref().map(|told| (told.pair, told.per_vector));
+                assert_eq!(told(&again), told(&first));
+            }
+        }
+    }
+}
+
+/// Both ways to read, as far as the system allows.
+fn devices() -> Vec<Arc<dyn Device>> {
+    let pread: Arc<dyn Device> = Arc::new(FileSystem::pread());
+    let ring = FileSystem::io_uring().ok().map(|ring| -> Arc<dyn Device> { Arc::new(ring) });
+    std::iter::once(pread).chain(ring).collect()
+}
+
+/// What is told of the recall is about the pairs found, not about the rule: with tiles wider than the buckets every pair
+/// of buckets that meet is found, and told.
+#[test]
+fn the_recall_told_is_that_of_the_pairs_found() {
+    let set = make(Shape::Clustered, Element::U8, 500, 12, 5);
+    let predicate = Predicate::l2(60.0).unwrap();
+    let truth = set.true_pairs(predicate);
+    let built = Setup::default().with_buckets(60).build(&set).unwrap();
+    for recall in [0.5, 0.8, 0.95] {
+        let joined = promised(&built, Rule::Union, predicate, recall);
+        let told = joined.statistics.recall.unwrap();
+        let (pair, per_vector) = recalls(&joined.pairs, &truth);
+        assert!(pair < 1.0 || recall > 0.9);
+        // All vectors are watched, so both are certain.
+        assert_eq!((told.pair.low, told.pair.high), (told.pair.estimate, told.pair.estimate));
+        assert!((told.pair.estimate - pair).abs() < 1e-12 && (told.per_vector.estimate - per_vector).abs() < 1e-12);
+    }
+}
+
+/// A threshold that is given is used, and what it reaches is told, whether or not it keeps a promise.
+#[test]
+fn a_given_threshold_promises_nothing_by_itself() {
     let (set, predicate) = sampled_set();
     let built = Setup::default().with_buckets(150).build(&set).unwrap();
-    for rule in [Rule::Union, Rule::Distance] {
-        let setup = Setup { rule, aim: Aim::recall(0.9).unwrap(), ..Setup::default() };
-        let first = built.join(&setup, predicate).unwrap();
-        let sampled = first.statistics.recall.as_ref().unwrap().sample_vectors.unwrap();
-        assert!(sampled < 8_000 / 3, "{sampled} vectors are all");
-        let more = [
-            Setup { threads: 1, ..setup.clone() },
-            Setup { threads: 3, ..setup.clone() },
-            Setup { kernel: Kernel::available()[0], ..setup.clone() },
-            Setup { memory: 64 << 20, ..setup.clone() },
-            Setup { cache_bytes: Some(1 << 20), ..setup.clone() },
-        ];
-        for setup in more {
-            let again = built.join(&setup, predicate).unwrap();
-            assert_same(&again.pairs, &first.pairs, rule.name());
-            assert_eq!(again.statistics.strategy["threshold"], first.statistics.strategy["threshold"]);
-            assert_eq!(again.statistics.edges, first.statistics.edges);
-            assert_eq!(again.statistics.candidate_pairs, first.statistics.candidate_pairs);
+    let truth = set.true_pairs(predicate);
+    for (threshold, kept) in [(0.0, false), (3.0, true)] {
+        let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.99).unwrap(), ..Setup::default() };
+        let options = JoinOptions { threshold: Some(threshold), ..setup.join_options(predicate) };
+        let joined = built.join_with(&setup, &options).unwrap();
+        assert_eq!(joined.statistics.strategy["threshold"], threshold);
+        let told = joined.statistics.recall.unwrap();
+        let (pair, per_vector) = recalls(&joined.pairs, &truth);
+        assert_eq!(told.kept, kept, "{told:?}");
+        assert!(told.pair.low <= pair && pair <= told.pair.high, "{told:?} {pair}");
+        assert!(told.per_vector.low <= per_vector && per_vector <= told.per_vector.high, "{told:?} {per_vector}");
+    }
+    let options = JoinOptions { threshold: Some(1.0), ..JoinOptions::exact(predicate) };
+    let error = error_of(built.join_with(&Setup::default(), &options));
+    assert!(error.to_string().contains("name the rule"), "{error}");
+}
+
+/// Half of all in one place, a third of them equal, and thresholds at both ends.
+fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
+    let equal = |rows: usize| {
+        let mut random = adjoin::random::Random::new(5, "equal");
+        let rest = (0..8 * rows * 7 / 10).map(|_| random.below(128) as f64).collect::<Vec<_>>();
+        Set::of(Element::U8, 8, &[vec![64.0; 8 * rows * 3 / 10], rest].concat())
+    };
+    let positive: Vec<f64> = {
+        let mut random = adjoin::random::Random::new(6, "positive");
+        (0..16 * 3000).map(|_| random.uniform()).collect()
+    };
+    let l2 = |eps| Predicate::l2(eps).unwrap();
+    let unlike = Predicate::cosine(0.5).unwrap();
+    vec![
+        ("half in one cell", clump(Element::U8, 3_000, 3_000, 8), l2(1.5), 100),
+        ("three in ten equal", equal(3_000), l2(40.0), 100),
+        ("all equal", Set::of(Element::U8, 4, &vec![9.0; 4 * 2_000]), l2(3.0), 40),
+        ("eps beyond all", make(Shape::Clustered, Element::U8, 2_000, 6, 1), l2(1e6), 60),
+        ("eps 0", equal(3_000), l2(0.0), 100),
+        ("fewer rows than centers", make(Shape::Clustered, Element::F32, 40, 6, 2), l2(1.0), 1_000),
+        ("most pairs alike", Set::of(Element::F32, 16, &positive), unlike, 80),
+    ]
+}
+
+#[test]
+fn hard_cases_keep_the_promise_and_the_prediction() {
+    for (name, set, predicate, buckets) in hard_cases() {
+        let truth = set.true_pairs(predicate);
+        let built = Setup::default().with_metric(predicate.metric()).with_buckets(buckets).build(&set).unwrap();
+        // The rule by name, and what is chosen where none is named.
+        for rule in [Some(Rule::Union), None] {
+            for recall in [0.8, 0.99] {
+                let setup = Setup { aim: Aim::recall(recall).unwrap(), memory: 64 << 20, ..Setup::default() };
+                let options = JoinOptions { rule, ..setup.join_options(predicate) };
+                let what = format!("{name} {rule:?} {recall}");
+                let joined = built.join_with(&setup, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_part(&joined.pairs, &truth, &what);
+                let (pair, per_vector) = recalls(&joined.pairs, &truth);
+                assert!(truth.is_empty() || pair.min(per_vector) >= recall - 1e-6, "{what}: {pair} {per_vector}");
+                let (statistics, found) = (&joined.statistics, joined.statistics.candidate_pairs.unwrap());
+                let predicted = statistics.predicted.verified_pairs.unwrap();
+                let factor = (predicted + 1) as f64 / (found + 1) as f64;
+                assert!((1.0 / 1.5..1.5).contains(&factor), "{what}: {predicted} of {found}");
+            }
         }
     }
 }

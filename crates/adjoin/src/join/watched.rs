@@ -1,0 +1,112 @@
+//! Vectors whose true neighbours are known and that had no part in setting a threshold: how many of their pairs does the
+//! join find? What it compares beyond the rule, in whole tiles, is counted with the rest.
+
+use adjoin_device::Reservation;
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::report::RecallStatistics;
+use crate::sink::PairBatch;
+use crate::truth::{Recalls, Tally, recalls};
+
+/// Bits of the filter for each row, at least: so many rows that are not watched are told by one look.
+const FILTER_BITS: usize = 64;
+/// Fibonacci hashing: spreads row numbers, which need not be random.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The vectors, and for each how many neighbours it has.
+pub(super) struct Watched {
+    /// Ascending.
+    rows: Vec<u64>,
+    neighbours: Vec<u64>,
+    /// A bit for each hash of a row.
+    filter: Vec<u64>,
+    /// Whether these are all vectors that have neighbours.
+    whole: bool,
+    seed: u64,
+    _memory: Reservation,
+}
+
+impl Watched {
+    /// Watches vectors, given as (row, number of neighbours).
+    pub(super) fn new(context: &Context, mut vectors: Vec<(u64, u64)>, whole: bool, seed: u64) -> Result<Self> {
+        let bits = (vectors.len() * FILTER_BITS).next_power_of_two().max(64);
+        // 8 more for what is found.
+        let memory = context.reserve((vectors.len() * (16 + 16 + 8) + bits / 8) as u64, "measuring the recall")?;
+        vectors.sort_unstable();
+        let (rows, neighbours) = vectors.into_iter().unzip();
+        let mut watched = Self { rows, neighbours, filter: vec![0; bits / 64], whole, seed, _memory: memory };
+        for at in 0..watched.rows.len() {
+            let (word, bit) = watched.hash(watched.rows[at]);
+            watched.filter[word] |= bit;
+        }
+        Ok(watched)
+    }
+
+    /// Where the filter has its bit for a row.
+    fn hash(&self, row: u64) -> (usize, u64) {
+        let hash = row.wrapping_mul(SPREAD) >> 32;
+        (hash as usize >> 6 & (self.filter.len() - 1), 1 << (hash & 63))
+    }
+
+    /// Nothing found yet.
+    pub(super) fn found(&self) -> Vec<u64> {
+        vec![0; self.rows.len()]
+    }
+
+    /// Counts the pairs of watched vectors.
+    pub(super) fn count(&self, batch: &PairBatch, found: &mut [u64]) {
+        for &row in batch.left_rows.iter().chain(&batch.right_rows) {
+            let (word, bit) = self.hash(row);
+            if self.filter[word] & bit != 0
+                && let Ok(at) = self.rows.binary_search(&row)
+            {
+                found[at] += 1;
+            }
+        }
+    }
+
+    /// The recall reached, given the pairs found of each. A promise that this belies was not kept.
+    pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
+        let tally = |(&neighbours, &found): (&u64, &u64)| Tally { neighbours: neighbours as f64, found: found as f64 };
+        let tallies: Vec<Tally> = self.neighbours.iter().zip(found).map(tally).collect();
+        let Recalls { pair, per_vector } = recalls(&tallies, self.whole, self.seed);
+        let kept = told.kept && pair.high >= told.target && per_vector.high >= told.target;
+        RecallStatistics { pair, per_vector, kept, ..told.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::IdKind;
+
+    #[test]
+    fn pairs_of_watched_vectors_are_counted_and_no_others() {
+        let mut random = crate::random::Random::new(1, "watched");
+        let vectors: Vec<(u64, u64)> = random.ascending_sample(200, 3000).into_iter().map(|row| (row, 9)).collect();
+        let context = Context::default();
+        let watched = Watched::new(&context, vectors.iter().rev().copied().collect(), false, 1).unwrap();
+        let mut batch = PairBatch::new(IdKind::None);
+        for _ in 0..20_000 {
+            batch.left_rows.push(random.below(3000));
+            batch.right_rows.push(random.below(3000));
+        }
+        let mut found = watched.found();
+        watched.count(&batch, &mut found);
+        for (&(row, _), &found) in vectors.iter().zip(&found) {
+            let of = |rows: &[u64]| rows.iter().filter(|&&other| other == row).count() as u64;
+            assert_eq!(found, of(&batch.left_rows) + of(&batch.right_rows));
+        }
+    }
+
+    #[test]
+    fn a_promise_that_the_run_belies_is_not_kept() {
+        let vectors: Vec<(u64, u64)> = (0..1000).map(|row| (row, 4)).collect();
+        let watched = Watched::new(&Context::default(), vectors, false, 1).unwrap();
+        let told = RecallStatistics { target: 0.9, ..RecallStatistics::proved(0.9) };
+        let of = |found: u64| watched.measured(&told, &vec![found; 1000]);
+        assert!(of(4).kept && of(4).pair.estimate == 1.0 && of(4).pair.low < 1.0);
+        assert!(!of(3).kept && of(3).per_vector.estimate == 0.75);
+    }
+}
