@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLI := target/release/adjoin
 
-.PHONY: demo test check promises hardness bench stress build tools
+.PHONY: demo test check promises rules hardness bench stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --quiet
@@ -35,6 +35,10 @@ promises: build
 	bench/promises.sh $(CLI)
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
 
+# What each rule compares to reach a recall, on whole real sets, beside the figures of a study. Needs ADJOIN_DATA.
+rules: build
+	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises rules
+
 # Generated vectors against real ones: how many pairs an exact join compares. Needs ADJOIN_DATA.
 hardness: build
 	bench/hardness.sh $(CLI)
@@ -47,4 +51,4 @@ bench: build
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools
-	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=20000 ADJOIN_FAULT_TRIALS=1000 $(CARGO) test --release --locked --workspace --quiet
+	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=20000 ADJOIN_EVERY_FAULT=1 $(CARGO) test --release --locked --workspace --quiet

@@ -1,0 +1,200 @@
+//! Very many joins: how often is the recall reached that was promised?
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use adjoin::context::Context;
+use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::join::{Aim, JoinOptions};
+use adjoin::plan::Rule;
+
+use crate::setting::{Reached, Setting};
+
+/// Sets and thresholds: those with 1, 10 and 100 neighbours a vector on average, and round ones.
+const SETTINGS: [(&str, &[f64]); 5] = [
+    ("sift-200k.u8bin", &[62.426, 126.566, 226.555]),
+    ("sift-stars-50k.u8bin", &[43.243, 77.569, 174.880]),
+    ("debdesc.f16.npy", &[0.9416, 0.7296, 0.5118, 0.95, 0.9, 0.85, 0.8]),
+    ("wordnet-20k.f16.npy", &[0.6613, 0.526, 0.3938, 0.95, 0.9, 0.85, 0.8]),
+    ("sift-900k.u8bin", &[79.793]),
+];
+const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
+/// Seeds that are always the same; as many more are drawn for a new `runs.csv`.
+const SEEDS: u64 = 20;
+const SEEDS_AT_ONCE: usize = 5;
+/// Of the runs of a setting, at least so many of 20 must reach the recall; of all runs, at least these shares.
+const REACHED_OF_20: f64 = 15.0;
+const REACHED_SHARE: f64 = 0.93;
+const COVERED_SHARE: f64 = 0.92;
+
+/// What is noted where no sample supports the promise: a user is told so, and gets every pair.
+const REFUSED: &str = "refused";
+
+/// Makes the runs that are missing; whether the promise holds in all of them.
+pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
+    let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
+    let list = work.join("runs.csv");
+    let done = fs::read_to_string(&list).unwrap_or_default();
+    let seeds = seeds(work).map_err(failed)?;
+    let settings = SETTINGS.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
+    let settings: Vec<_> = settings.filter(|(name, _)| data.join(name).exists()).collect();
+    // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
+    for seeds in seeds.chunks(SEEDS_AT_ONCE) {
+        for &(name, threshold) in &settings {
+            let keys = RECALLS.iter().flat_map(|recall| seeds.iter().map(move |seed| (*recall, *seed)));
+            let keyed = keys.map(|(recall, seed)| (format!("{name},{threshold},{recall},{seed},"), recall, seed));
+            let missing: Vec<_> = keyed.filter(|(key, ..)| !done.lines().any(|line| line.starts_with(key))).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let setting = Setting::open(context, &data.join(name), work, threshold)?;
+            let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
+            measure(context, &setting, missing, &Mutex::new(file))?;
+        }
+    }
+    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?))
+}
+
+/// Makes runs side by side, each on one thread, and notes them.
+fn measure(context: &Context, setting: &Setting, missing: Vec<(String, f64, u64)>, file: &Mutex<File>) -> Result<()> {
+    let missing = Mutex::new(missing.into_iter());
+    let workers = context.threads.max(1);
+    let work = || {
+        let mut one = Context::default().with_memory(context.memory_bytes() / workers as u64);
+        one.threads = 1;
+        loop {
+            let Some((key, recall, seed)) = missing.lock().unwrap().next() else { return Ok(()) };
+            let aim = Aim::recall(recall)?;
+            let rule = Some(Rule::Union);
+            let options = JoinOptions { seed, rule, ..JoinOptions::approximate(setting.predicate, aim) };
+            let line = match setting.join(&one, &options) {
+                Ok(reached) => line(&reached),
+                Err(error) if error.kind() == ErrorKind::Option => REFUSED.to_owned(),
+                Err(error) => return Err(error),
+            };
+            let noted = writeln!(file.lock().unwrap(), "{key}{line}");
+            noted.map_err(|error| Error::device(format!("the list of runs: {error}")))?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap())
+    })
+}
+
+/// Fixed seeds, and as many drawn when the list was begun.
+fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
+    let path = work.join("seeds");
+    if !path.exists() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+        let drawn: Vec<String> = (0..SEEDS).map(|k| (now.wrapping_mul(k + 3) >> 8).to_string()).collect();
+        fs::write(&path, drawn.join("\n"))?;
+    }
+    let drawn = fs::read_to_string(&path)?;
+    Ok((1..=SEEDS).chain(drawn.lines().filter_map(|line| line.parse().ok())).collect())
+}
+
+/// What is noted of a join.
+fn line(reached: &Reached) -> String {
+    let Reached { statistics, pair, per_vector } = reached;
+    let recall = statistics.recall.as_ref().expect("a join tells its recall");
+    format!(
+        "{pair},{per_vector},{},{},{},{},{},{},{:.2}",
+        recall.pair.low,
+        recall.pair.high,
+        recall.per_vector.low,
+        recall.per_vector.high,
+        recall.kept,
+        reached.compared(),
+        statistics.seconds.total,
+    )
+}
+
+/// A run as noted.
+struct Run<'a> {
+    set: &'a str,
+    threshold: &'a str,
+    target: f64,
+    pair: f64,
+    per_vector: f64,
+    intervals: [(f64, f64); 2],
+    kept: bool,
+    compared: f64,
+    seconds: f64,
+}
+
+impl<'a> Run<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let fields: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        Some(Self {
+            set: fields.first()?,
+            threshold: fields.get(1)?,
+            target: number(2)?,
+            pair: number(4)?,
+            per_vector: number(5)?,
+            intervals: [(number(6)?, number(7)?), (number(8)?, number(9)?)],
+            kept: *fields.get(10)? == "true",
+            compared: number(11)?,
+            seconds: number(12)?,
+        })
+    }
+
+    fn reached(&self) -> bool {
+        self.pair >= self.target && self.per_vector >= self.target
+    }
+
+    fn covered(&self) -> [bool; 2] {
+        let within = |value: f64, (low, high): (f64, f64)| low - 1e-9 <= value && value <= high + 1e-9;
+        [within(self.pair, self.intervals[0]), within(self.per_vector, self.intervals[1])]
+    }
+}
+
+fn summarise(list: &str) -> bool {
+    let mut lines: Vec<&str> = list.lines().collect();
+    lines.sort_unstable();
+    let runs: Vec<Run> = lines.into_iter().filter_map(Run::parse).collect();
+    println!(
+        "set                    threshold   R     runs  reached  intervals hold   pair recall  per vector  compared  seconds"
+    );
+    let share = |count: usize, of: usize| count as f64 / of.max(1) as f64;
+    let mut worst = 20.0f64;
+    for group in runs.chunk_by(|a, b| (a.set, a.threshold, a.target) == (b.set, b.threshold, b.target)) {
+        let reached = share(group.iter().filter(|run| run.reached()).count(), group.len());
+        worst = worst.min(20.0 * reached);
+        let covered = |k: usize| 100.0 * share(group.iter().filter(|run| run.covered()[k]).count(), group.len());
+        let mean = |of: fn(&Run) -> f64| group.iter().map(of).sum::<f64>() / group.len() as f64;
+        let first = &group[0];
+        println!(
+            "{:<22} {:<10} {:.2}  {:>5}  {:>5.1} %  {:>5.1} % {:>5.1} %  {:>10.4}  {:>10.4}  {:>8.1}  {:>7.2}",
+            first.set,
+            first.threshold,
+            first.target,
+            group.len(),
+            100.0 * reached,
+            covered(0),
+            covered(1),
+            mean(|run| run.pair),
+            mean(|run| run.per_vector),
+            mean(|run| run.compared),
+            mean(|run| run.seconds),
+        );
+    }
+    let reached = share(runs.iter().filter(|run| run.reached()).count(), runs.len());
+    let covered = share(runs.iter().flat_map(Run::covered).filter(|&covered| covered).count(), 2 * runs.len());
+    let kept = runs.iter().all(|run| run.kept);
+    println!(
+        "{} runs: recall reached in {:.2} %, intervals hold in {:.2} %, said to be kept in all: {kept}",
+        runs.len(),
+        100.0 * reached,
+        100.0 * covered
+    );
+    println!("refused where no sample supports the promise: {}", list.matches(REFUSED).count());
+    println!("in the worst setting {worst:.1} of 20");
+    let holds = reached >= REACHED_SHARE && covered >= COVERED_SHARE && worst >= REACHED_OF_20 && kept;
+    println!("{}", if holds { "the promise holds" } else { "THE PROMISE DOES NOT HOLD" });
+    holds
+}
