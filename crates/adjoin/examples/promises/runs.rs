@@ -1,13 +1,13 @@
 //! Very many joins: how often is the recall reached that was promised?
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use adjoin::context::Context;
-use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::error::{Error, Result};
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::plan::Rule;
 
@@ -44,39 +44,47 @@ pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
     for seeds in seeds.chunks(SEEDS_AT_ONCE) {
         for &(name, threshold) in &settings {
-            let keys = RECALLS.iter().flat_map(|recall| seeds.iter().map(move |seed| (*recall, *seed)));
-            let keyed = keys.map(|(recall, seed)| (format!("{name},{threshold},{recall},{seed},"), recall, seed));
-            let missing: Vec<_> = keyed.filter(|(key, ..)| !done.lines().any(|line| line.starts_with(key))).collect();
+            let key = |recall: f64, seed: u64| format!("{name},{threshold},{recall},{seed},");
+            let is_done = |recall, seed| done.lines().any(|line| line.starts_with(&key(recall, seed)));
+            let missing = seeds.iter().map(|&seed| {
+                let recalls: Vec<f64> = RECALLS.into_iter().filter(|&recall| !is_done(recall, seed)).collect();
+                (seed, recalls)
+            });
+            let missing: Vec<_> = missing.filter(|(_, recalls)| !recalls.is_empty()).collect();
             if missing.is_empty() {
                 continue;
             }
             let setting = Setting::open(context, &data.join(name), work, threshold)?;
             let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
-            measure(context, &setting, missing, &Mutex::new(file))?;
+            let file = Mutex::new(file);
+            measure(context, &setting, missing, |seed, recall, line| {
+                let noted = writeln!(file.lock().unwrap(), "{}{line}", key(recall, seed));
+                noted.map_err(failed)
+            })?;
         }
     }
     Ok(summarise(&fs::read_to_string(&list).map_err(failed)?))
 }
 
-/// Makes runs side by side, each on one thread, and notes them.
-fn measure(context: &Context, setting: &Setting, missing: Vec<(String, f64, u64)>, file: &Mutex<File>) -> Result<()> {
+/// Makes runs side by side, each on one thread, and hands on what is to be noted of each.
+fn measure(
+    context: &Context,
+    setting: &Setting,
+    missing: Vec<(u64, Vec<f64>)>,
+    note: impl Fn(u64, f64, String) -> Result<()> + Sync,
+) -> Result<()> {
     let missing = Mutex::new(missing.into_iter());
     let workers = context.threads.max(1);
     let work = || {
         let mut one = Context::default().with_memory(context.memory_bytes() / workers as u64);
         one.threads = 1;
         loop {
-            let Some((key, recall, seed)) = missing.lock().unwrap().next() else { return Ok(()) };
-            let aim = Aim::recall(recall)?;
-            let rule = Some(Rule::Union);
-            let options = JoinOptions { seed, rule, ..JoinOptions::approximate(setting.predicate, aim) };
-            let line = match setting.join(&one, &options) {
-                Ok(reached) => line(&reached),
-                Err(error) if error.kind() == ErrorKind::Option => REFUSED.to_owned(),
-                Err(error) => return Err(error),
-            };
-            let noted = writeln!(file.lock().unwrap(), "{key}{line}");
-            noted.map_err(|error| Error::device(format!("the list of runs: {error}")))?;
+            let Some((seed, recalls)) = missing.lock().unwrap().next() else { return Ok(()) };
+            let options = JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, Aim::Unsaid) };
+            let reached = setting.join_each(&one, &options, (Rule::Union, &recalls))?;
+            for (recall, reached) in recalls.into_iter().zip(reached) {
+                note(seed, recall, reached.map_or(REFUSED.to_owned(), |reached| line(&reached)))?;
+            }
         }
     };
     std::thread::scope(|scope| {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, join, prepare};
+use adjoin::join::{JoinOptions, Prepared, join, prepare, prepare_each};
+use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::Statistics;
 use adjoin::sink::{PairBatch, PairSink};
@@ -87,10 +88,24 @@ impl Setting {
 
     /// Joins once.
     pub(crate) fn join(&self, context: &Context, options: &JoinOptions) -> Result<Reached> {
+        self.run(context, options, &prepare(context, &self.store, options, false)?)
+    }
+
+    /// Joins by a rule once for each recall; none where no sample supports the promise.
+    pub(crate) fn join_each(
+        &self,
+        context: &Context,
+        options: &JoinOptions,
+        rule: (Rule, &[f64]),
+    ) -> Result<Vec<Option<Reached>>> {
+        let prepared = prepare_each(context, &self.store, options, rule, false)?;
+        prepared.into_iter().map(|one| one.map(|one| self.run(context, options, &one)).transpose()).collect()
+    }
+
+    fn run(&self, context: &Context, options: &JoinOptions, prepared: &Prepared) -> Result<Reached> {
         let counts = Arc::new(Mutex::new(vec![0; self.truth.len()]));
-        let prepared = prepare(context, &self.store, options, false)?;
         let sink = Box::new(Neighbours(counts.clone()));
-        let statistics = join(context, &self.store, &prepared, options, sink)?;
+        let statistics = join(context, &self.store, prepared, options, sink)?;
         let found = counts.lock().unwrap();
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
         let shares = self.truth.iter().zip(&*found).filter(|(truth, _)| **truth > 0);

@@ -72,40 +72,49 @@ pub(super) struct Goal {
     /// A threshold that is to be used whatever it reaches.
     pub(super) threshold: Option<f64>,
     pub(super) seed: u64,
-    /// At most so many vectors may be drawn.
-    pub(super) vectors_max: u64,
 }
 
-/// Finds the threshold; none where no sample supports the promise of the recall.
-pub(super) fn calibrate<T: Coordinate>(search: &Search<'_, T>, goal: Goal) -> Result<Option<Calibrated>> {
+/// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
+/// supports the promise.
+pub(super) fn calibrate<T: Coordinate>(
+    search: &Search<'_, T>,
+    goals: &[Goal],
+    vectors_max: u64,
+) -> Result<Vec<Option<Calibrated>>> {
     let rows = search.store.manifest().rows;
+    let mut all: Vec<Option<Calibrated>> = goals.iter().map(|_| None).collect();
+    let mut spent = vec![Spent::default(); goals.len()];
     let mut vectors = VECTORS;
-    let mut spent = Spent::default();
     for round in 0u64.. {
         let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
         let wanted = if whole { rows } else { 2 * vectors };
-        if wanted > goal.vectors_max {
-            return Ok(None);
+        let open: Vec<usize> = (0..goals.len()).filter(|&k| all[k].is_none()).collect();
+        if open.is_empty() || wanted > vectors_max {
+            break;
         }
-        let goal = Goal { seed: goal.seed.wrapping_add(round << 32), ..goal };
-        let sampled = Sampled::draw(search, wanted, whole, goal.seed, &mut spent)?;
-        let calibrated = match goal.threshold {
-            Some(threshold) => Some(sampled.with_threshold(search, threshold, goal, &mut spent)?),
-            None => sampled.calibrate(search, goal, &mut spent)?,
-        };
-        if calibrated.is_some() || whole {
-            return Ok(calibrated);
+        let reseeded = |seed: u64| seed.wrapping_add(round << 32);
+        let (sampled, distances) = Sampled::draw(search, wanted, whole, reseeded(goals[open[0]].seed))?;
+        for k in open {
+            let goal = Goal { seed: reseeded(goals[k].seed), ..goals[k] };
+            spent[k].sample_distances += distances;
+            all[k] = match goal.threshold {
+                Some(threshold) => Some(sampled.with_threshold(search, threshold, goal, &mut spent[k])?),
+                None => sampled.calibrate(search, goal, &mut spent[k])?,
+            };
+        }
+        if whole {
+            break;
         }
         vectors *= MORE;
     }
-    unreachable!("samples grow until they are all vectors")
+    Ok(all)
 }
 
 /// Vectors whose neighbours a calibration looks for at first.
 pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
 
 /// Distances computed so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Spent {
     center_distances: u64,
     sample_distances: u64,
@@ -122,28 +131,23 @@ struct Sampled {
 }
 
 impl Sampled {
-    fn draw<T: Coordinate>(
-        search: &Search<'_, T>,
-        count: u64,
-        whole: bool,
-        seed: u64,
-        spent: &mut Spent,
-    ) -> Result<Self> {
+    /// Draws vectors and finds their neighbours; returns how many distances that took, too.
+    fn draw<T: Coordinate>(search: &Search<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
         let Search { context, store, centers, .. } = *search;
         let places = draw_places(store, count, seed, "calibration");
         let memory = plan_memory(search, count)?;
-        let mut found = Vec::with_capacity(places.len());
+        let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         for chunk in places.chunks(memory.chunk as usize) {
             let drawn = Drawn::read(context, store, centers, chunk)?;
             let (neighbours, distances) = neighbours(search, &drawn, count)?;
-            spent.sample_distances += distances;
+            computed += distances;
             found.extend(neighbours);
         }
         let setting = match whole {
             true => (0..count).collect(),
             false => Random::new(seed, "setting").ascending_sample(count / 2, count),
         };
-        Ok(Self { places, neighbours: found, setting, whole, memory })
+        Ok((Self { places, neighbours: found, setting, whole, memory }, computed))
     }
 
     /// Finds the threshold and the edges, if this sample supports any.

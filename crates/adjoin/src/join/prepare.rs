@@ -3,7 +3,7 @@
 use adjoin_kernels::{Columns, Panel};
 
 use super::bucket::LoadedBucket;
-use super::calibration::{CALIBRATION_VECTORS, Goal, calibrate, calibration_read_ahead};
+use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
 use super::codes::Coding;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
@@ -102,6 +102,38 @@ impl Prepared {
 /// Where the predicate is not of the store's metric, the budget is too small, the store cannot be read, or the rule
 /// that is asked for cannot be shown to reach the recall.
 pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
+    with_planner(context, store, options, with_ids, |planner| planner.prepare())
+}
+
+/// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
+/// found for all of them together. Each plan is that of [`prepare`] for its recall alone; none where no sample supports
+/// the promise.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_each(
+    context: &Context,
+    store: &Store,
+    options: &JoinOptions,
+    (rule, recalls): (Rule, &[f64]),
+    with_ids: bool,
+) -> Result<Vec<Option<Prepared>>> {
+    with_planner(context, store, options, with_ids, |planner| planner.prepare_each(rule, recalls))
+}
+
+/// What is the same for all plans that are made of a store at one threshold.
+trait Planning {
+    fn prepare(&self) -> Result<Prepared>;
+    fn prepare_each(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>>;
+}
+
+fn with_planner<R>(
+    context: &Context,
+    store: &Store,
+    options: &JoinOptions,
+    with_ids: bool,
+    plan: impl FnOnce(&dyn Planning) -> Result<R>,
+) -> Result<R> {
     check_metric(store, options)?;
     let manifest = store.manifest();
     with_coordinates!(manifest.vectors, manifest.metric, T => {
@@ -111,7 +143,7 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
             Planner::<T> { context, store, options, with_ids, threshold: &threshold, centers: &centers, coding: None };
         let coding = planner.fit_coding()?;
         planner.coding = coding.as_ref();
-        planner.prepare()
+        plan(&planner)
     })
 }
 
@@ -123,6 +155,19 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
     };
     let metric = store.manifest().metric;
     Err(Error::option(format!("{} was built for the metric {metric}; {remedy}", store.folder().display())))
+}
+
+impl<T: Coordinate> Planning for Planner<'_, T> {
+    fn prepare(&self) -> Result<Prepared> {
+        let watch = Stopwatch::start();
+        self.plan(self.edges(&self.sizes())?, &watch)
+    }
+
+    fn prepare_each(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
+        let watch = Stopwatch::start();
+        let all = self.calibrated(rule, recalls, u64::MAX)?;
+        all.into_iter().map(|edges| edges.map(|edges| self.plan(edges, &watch)).transpose()).collect()
+    }
 }
 
 struct Planner<'a, T: Coordinate> {
@@ -174,11 +219,10 @@ impl<T: Coordinate> Planner<'_, T> {
         }
     }
 
-    fn prepare(&self) -> Result<Prepared> {
+    /// A plan for edges, which were begun to be found when `watch` was started.
+    fn plan(&self, edges: Edges, watch: &Stopwatch) -> Result<Prepared> {
         let Self { context, store, options, with_ids, .. } = *self;
-        let watch = Stopwatch::start();
         let sizes = self.sizes();
-        let edges = self.edges(&sizes)?;
         let Division { capacity, read_ahead, policy } =
             divide::<T>(context, store, &edges.graph, &sizes, with_ids, options)?;
         let schedule = schedule(edges.graph, &sizes, capacity, options.order, policy);
@@ -215,7 +259,7 @@ impl<T: Coordinate> Planner<'_, T> {
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
             ))),
-            Some(rule) => self.calibrated(rule, target, u64::MAX)?.ok_or_else(|| {
+            Some(rule) => self.calibrated(rule, &[target], u64::MAX)?.remove(0).ok_or_else(|| {
                 Error::option(format!(
                     "the rule {} cannot be shown to reach a recall of {target} here; leave it out, or give --exact",
                     rule.name()
@@ -223,7 +267,7 @@ impl<T: Coordinate> Planner<'_, T> {
             }),
             None if pointless => self.exact(Rule::MarginSum, sizes),
             None => match self.worth_calibrating(target)? {
-                Some(vectors_max) => match self.calibrated(Rule::Union, target, vectors_max)? {
+                Some(vectors_max) => match self.calibrated(Rule::Union, &[target], vectors_max)?.remove(0) {
                     Some(edges) => Ok(edges),
                     None => self.exact(Rule::MarginSum, sizes),
                 },
@@ -261,21 +305,37 @@ impl<T: Coordinate> Planner<'_, T> {
         Ok((affordable >= CALIBRATION_VECTORS as f64).then_some(affordable as u64))
     }
 
-    /// The edges of a rule with a threshold; none where it cannot be shown to reach the recall.
-    fn calibrated(&self, rule: Rule, target: f64, vectors_max: u64) -> Result<Option<Edges>> {
+    /// The edges of a rule with a threshold for each of some recalls; none where it cannot be shown to reach one.
+    fn calibrated(&self, rule: Rule, recalls: &[f64], vectors_max: u64) -> Result<Vec<Option<Edges>>> {
         let watch = Stopwatch::start();
         let search = self.search(rule);
         let JoinOptions { threshold, seed, .. } = *self.options;
-        let goal = Goal { recall: target, threshold, seed, vectors_max };
-        let Some(found) = calibrate(&search, goal)? else { return Ok(None) };
+        let goals: Vec<Goal> = recalls.iter().map(|&recall| Goal { recall, threshold, seed }).collect();
+        let found = calibrate(&search, &goals, vectors_max)?;
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let pairs = PairSample::draw(&search, seed)?;
+        let edges = |(found, &recall): (Option<Calibrated>, &f64)| {
+            found.map(|found| self.edges_of(rule, recall, found, &pairs, &watch))
+        };
+        Ok(found.into_iter().zip(recalls).map(edges).collect())
+    }
+
+    fn edges_of(
+        &self,
+        rule: Rule,
+        target: f64,
+        found: Calibrated,
+        pairs: &PairSample<'_, T>,
+        watch: &Stopwatch,
+    ) -> Edges {
         let threshold = found.threshold;
         let kept = found.graph.edges.iter().filter(|edge| f64::from(edge.2) <= threshold);
         let graph = BucketGraph { buckets: self.centers.rows(), edges: kept.map(|&(i, j, _)| (i, j)).collect() };
-        let (predicted_pairs, predicted_results) = self.predict(rule, &graph, |pair| {
+        let (predicted_pairs, predicted_results) = self.predict(pairs, rule, &graph, |pair| {
             pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold
                 && found.graph.threshold(pair.buckets.0, pair.buckets.1) <= threshold
-        })?;
-        Ok(Some(Edges {
+        });
+        Edges {
             graph,
             admission: Admission { rule, threshold: Some(threshold) },
             recall: RecallStatistics {
@@ -293,15 +353,18 @@ impl<T: Coordinate> Planner<'_, T> {
             predicted_pairs,
             predicted_results,
             calibrate_seconds: Some(watch.seconds()),
-        }))
+        }
     }
 
     /// The edges of a rule that misses nothing.
     fn exact(&self, rule: Rule, sizes: &BucketSizes) -> Result<Edges> {
         let Graph { graph, center_distances } = self.exact_graph(rule, sizes)?;
         let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
+        let search = self.search(rule);
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let pairs = PairSample::draw(&search, self.options.seed)?;
         let (predicted_pairs, predicted_results) =
-            self.predict(rule, &graph, |pair| pair_threshold(rule, &parts(pair), pair.x, pair.y) <= 1.0)?;
+            self.predict(&pairs, rule, &graph, |pair| pair_threshold(rule, &parts(pair), pair.x, pair.y) <= 1.0);
         Ok(Edges {
             graph,
             admission: Admission { rule, threshold: None },
@@ -323,17 +386,20 @@ impl<T: Coordinate> Planner<'_, T> {
     }
 
     /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
-    fn predict(&self, rule: Rule, graph: &BucketGraph, admits: impl Fn(&DrawnPair) -> bool) -> Result<(u64, u64)> {
-        let search = self.search(rule);
-        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
-        let pairs = PairSample::draw(&search, self.options.seed)?;
+    fn predict(
+        &self,
+        pairs: &PairSample<'_, T>,
+        rule: Rule,
+        graph: &BucketGraph,
+        admits: impl Fn(&DrawnPair) -> bool,
+    ) -> (u64, u64) {
         let admitted = if rule.takes_whole() {
             self.whole_pairs(graph)
         } else {
             let [others] = pairs.expect(|pair| [admits(pair)]);
             pairs.own_pairs() + others
         };
-        Ok((admitted, pairs.expect_results()))
+        (admitted, pairs.expect_results())
     }
 
     /// What a join that misses nothing needs, whatever its pass over the buckets finds.
