@@ -34,12 +34,12 @@ struct Exact {
 
 impl Exact {
     fn new(vectors: VectorType, stored: &[u8]) -> Self {
-        let squared_norms = squared_norms(vectors, stored);
-        if vectors.element != Element::F16 {
-            return Self { element: vectors.element, stored: stored.to_vec(), squared_norms };
-        }
-        let floats = halves_as_floats(stored).into_iter().flat_map(f32::to_le_bytes).collect();
-        Self { element: Element::F32, stored: floats, squared_norms }
+        let (element, stored) = match vectors.element {
+            Element::F16 => (Element::F32, halves_as_floats(stored).into_iter().flat_map(f32::to_le_bytes).collect()),
+            element => (element, stored.to_vec()),
+        };
+        let squared_norms = squared_norms(VectorType { element, ..vectors }, &stored);
+        Self { element, stored, squared_norms }
     }
 
     /// Bytes that so many vectors take, and as many again while halves become floats.
@@ -73,8 +73,11 @@ impl<T: Coordinate> Members<T> {
         let manifest = store.manifest();
         let vectors = manifest.vectors;
         let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
-        T::load(vectors, manifest.metric, stored, &mut panel);
         let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(vectors, stored));
+        // Halves are converted once.
+        let (element, stored) =
+            exact.as_ref().map_or((vectors.element, stored), |exact| (exact.element, &exact.stored));
+        T::load(VectorType { element, ..vectors }, manifest.metric, stored, &mut panel);
         Self { panel, exact, codes: OnceLock::new(), vectors }
     }
 

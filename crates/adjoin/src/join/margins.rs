@@ -11,8 +11,8 @@ use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_gra
 use crate::store::Store;
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
-const CHUNK_ROWS: usize = 32;
-const CHUNK_CENTERS: usize = 512;
+pub(super) const CHUNK_ROWS: usize = 32;
+pub(super) const CHUNK_CENTERS: usize = 512;
 
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.

@@ -5,15 +5,13 @@ use adjoin_kernels::Panel;
 
 use super::bucket::{LoadedBucket, map_buckets};
 use super::edge_sides::EdgeSides;
+use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::Search;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
-/// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
-const CHUNK_ROWS: usize = 32;
-const CHUNK_CENTERS: usize = 512;
 /// Ranks that are noted.
 const RANK_MAX: usize = 4;
 

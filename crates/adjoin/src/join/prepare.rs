@@ -135,12 +135,12 @@ fn with_planner<R>(
     plan: impl FnOnce(&dyn Planning) -> Result<R>,
 ) -> Result<R> {
     check_metric(store, options)?;
-    let manifest = store.manifest();
+    let (manifest, watch) = (store.manifest(), Stopwatch::start());
     with_coordinates!(manifest.vectors, manifest.metric, T => {
         let centers = store.centers::<T>()?;
         let threshold = Threshold::new(options.predicate, manifest.vectors);
-        let mut planner =
-            Planner::<T> { context, store, options, with_ids, threshold: &threshold, centers: &centers, coding: None };
+        let (threshold, centers) = (&threshold, &centers);
+        let mut planner = Planner::<T> { context, store, options, with_ids, threshold, centers, coding: None, watch };
         let coding = planner.fit_coding()?;
         planner.coding = coding.as_ref();
         plan(&planner)
@@ -159,14 +159,12 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
 
 impl<T: Coordinate> Planning for Planner<'_, T> {
     fn prepare(&self) -> Result<Prepared> {
-        let watch = Stopwatch::start();
-        self.plan(self.edges(&self.sizes())?, &watch)
+        self.plan(self.edges(&self.sizes())?)
     }
 
     fn prepare_each(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
-        let watch = Stopwatch::start();
         let all = self.calibrated(rule, recalls, u64::MAX)?;
-        all.into_iter().map(|edges| edges.map(|edges| self.plan(edges, &watch)).transpose()).collect()
+        all.into_iter().map(|edges| edges.map(|edges| self.plan(edges)).transpose()).collect()
     }
 }
 
@@ -178,6 +176,8 @@ struct Planner<'a, T: Coordinate> {
     threshold: &'a Threshold,
     centers: &'a Panel<T>,
     coding: Option<&'a Coding>,
+    /// Since planning began.
+    watch: Stopwatch,
 }
 
 /// The edges of a plan, and what is known of the rule that they are for.
@@ -219,8 +219,8 @@ impl<T: Coordinate> Planner<'_, T> {
         }
     }
 
-    /// A plan for edges, which were begun to be found when `watch` was started.
-    fn plan(&self, edges: Edges, watch: &Stopwatch) -> Result<Prepared> {
+    /// A plan for edges.
+    fn plan(&self, edges: Edges) -> Result<Prepared> {
         let Self { context, store, options, with_ids, .. } = *self;
         let sizes = self.sizes();
         let Division { capacity, read_ahead, policy } =
@@ -238,7 +238,7 @@ impl<T: Coordinate> Planner<'_, T> {
             sample_distances: edges.sample_distances,
             predicted_pairs: edges.predicted_pairs,
             predicted_results: edges.predicted_results,
-            plan_seconds: watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
+            plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             calibrate_seconds: edges.calibrate_seconds,
             with_ids,
             read_ahead,
