@@ -148,16 +148,13 @@ impl Kernel {
         T::tiles(&self.level).one_to_many(x, panel, out);
     }
 
-    /// Squared distance of two padded rows of panels of the same dimensions.
+    /// Squared distance of two padded rows of panels of the same dimensions, as [`Kernel::one_to_many`] computes it.
     ///
     /// # Panics
     /// If their lengths differ.
     pub fn distance<T: Scalar>(&self, x: &[T], y: &[T]) -> T::Distance {
-        let mut panel = Panel::zeroed(1, y.len());
-        panel.row_mut(0).copy_from_slice(y);
-        let mut distance = [T::Distance::default()];
-        self.one_to_many(x, &panel, &mut distance);
-        distance[0]
+        assert_eq!(x.len(), y.len(), "elements of a padded row");
+        T::tiles(&self.level).distance(x, y)
     }
 
     /// All squared distances: `out[r * columns.len() + c]` is that of `rows.row(order[r])` and column `c`.

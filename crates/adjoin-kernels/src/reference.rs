@@ -71,6 +71,10 @@ macro_rules! plain_loops {
                 columns.copy_rows(panel, order);
             }
 
+            fn distance(&self, x: &[$scalar], y: &[$scalar]) -> <$scalar as Scalar>::Distance {
+                $distance(x, y)
+            }
+
             fn one_to_many(&self, x: &[$scalar], panel: &Panel<$scalar>, out: &mut [<$scalar as Scalar>::Distance]) {
                 for (row, place) in out.iter_mut().enumerate() {
                     *place = $distance(x, panel.row(row));

@@ -25,7 +25,10 @@ pub(crate) trait Tiles<T: Scalar> {
     /// Takes `panel.row(order[k])` as column `k`; all of the columns but their level is written anew.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut Columns<T>);
 
-    /// Squared distances of `x` to every row of the panel.
+    /// Squared distance of two padded rows.
+    fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
+
+    /// Squared distances of `x` to every row of the panel, each as [`Tiles::distance`] computes it.
     fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
 
     /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.

@@ -115,7 +115,7 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// The matrix by `many_to_many`, after checking that `one_to_many` gives the same by `equal`.
+    /// The matrix by `many_to_many`, after checking that `one_to_many` and `distance` give the same by `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -128,6 +128,8 @@ impl<T: Scalar> Case<T> {
             for (column, &other) in self.picked.iter().enumerate() {
                 let (one, many) = (line[other as usize], matrix[row * self.picked.len() + column]);
                 assert!(equal(one, many), "{} one {one:?} many {many:?}", kernel.name());
+                let pair = kernel.distance(rows.row(member as usize), others.row(other as usize));
+                assert!(equal(one, pair), "{} one {one:?} pair {pair:?}", kernel.name());
             }
         }
         matrix

@@ -51,6 +51,11 @@ impl Tiles<u8> for Avx2 {
         columns.copy_rows(panel, order);
     }
 
+    fn distance(&self, x: &[u8], y: &[u8]) -> u32 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { distances_u8(&[x; TILE_ROWS], &[y, y])[0] }
+    }
+
     fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
         for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
             let last = out.len() - 1;
@@ -73,6 +78,11 @@ impl Tiles<u8> for Avx2 {
 impl Tiles<f32> for Avx2 {
     fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut Columns<f32>) {
         columns.copy_rows(panel, order);
+    }
+
+    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
+        // SAFETY: `self` proves AVX2 and FMA.
+        unsafe { distances_f32x4(x, [y; TILE_ROWS])[0] }
     }
 
     fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {

@@ -41,10 +41,14 @@ impl Tiles<u8> for Avx512 {
         unsafe { interleave(panel, order, columns) }
     }
 
+    fn distance(&self, x: &[u8], y: &[u8]) -> u32 {
+        // SAFETY: `self` proves the level.
+        unsafe { distance_u8(x, y) }
+    }
+
     fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
         for (row, place) in out.iter_mut().enumerate() {
-            // SAFETY: `self` proves the level.
-            *place = unsafe { distance_u8(x, panel.row(row)) };
+            *place = Tiles::<u8>::distance(self, x, panel.row(row));
         }
     }
 
@@ -62,6 +66,11 @@ impl Tiles<u8> for Avx512 {
 impl Tiles<f32> for Avx512 {
     fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut Columns<f32>) {
         columns.copy_rows(panel, order);
+    }
+
+    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
+        // SAFETY: `self` proves the level.
+        unsafe { distances_f32([x], [y; 4])[0][0] }
     }
 
     fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {

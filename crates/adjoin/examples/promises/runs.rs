@@ -25,6 +25,8 @@ const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
 /// Seeds that are always the same; as many more are drawn for a new `runs.csv`.
 const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: usize = 5;
+/// Seeds with which the planner chooses the rule itself.
+const SEEDS_CHOSEN: usize = 2;
 /// Of the runs of a setting, at least so many of 20 must reach the recall; of all runs, at least these shares.
 const REACHED_OF_20: f64 = 15.0;
 const REACHED_SHARE: f64 = 0.93;
@@ -36,61 +38,90 @@ const REFUSED: &str = "refused";
 /// Makes the runs that are missing; whether the promise holds in all of them.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
-    let list = work.join("runs.csv");
-    let done = fs::read_to_string(&list).unwrap_or_default();
     let seeds = seeds(work).map_err(failed)?;
-    let settings = SETTINGS.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
-    let settings: Vec<_> = settings.filter(|(name, _)| data.join(name).exists()).collect();
-    // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
-    for seeds in seeds.chunks(SEEDS_AT_ONCE) {
-        for &(name, threshold) in &settings {
-            let key = |recall: f64, seed: u64| format!("{name},{threshold},{recall},{seed},");
-            let is_done = |recall, seed| done.lines().any(|line| line.starts_with(&key(recall, seed)));
-            let missing = seeds.iter().map(|&seed| {
-                let recalls: Vec<f64> = RECALLS.into_iter().filter(|&recall| !is_done(recall, seed)).collect();
-                (seed, recalls)
-            });
-            let missing: Vec<_> = missing.filter(|(_, recalls)| !recalls.is_empty()).collect();
-            if missing.is_empty() {
-                continue;
-            }
-            let setting = Setting::open(context, &data.join(name), work, threshold)?;
-            let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
-            let file = Mutex::new(file);
-            measure(context, &setting, missing, |seed, recall, line| {
-                let noted = writeln!(file.lock().unwrap(), "{}{line}", key(recall, seed));
-                noted.map_err(failed)
-            })?;
-        }
-    }
-    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?))
+    let forced = Runs { context, data, work, rule: Some(Rule::Union) }.make("runs.csv", &seeds)?;
+    let chosen = Runs { context, data, work, rule: None }.make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
+    println!("the union rule, whatever it costs:");
+    let forced_holds = summarise(&forced);
+    println!("\nthe rule that the planner chooses:");
+    Ok(summarise(&chosen) && forced_holds)
 }
 
-/// Makes runs side by side, each on one thread, and hands on what is to be noted of each.
-fn measure(
-    context: &Context,
-    setting: &Setting,
-    missing: Vec<(u64, Vec<f64>)>,
-    note: impl Fn(u64, f64, String) -> Result<()> + Sync,
-) -> Result<()> {
-    let missing = Mutex::new(missing.into_iter());
-    let workers = context.threads.max(1);
-    let work = || {
-        let mut one = Context::default().with_memory(context.memory_bytes() / workers as u64);
-        one.threads = 1;
-        loop {
-            let Some((seed, recalls)) = missing.lock().unwrap().next() else { return Ok(()) };
-            let options = JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, Aim::Unsaid) };
-            let reached = setting.join_each(&one, &options, (Rule::Union, &recalls))?;
-            for (recall, reached) in recalls.into_iter().zip(reached) {
-                note(seed, recall, reached.map_or(REFUSED.to_owned(), |reached| line(&reached)))?;
+/// Runs by one way to choose the rule.
+struct Runs<'a> {
+    context: &'a Context,
+    data: &'a Path,
+    work: &'a Path,
+    /// None where the planner is to choose.
+    rule: Option<Rule>,
+}
+
+impl Runs<'_> {
+    /// Makes the runs that the list of a name lacks, and returns all of it.
+    fn make(&self, list: &str, seeds: &[u64]) -> Result<String> {
+        let list = self.work.join(list);
+        let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
+        let done = fs::read_to_string(&list).unwrap_or_default();
+        let settings = SETTINGS.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
+        let settings: Vec<_> = settings.filter(|(name, _)| self.data.join(name).exists()).collect();
+        // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
+        for seeds in seeds.chunks(SEEDS_AT_ONCE) {
+            for &(name, threshold) in &settings {
+                let key = |recall: f64, seed: u64| format!("{name},{threshold},{recall},{seed},");
+                let is_done = |recall, seed| done.lines().any(|line| line.starts_with(&key(recall, seed)));
+                let missing = seeds.iter().map(|&seed| {
+                    let recalls: Vec<f64> = RECALLS.into_iter().filter(|&recall| !is_done(recall, seed)).collect();
+                    (seed, recalls)
+                });
+                let missing: Vec<_> = missing.filter(|(_, recalls)| !recalls.is_empty()).collect();
+                if missing.is_empty() {
+                    continue;
+                }
+                let setting = Setting::open(self.context, &self.data.join(name), self.work, threshold)?;
+                let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
+                let file = Mutex::new(file);
+                self.measure(&setting, missing, |seed, recall, line| {
+                    let noted = writeln!(file.lock().unwrap(), "{}{line}", key(recall, seed));
+                    noted.map_err(failed)
+                })?;
             }
         }
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().unwrap())
-    })
+        fs::read_to_string(&list).map_err(failed)
+    }
+
+    /// Makes runs side by side, each on one thread, and hands on what is to be noted of each.
+    fn measure(
+        &self,
+        setting: &Setting,
+        missing: Vec<(u64, Vec<f64>)>,
+        note: impl Fn(u64, f64, String) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let missing = Mutex::new(missing.into_iter());
+        let workers = self.context.threads.max(1);
+        let work = || {
+            let mut one = Context::default().with_memory(self.context.memory_bytes() / workers as u64);
+            one.threads = 1;
+            loop {
+                let Some((seed, recalls)) = missing.lock().unwrap().next() else { return Ok(()) };
+                let reached = self.join(&one, setting, seed, &recalls)?;
+                for (recall, reached) in recalls.into_iter().zip(reached) {
+                    note(seed, recall, reached.map_or(REFUSED.to_owned(), |reached| line(&reached)))?;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap())
+        })
+    }
+
+    fn join(&self, one: &Context, setting: &Setting, seed: u64, recalls: &[f64]) -> Result<Vec<Option<Reached>>> {
+        let options = |aim| JoinOptions { seed, ..JoinOptions::approximate(setting.predicate, aim) };
+        match self.rule {
+            Some(rule) => setting.join_each(one, &options(Aim::Unsaid), (rule, recalls)),
+            None => recalls.iter().map(|&recall| setting.join(one, &options(Aim::recall(recall)?)).map(Some)).collect(),
+        }
+    }
 }
 
 /// Fixed seeds, and as many drawn when the list was begun.
@@ -172,7 +203,9 @@ fn summarise(list: &str) -> bool {
     let mut worst = 20.0f64;
     for group in runs.chunk_by(|a, b| (a.set, a.threshold, a.target) == (b.set, b.threshold, b.target)) {
         let reached = share(group.iter().filter(|run| run.reached()).count(), group.len());
-        worst = worst.min(20.0 * reached);
+        if group.len() >= 20 {
+            worst = worst.min(20.0 * reached);
+        }
         let covered = |k: usize| 100.0 * share(group.iter().filter(|run| run.covered()[k]).count(), group.len());
         let mean = |of: fn(&Run) -> f64| group.iter().map(of).sum::<f64>() / group.len() as f64;
         let first = &group[0];
