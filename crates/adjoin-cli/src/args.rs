@@ -136,9 +136,18 @@ pub(crate) struct Join {
     pub(crate) threshold: Threshold,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
-    /// Where pairs go: a .parquet, .csv or .jsonl file, or - for standard output; only counted where not given
+    /// What is wanted: every pair; how many neighbours each row has; which rows hang together; which rows can go
+    #[arg(long = "output", value_name = "WHAT", default_value = "pairs", value_parser = ["pairs", "counts", "clusters", "keep"])]
+    pub(crate) what: String,
+    /// Where that goes: a .parquet, .csv or .jsonl file, or - for standard output; only a summary where not given
     #[arg(short, value_name = "OUT", value_parser = NonEmpty::new())]
     pub(crate) output: Option<String>,
+    /// With --output keep: where the ids of the rows that stay go
+    #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
+    pub(crate) kept: Option<String>,
+    /// With --output keep: a row goes if one that stays is near it (greedy), or unless it is the first of its cluster
+    #[arg(long, value_name = "RULE", default_value = "greedy", value_parser = ["greedy", "cluster"])]
+    pub(crate) keep_rule: String,
     /// Write what the run did to a JSON file
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,

@@ -13,10 +13,11 @@ use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
 use adjoin::report::RecallStatistics;
+use adjoin::sink::KeepRule;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
 
-use crate::args::{Columns, Resources, StoreOptions, Threshold, Wanted};
+use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
@@ -115,6 +116,50 @@ pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
         Err(_) => Some(parent(path).canonicalize().ok()?.join(path.file_name()?)),
     };
     one == other || place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
+}
+
+/// What a join is to give, and where that goes.
+pub(crate) struct Output {
+    pub(crate) what: What,
+    pub(crate) target: Option<Target>,
+    /// Rows that stay.
+    pub(crate) kept: Option<Target>,
+}
+
+/// What a join is to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Pairs,
+    Counts,
+    Clusters,
+    Keep(KeepRule),
+}
+
+impl Output {
+    /// Where most of it goes.
+    pub(crate) fn place(&self) -> Option<&Target> {
+        self.target.as_ref().or(self.kept.as_ref())
+    }
+}
+
+pub(crate) fn output(arguments: &Join) -> Result<Output> {
+    let what = match arguments.what.as_str() {
+        "counts" => What::Counts,
+        "clusters" => What::Clusters,
+        "keep" => What::Keep(arguments.keep_rule.parse()?),
+        _ => What::Pairs,
+    };
+    let target = |output: &String| target(output, arguments.force);
+    let (target, kept) = (arguments.output.as_ref().map(target), arguments.kept.as_ref().map(target));
+    let is_keep = matches!(what, What::Keep(_));
+    let meant_for_keep = [("--kept", kept.is_some()), ("--keep-rule", arguments.keep_rule != "greedy")];
+    if let Some((option, _)) = meant_for_keep.iter().find(|(_, given)| *given && !is_keep) {
+        return Err(Error::option(format!("{option} has a meaning only with --output keep; leave it out")));
+    }
+    if kept == Some(Target::Standard) {
+        return Err(Error::option("--kept writes to a file, not to standard output; name one"));
+    }
+    Ok(Output { what, target, kept })
 }
 
 pub(crate) fn target(output: &str, force: bool) -> Target {

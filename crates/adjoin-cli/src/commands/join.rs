@@ -9,17 +9,19 @@ use adjoin::options::{format_bytes, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
 use adjoin::report::Statistics;
-use adjoin::sink::{Discard, PairFormat, PairSchema, PairSink, PairWriter};
+use adjoin::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
 use adjoin::store::{Store, TemporaryStore, is_store};
 
 use crate::Outcome;
 use crate::args::Join;
-use crate::resolve::{self, Strategy};
+use crate::resolve::{self, Output, Strategy, What};
 use crate::signals::Stopped;
 
 /// A result is announced when it is so many times as large as the vectors, and no trifle.
 const RESULT_MUCH_LARGER: u64 = 4;
 const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
+/// Bytes on disk of a pair that is sorted.
+const SORTED_PAIR_BYTES: u64 = 15;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
@@ -31,22 +33,23 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let seed = arguments.store.seed;
     let Strategy { rule, threshold, order, policy, .. } = strategy;
     let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
-    let target = arguments.output.as_deref().map(|output| resolve::target(output, arguments.force));
-    check_outputs(&context, target.as_ref(), arguments)?;
+    let output = resolve::output(arguments)?;
+    check_outputs(&context, &output, arguments)?;
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
-    let opened = open(&context, arguments, predicate, strategy, target.as_ref())?;
+    let opened = open(&context, arguments, predicate, strategy, output.place())?;
     let store = &opened.store;
-    let prepared = prepare(&context, store, &options, target.is_some())?;
-    if let Some(Target::File { path, .. }) = &target {
-        announce(&context, store, prepared.predicted_results(), path, arguments.yes)?;
-    }
-    let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
-    let sink: Box<dyn PairSink> = match &target {
-        Some(target) => Box::new(PairWriter::create(&context, target, schema)?),
-        None => Box::new(Discard),
+    let mut statistics = {
+        let of_rows = sink_of_rows(&context, store, &output)?;
+        let is_pairs = output.what == What::Pairs;
+        let prepared = prepare(&context, store, &options, is_pairs && output.target.is_some())?;
+        announce(&context, store, prepared.predicted_results(), &output, arguments.yes)?;
+        let sink = match of_rows {
+            Some(sink) => sink,
+            None => sink_of_pairs(&context, store, output.target.as_ref())?,
+        };
+        run_join(&context, store, &prepared, &options, sink)?
     };
-    let mut statistics = run_join(&context, store, &prepared, &options, sink)?;
     statistics.seconds.build = opened.build_seconds;
     statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
     if let Some(path) = &arguments.stats {
@@ -55,48 +58,80 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, arguments.output.as_deref());
+        summarise(&statistics, arguments);
     }
     Ok(verdict(&statistics))
 }
 
+/// Where pairs go as they come.
+fn sink_of_pairs(context: &Context, store: &Store, target: Option<&Target>) -> Result<Box<dyn PairSink>> {
+    let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
+    Ok(match target {
+        Some(target) => Box::new(PairWriter::create(context, target, schema)?),
+        None => Box::new(Discard),
+    })
+}
+
+/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves.
+fn sink_of_rows<'a>(context: &'a Context, store: &'a Store, output: &Output) -> Result<Option<Box<dyn PairSink + 'a>>> {
+    let target = output.target.as_ref();
+    Ok(match output.what {
+        What::Pairs => None,
+        What::Counts => Some(Box::new(Counts::create(context, store, target)?)),
+        What::Clusters => Some(Box::new(Clusters::create(context, store, target)?)),
+        What::Keep(rule) => Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()))?)),
+    })
+}
+
 /// Refuses names that are taken before any work is done.
-fn check_outputs(context: &Context, target: Option<&Target>, arguments: &Join) -> Result<()> {
-    if let Some(Target::File { path, force }) = target {
-        PairFormat::of(path)?;
-        check_free(&*context.device, path, *force)?;
-    }
-    let mut taken = match target {
-        Some(Target::File { path, .. }) => vec![("-o", path.as_path())],
-        _ => Vec::new(),
-    };
-    for (option, path) in [("--stats", &arguments.stats), ("--trace", &arguments.trace)] {
+fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result<()> {
+    let mut taken: Vec<(&str, &Path)> = Vec::new();
+    let results = [("-o", &output.target), ("--kept", &output.kept)];
+    let results = results.map(|(option, target)| (option, target.as_ref().and_then(path_of)));
+    let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
+    let others = others.map(|(option, path)| (option, path.as_deref()));
+    for (option, path) in results.into_iter().chain(others) {
         let Some(path) = path else { continue };
         if path == Path::new("-") {
             return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
         }
+        if matches!(option, "-o" | "--kept") {
+            TableFormat::of(path)?;
+        }
         check_free(&*context.device, path, arguments.force)?;
-        resolve::check_not_read(&arguments.inputs, &Target::File { path: path.clone(), force: arguments.force })?;
+        resolve::check_not_read(&arguments.inputs, &Target::File { path: path.to_owned(), force: arguments.force })?;
         if let Some((other, _)) = taken.iter().find(|(_, other)| resolve::is_same(other, path)) {
             let at = path.display();
             return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
         }
         taken.push((option, path));
     }
-    target.map_or(Ok(()), |target| resolve::check_not_read(&arguments.inputs, target))
+    Ok(())
+}
+
+fn path_of(target: &Target) -> Option<&Path> {
+    match target {
+        Target::File { path, .. } => Some(path),
+        Target::Standard => None,
+    }
 }
 
 /// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no room
 /// for it and nobody said to try.
-fn announce(context: &Context, store: &Store, pairs: u64, path: &Path, yes: bool) -> Result<()> {
+fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: bool) -> Result<()> {
     let manifest = store.manifest();
-    let bytes = pairs.saturating_mul(PairFormat::of(path)?.bytes_of_a_pair(manifest.ids));
+    let Some(path) = output.place().and_then(path_of) else { return Ok(()) };
+    let (a_pair, what) = match output.what {
+        What::Pairs => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), path.display().to_string()),
+        What::Keep(KeepRule::Greedy) => (SORTED_PAIR_BYTES, format!("sorting pairs for {}", path.display())),
+        _ => return Ok(()), // a line for each row at most
+    };
+    let bytes = pairs.saturating_mul(a_pair);
     let source = manifest.rows * manifest.vectors.bytes() as u64;
     let free = context.device.free_bytes(parent(path))?;
     if bytes > free && !yes {
         return Err(Error::device(format!(
-            "{} would take about {}, the disk has {}; give a stricter threshold, another place, or --yes to try",
-            path.display(),
+            "{what} would take about {}, the disk has {}; give a stricter threshold, another place, or --yes to try",
             format_bytes(bytes),
             format_bytes(free)
         )));
@@ -198,9 +233,14 @@ fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &St
     write_file(context, path, force, (text + "\n").as_bytes())
 }
 
-fn summarise(statistics: &Statistics, output: Option<&str>) {
+fn summarise(statistics: &Statistics, arguments: &Join) {
     let pairs = statistics.pairs.unwrap_or(0);
-    let place = output.filter(|output| *output != "-").map(|output| format!(" in {output}")).unwrap_or_default();
+    let file = arguments.output.as_deref().filter(|output| *output != "-");
+    let place = match (arguments.what.as_str(), file) {
+        (_, None) => String::new(),
+        ("pairs", Some(file)) => format!(" in {file}"),
+        (what, Some(file)) => format!(", {what} in {file}"),
+    };
     eprintln!("{pairs} pairs{place}, {:.1} s", statistics.seconds.total);
     let (candidates, verified) = (statistics.candidate_pairs.unwrap_or(0), statistics.verified_pairs.unwrap_or(0));
     let all = statistics.rows as f64 * statistics.rows.saturating_sub(1) as f64 / 2.0;

@@ -10,7 +10,7 @@ use adjoin::join::{JoinOptions, Prepared, join, prepare, prepare_each};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::Statistics;
-use adjoin::sink::{PairBatch, PairSink};
+use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::{self, SourceOptions};
 use adjoin::store::{BuildOptions, Store, build};
 use adjoin::truth::{GroundtruthOptions, groundtruth};
@@ -51,8 +51,8 @@ impl PairSink for Neighbours {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 

@@ -22,7 +22,7 @@ use crate::report::{
     IoStatistics, MemoryStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds,
     Statistics, Stopwatch,
 };
-use crate::sink::{PairBatch, PairSink};
+use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
 use crate::store::{ReadAhead, Store, bucket_bytes};
 use crate::workers::lock;
@@ -41,7 +41,7 @@ pub fn join(
     store: &Store,
     prepared: &Prepared,
     options: &JoinOptions,
-    sink: Box<dyn PairSink>,
+    sink: Box<dyn PairSink + '_>,
 ) -> Result<Statistics> {
     let manifest = store.manifest();
     with_coordinates!(manifest.vectors, manifest.metric, T => {
@@ -86,7 +86,7 @@ struct Run<'a, T: Coordinate> {
 }
 
 impl<T: Coordinate> Run<'_, T> {
-    fn execute(&self, mut sink: Box<dyn PairSink>) -> Result<Statistics> {
+    fn execute(&self, mut sink: Box<dyn PairSink + '_>) -> Result<Statistics> {
         let watch = Stopwatch::start();
         let threads = self.context.threads.max(1);
         let (job_sender, job_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
@@ -108,11 +108,11 @@ impl<T: Coordinate> Run<'_, T> {
         if let Some(error) = lock(&self.failed).take() {
             return Err(error);
         }
-        let bytes_written = self.waits.write.measure(|| sink.finish())?;
+        let written = self.waits.write.measure(|| sink.finish())?;
         let total = *lock(&total);
         let told = &self.prepared.recall;
         let recall = self.prepared.watched.as_ref().map_or(told.clone(), |watched| watched.measured(told, &found));
-        Ok(self.statistics(total, recall, bytes_written, watch.seconds()))
+        Ok(self.statistics(total, recall, written, watch.seconds()))
     }
 
     /// Keeps the first error and stops everyone.
@@ -203,7 +203,7 @@ impl<T: Coordinate> Run<'_, T> {
         }
     }
 
-    fn statistics(&self, counts: Counts, recall: RecallStatistics, bytes_written: u64, seconds: f64) -> Statistics {
+    fn statistics(&self, counts: Counts, recall: RecallStatistics, written: Written, seconds: f64) -> Statistics {
         let manifest = self.store.manifest();
         let (eps, min_similarity) = match self.options.predicate {
             Predicate::L2 { eps } => (Some(eps), None),
@@ -231,7 +231,7 @@ impl<T: Coordinate> Run<'_, T> {
             buckets: Some(u64::from(manifest.buckets)),
             recall: Some(recall),
             memory: self.memory(),
-            io: self.io(bytes_written),
+            io: self.io(written),
             seconds: SecondsStatistics {
                 total: seconds + self.prepared.plan_seconds + self.prepared.calibrate_seconds.unwrap_or(0.0),
                 calibrate: self.prepared.calibrate_seconds,
@@ -272,7 +272,7 @@ impl<T: Coordinate> Run<'_, T> {
         MemoryStatistics { budget_bytes, peak_bytes, before_bytes: None, kept: peak_bytes <= budget_bytes }
     }
 
-    fn io(&self, bytes_written: u64) -> IoStatistics {
+    fn io(&self, written: Written) -> IoStatistics {
         let counts = self.store.read_counts();
         let store_bytes = bucket_bytes(self.store.extents(), self.prepared.with_ids);
         IoStatistics {
@@ -280,8 +280,8 @@ impl<T: Coordinate> Run<'_, T> {
             bytes_requested: Some(counts.bytes_requested),
             read_amplification: Some(counts.bytes_read as f64 / counts.bytes_requested.max(1) as f64),
             passes: Some(counts.bytes_requested as f64 / store_bytes.max(1) as f64),
-            bytes_written: Some(bytes_written),
-            spill_bytes: Some(0),
+            bytes_written: Some(written.bytes),
+            spill_bytes: Some(written.spill_bytes),
             reads: Some(counts.reads),
             cache_hit_rate: Some(self.prepared.schedule.counts.hit_rate()),
             device: self.context.device.name().into(),

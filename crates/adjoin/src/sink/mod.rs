@@ -1,8 +1,24 @@
 //! Here are pairs; where do they go? A [`PairSink`] takes them.
+//!
+//! [`PairWriter`] writes them as they come. The others speak of rows: how many neighbours each has ([`Counts`]), which
+//! hang together ([`Clusters`]), which can go ([`Keep`]). They hold a few bytes a row, sort the rest on disk, and look up
+//! ids at the end.
 
+mod clusters;
+mod components;
+mod counts;
+mod keep;
 mod pairs;
+mod row_ids;
+mod row_numbers;
 #[allow(clippy::module_inception)] // the trait's file, as in `device::device`
 mod sink;
+mod sorter;
+mod table;
 
-pub use pairs::{PairFormat, PairWriter};
-pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink};
+pub use clusters::Clusters;
+pub use counts::Counts;
+pub use keep::{Keep, KeepRule};
+pub use pairs::PairWriter;
+pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
+pub use table::TableFormat;

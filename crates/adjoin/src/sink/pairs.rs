@@ -1,89 +1,17 @@
-//! Every pair with its distance, as Parquet, CSV or JSON lines.
+//! Every pair with its distance.
 
-use std::io::BufWriter;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray, UInt64Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::WriterProperties;
+use arrow_array::Float32Array;
 
-use super::sink::{PairBatch, PairSchema, PairSink};
+use super::sink::{PairBatch, PairSchema, PairSink, Written};
+use super::table::{TableWriter, id_column, id_field, value_field};
 use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::Metric;
-use crate::output::{Draft, OutputWriter, Target};
-use crate::source::{IdKind, Ids, TextIds};
-
-/// Rows of a Parquet row group.
-const ROW_GROUP_ROWS: usize = 128 * 1024;
-/// Bytes gathered before text goes out.
-const TEXT_BUFFER_BYTES: usize = 1 << 18;
-
-/// How pairs are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PairFormat {
-    /// Apache Parquet.
-    Parquet,
-    /// Comma-separated, with a header line.
-    Csv,
-    /// A JSON object a line.
-    JsonLines,
-}
-
-impl PairFormat {
-    /// The format that a file's name asks for.
-    ///
-    /// # Errors
-    /// Where it asks for none of them.
-    pub fn of(path: &Path) -> Result<Self> {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("parquet") => Ok(Self::Parquet),
-            Some("csv") => Ok(Self::Csv),
-            Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
-            _ => Err(Error::option(format!(
-                "{}: a result is written as .parquet, .csv or .jsonl, or - for standard output",
-                path.display()
-            ))),
-        }
-    }
-
-    /// Bytes that a pair takes, about: ids of text as URLs have them, Parquet as it compresses.
-    pub fn bytes_of_a_pair(self, ids: IdKind) -> u64 {
-        let id = if ids == IdKind::Utf8 { 40 } else { 8 };
-        match self {
-            Self::Parquet => id + 4,
-            Self::Csv => 2 * id + 10,
-            Self::JsonLines => 2 * id + 40,
-        }
-    }
-}
-
-type Text = BufWriter<OutputWriter>;
-
-enum Writer {
-    Parquet(Box<ArrowWriter<OutputWriter>>),
-    Csv(Box<arrow_csv::Writer<Text>>),
-    JsonLines(Box<arrow_json::LineDelimitedWriter<Text>>),
-}
+use crate::error::Result;
+use crate::output::Target;
 
 /// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
-pub struct PairWriter {
-    writer: Writer,
-    schema: SchemaRef,
-    draft: Option<Draft>,
-    written: Arc<AtomicU64>,
-    place: Place,
-}
-
-/// Where a result goes, for messages.
-struct Place {
-    name: String,
-    reader_gone: Arc<AtomicBool>,
-}
+pub struct PairWriter(TableWriter);
 
 impl PairWriter {
     /// Starts a result.
@@ -91,39 +19,9 @@ impl PairWriter {
     /// # Errors
     /// Where the name is taken, its ending is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
-        let schema = schema(pairs);
-        let (format, draft, output, name) = match target {
-            Target::Standard => (PairFormat::Csv, None, OutputWriter::standard(), "standard output".to_owned()),
-            Target::File { path, force } => {
-                let format = PairFormat::of(path)?;
-                let (draft, output) = Draft::create(context, path, *force)?;
-                (format, Some(draft), output, path.display().to_string())
-            }
-        };
-        let written = output.written();
-        let place = Place { name, reader_gone: output.reader_gone() };
-        let writer = match format {
-            PairFormat::Parquet => Writer::Parquet(Box::new(parquet_writer(output, &schema, &place)?)),
-            PairFormat::Csv => Writer::Csv(Box::new(arrow_csv::Writer::new(text(output)))),
-            PairFormat::JsonLines => Writer::JsonLines(Box::new(arrow_json::LineDelimitedWriter::new(text(output)))),
-        };
-        let mut writer = Self { writer, schema, draft, written, place };
-        writer.write(&PairBatch::new(pairs.ids))?; // the header line, also where no pair follows
-        Ok(writer)
-    }
-
-    fn write(&mut self, batch: &PairBatch) -> Result<()> {
-        let columns: Vec<ArrayRef> = vec![
-            id_column(&batch.left_rows, &batch.left_ids),
-            id_column(&batch.right_rows, &batch.right_ids),
-            Arc::new(Float32Array::from(batch.values.clone())),
-        ];
-        let batch = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
-        match &mut self.writer {
-            Writer::Parquet(writer) => writer.write(&batch).map_err(|error| self.place.failed(error)),
-            Writer::Csv(writer) => writer.write(&batch).map_err(|error| self.place.failed(error)),
-            Writer::JsonLines(writer) => writer.write(&batch).map_err(|error| self.place.failed(error)),
-        }
+        let PairSchema { ids, metric } = pairs;
+        let fields = vec![id_field("left", ids), id_field("right", ids), value_field(metric)];
+        Ok(Self(TableWriter::create(context, target, fields)?))
     }
 }
 
@@ -133,75 +31,14 @@ impl PairSink for PairWriter {
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        self.write(batch)
+        self.0.write(vec![
+            id_column(&batch.left_rows, &batch.left_ids),
+            id_column(&batch.right_rows, &batch.right_ids),
+            Arc::new(Float32Array::from(batch.values.clone())),
+        ])
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        let place = self.place;
-        let end_text = |text: Text| text.into_inner().map_err(|error| place.failed(error.into_error()));
-        let output = match self.writer {
-            Writer::Parquet(writer) => writer.into_inner().map_err(|error| place.failed(error))?,
-            Writer::Csv(writer) => end_text(writer.into_inner())?,
-            Writer::JsonLines(mut writer) => {
-                writer.finish().map_err(|error| place.failed(error))?;
-                end_text(writer.into_inner())?
-            }
-        };
-        output.sync()?;
-        if let Some(draft) = self.draft {
-            draft.publish()?;
-        }
-        Ok(self.written.load(Ordering::Relaxed))
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written { bytes: self.0.finish()?, spill_bytes: 0 })
     }
-}
-
-impl Place {
-    fn failed(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-        if self.reader_gone.load(Ordering::Relaxed) {
-            return Error::reader_gone().caused_by(error);
-        }
-        Error::device(format!("cannot write {}: {error}", self.name)).caused_by(error)
-    }
-}
-
-fn text(output: OutputWriter) -> Text {
-    BufWriter::with_capacity(TEXT_BUFFER_BYTES, output)
-}
-
-fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Result<ArrowWriter<OutputWriter>> {
-    let properties = WriterProperties::builder()
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_dictionary_enabled(false)
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .build();
-    ArrowWriter::try_new(output, schema.clone(), Some(properties)).map_err(|error| place.failed(error))
-}
-
-fn schema(pairs: PairSchema) -> SchemaRef {
-    let id = match pairs.ids {
-        IdKind::None => DataType::UInt64,
-        IdKind::Int64 => DataType::Int64,
-        IdKind::Utf8 => DataType::Utf8,
-    };
-    let value = match pairs.metric {
-        Metric::L2 => "distance",
-        Metric::Cosine => "similarity",
-    };
-    Arc::new(Schema::new(vec![
-        Field::new("left", id.clone(), false),
-        Field::new("right", id, false),
-        Field::new(value, DataType::Float32, false),
-    ]))
-}
-
-fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
-    match ids {
-        Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
-        Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
-        Ids::Utf8(texts) => Arc::new(StringArray::from_iter_values((0..texts.len()).map(|k| id_text(texts, k)))),
-    }
-}
-
-fn id_text(texts: &TextIds, k: usize) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(texts.get(k))
 }

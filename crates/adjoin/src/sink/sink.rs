@@ -62,11 +62,20 @@ pub trait PairSink: Send {
     /// Where they cannot be kept, as on a full disk; the join then ends.
     fn accept(&mut self, batch: &PairBatch) -> Result<()>;
 
-    /// Ends the result and makes it appear under its name. Returns the bytes written.
+    /// Ends the result and makes it appear under its name.
     ///
     /// # Errors
     /// As [`PairSink::accept`].
-    fn finish(self: Box<Self>) -> Result<u64>;
+    fn finish(self: Box<Self>) -> Result<Written>;
+}
+
+/// What a sink wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the result.
+    pub bytes: u64,
+    /// Bytes of temporary files.
+    pub spill_bytes: u64,
 }
 
 /// Drops the pairs; the join still counts them.
@@ -82,8 +91,8 @@ impl PairSink for Discard {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 
@@ -112,7 +121,7 @@ impl PairSink for Collect {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }

@@ -133,6 +133,24 @@ impl Ids {
         }
     }
 
+    /// Appends the bytes of the id of row `k` to `out`; [`Ids::push_bytes`] makes an id of them again.
+    pub(crate) fn append_bytes_of(&self, k: usize, out: &mut Vec<u8>) {
+        match self {
+            Self::None => {}
+            Self::Int64(ids) => out.extend_from_slice(&ids[k].to_le_bytes()),
+            Self::Utf8(ids) => out.extend_from_slice(ids.get(k)),
+        }
+    }
+
+    /// Appends an id, given the bytes of one of the same kind.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        match self {
+            Self::None => {}
+            Self::Int64(ids) => ids.push(i64::from_le_bytes(bytes.try_into().expect("bytes of an integer"))),
+            Self::Utf8(ids) => ids.push(bytes),
+        }
+    }
+
     /// The id of row `k` for a message; its number where there are no ids.
     pub fn display(&self, k: usize, row: u64) -> String {
         match self {

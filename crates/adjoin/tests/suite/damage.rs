@@ -6,7 +6,7 @@ use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::sink::{Discard, PairBatch, PairSink};
+use adjoin::sink::{Discard, PairBatch, PairSink, Written};
 use adjoin::store::Store;
 use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
 
@@ -27,8 +27,8 @@ impl PairSink for DiscardIds {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 

@@ -13,7 +13,7 @@ use adjoin::options::Element;
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use forgetful::{Forgetful, Forgets};
-use subjects::{Build, Join, Subject};
+use subjects::{Build, Join, Subject, Wanted};
 use trials::Trials;
 
 /// A budget so small that everything which can go to temporary files does.
@@ -90,8 +90,27 @@ fn a_build_that_spills_over_an_old_store_under_every_fault() {
 #[test]
 fn a_join_under_every_fault() {
     let [_, store] = old_and_small();
-    try_all("a join into CSV", &Join::new(&store, "data/pairs.csv", None));
-    try_all("a join into Parquet over a file", &Join::new(&store, "data/pairs.parquet", Some(b"of old")));
+    try_all("a join into CSV", &Join::new(&store, Wanted::Pairs, "data/pairs.csv", None));
+    try_all(
+        "a join into Parquet over a file",
+        &Join::new(&store, Wanted::Pairs, "data/pairs.parquet", Some(b"of old")),
+    );
+}
+
+#[test]
+fn a_join_that_sorts_on_disk_under_every_fault() {
+    let [_, few] = old_and_small();
+    let equal = Set::of(Element::U8, 1, &[3.0; 300]).with_ids(&(0..300).collect::<Vec<_>>());
+    let store = Build::new("equal vectors", equal, Setup::default().with_buckets(2), None);
+    let join = Join::new(&store, Wanted::Keep, "data/gone.csv", Some(b"of old"));
+    let device = join.device();
+    join.work(Arc::new(device.clone()), true).unwrap();
+    let runs =
+        device.operations().iter().filter(|operation| operation.path.to_string_lossy().contains(".adjoin-")).count();
+    assert!(runs > 5, "{runs} operations on temporary files");
+    // A crash leaves of temporary files what a crash leaves of any draft.
+    Trials::of(&join).failures().unwrap_or_else(|why| panic!("{why}"));
+    try_all("rows that go", &Join::new(&few, Wanted::Keep, "data/gone.csv", None));
 }
 
 /// What the checker says of work that leaves out a step.
@@ -117,7 +136,7 @@ fn canary_every_forgotten_sync_is_caught() {
         }
         assert_eq!(missed(subject, &Forgets::FolderSync(folder_syncs)), None, "there is no such sync");
     }
-    let join = Join::new(&fresh, "data/pairs.csv", None);
+    let join = Join::new(&fresh, Wanted::Pairs, "data/pairs.csv", None);
     for forgets in [Forgets::FileSync("result".into()), Forgets::FolderSync(0)] {
         assert!(missed(&join, &forgets).is_some(), "{forgets:?} goes unnoticed");
     }

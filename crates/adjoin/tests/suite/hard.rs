@@ -6,7 +6,7 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::sink::{PairBatch, PairSink};
+use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::Ids;
 use adjoin::store::OnDuplicateId;
 
@@ -162,8 +162,8 @@ impl PairSink for CollectIds {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 

@@ -7,6 +7,7 @@ mod budget;
 mod damage;
 mod datasets;
 mod faults;
+mod groups;
 mod hard;
 mod harness;
 mod invariance;

@@ -52,6 +52,12 @@ impl Oracle {
         wanted.map(|&(left, right, value)| (left, right, reported(self.metric, value))).collect()
     }
 
+    /// What a result reports of a pair, the left row first, that was found.
+    pub(crate) fn value(&self, left: u64, right: u64) -> f32 {
+        let at = self.found.binary_search_by_key(&(left, right), |pair| (pair.0, pair.1)).unwrap();
+        reported(self.metric, self.found[at].2)
+    }
+
     /// The squared distances or similarities of all its pairs, ascending; what is not a number is left out.
     pub(crate) fn values(&self) -> Vec<f64> {
         let mut values: Vec<f64> = self.found.iter().map(|pair| pair.2).filter(|value| !value.is_nan()).collect();

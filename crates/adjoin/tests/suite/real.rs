@@ -8,6 +8,7 @@ use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
 use adjoin::source::{SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource, open};
 
+use crate::groups;
 use crate::harness::{Setup, assert_same};
 use crate::oracle::Oracle;
 
@@ -93,6 +94,12 @@ fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, us
         println!("{file} {predicate:?}: {} pairs of {verified} verified", wanted.len());
         assert!(verified < ROWS * (ROWS - 1) / 2, "{file} {predicate:?}: the buckets save nothing");
     }
+    // The strictest, which leaves most to say of rows.
+    let &(predicate, _) = thresholds.last().unwrap();
+    let (vectors, rows) = (source.info.vectors, (0..ROWS).collect::<Vec<_>>());
+    let vector = |row: u64| &stored[row as usize * vectors.bytes()..][..vectors.bytes()];
+    let value = |x, y| Oracle::of_all(vectors, &[vector(x), vector(y)].concat(), metric).value(0, 1);
+    groups::check((&built, &setup), predicate, (&rows, &oracle.pairs(predicate)), &|row| row.to_string(), &value);
 }
 
 fn l2(eps: f64) -> Predicate {

@@ -11,7 +11,7 @@ use adjoin::output::Target;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::{Cancel, Progress};
-use adjoin::sink::{Collect, Discard, PairBatch, PairSchema, PairSink, PairWriter};
+use adjoin::sink::{Collect, Discard, PairBatch, PairSchema, PairSink, PairWriter, Written};
 use adjoin::source::IdKind;
 use adjoin::store::{Store, TemporaryStore, build};
 
@@ -188,11 +188,11 @@ impl PairSink for Moody {
         }
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
+    fn finish(self: Box<Self>) -> Result<Written> {
         match self.mood {
             Mood::FailAtEnd => Err(Error::device("the end does not fit")),
             Mood::Fail => panic!("a sink that failed is not finished"),
-            Mood::Cancel(_) => Ok(0),
+            Mood::Cancel(_) => Ok(Written::default()),
         }
     }
 }
@@ -256,8 +256,8 @@ impl PairSink for Slow {
         self.0.accept(batch)
     }
 
-    fn finish(self: Box<Self>) -> Result<u64> {
-        Ok(0)
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 

@@ -23,7 +23,8 @@ const LAYERS: &[&[&str]] = &[
     &["graph", "join"],
     &["truth"],
     &["plan"],
-    &["store", "sink"],
+    &["sink"],
+    &["store"],
     &["source"],
     &["context", "error", "geometry", "options", "output", "predicate", "random", "report", "workers"],
 ];

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, FileKind, Keep, LoggedOperation, Operation, SimulatedDevice};
+use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
 use adjoin::options::Metric;
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
-use adjoin::sink::{PairSchema, PairWriter};
+use adjoin::sink::{Keep, KeepRule, PairSchema, PairSink, PairWriter};
 use adjoin::store::format::MANIFEST_FILE;
 use adjoin::store::{Store, build, is_store, verify};
 
@@ -56,7 +56,7 @@ pub(crate) trait Subject: Sync {
 
 /// Everything on a device as programs see it. No operation of it is counted.
 pub(crate) fn tree(device: &SimulatedDevice) -> Tree {
-    let seen = device.after_crash(Keep::Everything);
+    let seen = device.after_crash(KeepChanges::Everything);
     let mut tree = Tree::new();
     let mut waiting = vec![PathBuf::new()];
     while let Some(folder) = waiting.pop() {
@@ -159,9 +159,18 @@ impl Subject for Build {
     }
 }
 
+/// What a join writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Pairs,
+    /// The rows that can go.
+    Keep,
+}
+
 /// A join of a store into a file.
 pub(crate) struct Join {
     store: Tree,
+    wanted: Wanted,
     setup: Setup,
     output: PathBuf,
     old: Option<Vec<u8>>,
@@ -170,10 +179,10 @@ pub(crate) struct Join {
 
 impl Join {
     /// Of the store that a build makes, into a file that is not there or over an old one.
-    pub(crate) fn new(store: &Build, output: &str, old: Option<&[u8]>) -> Self {
-        let setup = Setup { threads: 1, ..Setup::default() };
+    pub(crate) fn new(store: &Build, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
+        let setup = Setup { threads: 1, memory: 64 << 20, ..Setup::default() };
         let (store, output) = (store.new.clone(), PathBuf::from(output));
-        let mut subject = Self { store, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
+        let mut subject = Self { store, wanted, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = device.bytes(&subject.output).unwrap();
@@ -192,10 +201,13 @@ impl Subject for Join {
         let context = self.setup.context_on(device);
         let options = self.setup.join_options(Predicate::L2 { eps: 1.0 });
         let store = Store::open(&context, Path::new(Build::STORE))?;
-        let prepared = adjoin::join::prepare(&context, &store, &options, true)?;
         let target = Target::File { path: self.output.clone(), force };
         let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
-        let sink = Box::new(PairWriter::create(&context, &target, schema)?);
+        let sink: Box<dyn PairSink> = match self.wanted {
+            Wanted::Pairs => Box::new(PairWriter::create(&context, &target, schema)?),
+            Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None))?),
+        };
+        let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
         let statistics = adjoin::join::join(&context, &store, &prepared, &options, sink)?;
         assert!(statistics.pairs.unwrap() > 20, "a result that says something");
         Ok(())

@@ -1,0 +1,92 @@
+//! Which rows hang together by pairs, one after the other: connected components.
+
+use super::components::Components;
+use super::row_ids::{IdColumn, Rows};
+use super::sink::{PairBatch, PairSink, Written};
+use super::table::{TableWriter, id_field};
+use crate::context::Context;
+use crate::error::Result;
+use crate::output::Target;
+use crate::store::Store;
+
+/// Finds clusters: columns `id` and `cluster`, the id of its first row; rows without neighbours are left out. The rows
+/// of a cluster follow each other.
+pub struct Clusters<'a> {
+    rows: Rows<'a>,
+    components: Components,
+    table: Option<TableWriter>,
+}
+
+/// Of the clusters that were written.
+#[derive(Default)]
+struct Sizes {
+    clusters: u64,
+    rows: u64,
+    largest: u64,
+}
+
+impl<'a> Clusters<'a> {
+    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or as [`super::PairWriter::create`].
+    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>) -> Result<Self> {
+        let end = Rows::end(store);
+        let rows = Rows::reserve(context, store, target, (Components::memory_bytes(end), 1, "finding clusters"))?;
+        let fields = vec![id_field("id", rows.ids()), id_field("cluster", rows.ids())];
+        let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
+        Ok(Self { rows, components: Components::new(end), table })
+    }
+}
+
+impl PairSink for Clusters<'_> {
+    fn wants_ids(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        batch.left_rows.iter().zip(&batch.right_rows).for_each(|(&left, &right)| self.components.join(left, right));
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        let Self { rows, mut components, mut table } = *self;
+        let mut members = rows.sorter();
+        rows.each("clusters", |row, id, _| match components.is_paired(row) {
+            true => members.push((components.first(row), row), id),
+            false => Ok(()),
+        })?;
+        drop(components);
+        let mut members = members.finish()?;
+        let (mut ids, mut clusters) = (IdColumn::new(rows.ids()), IdColumn::new(rows.ids()));
+        let (mut id, mut first, mut sizes) = (Vec::new(), Vec::new(), Sizes::default());
+        let mut size = 0;
+        loop {
+            let member = members.next(&mut id)?;
+            if let Some((cluster, row)) = member {
+                if cluster == row {
+                    first.clone_from(&id);
+                    sizes.clusters += 1;
+                    size = 0;
+                }
+                size += 1;
+                sizes.rows += 1;
+                sizes.largest = sizes.largest.max(size);
+                ids.push(row, &id);
+                clusters.push(cluster, &first);
+            }
+            if (member.is_none() || ids.is_full())
+                && let Some(table) = &mut table
+            {
+                table.write(vec![ids.take(), clusters.take()])?;
+            }
+            if member.is_none() {
+                break;
+            }
+        }
+        let Sizes { clusters, rows: clustered, largest } = sizes;
+        rows.context.progress.note(&format!("{clusters} clusters of {clustered} rows, the largest of {largest}"));
+        let bytes = table.map_or(Ok(0), TableWriter::finish)?;
+        Ok(Written { bytes, spill_bytes: members.spilled() })
+    }
+}

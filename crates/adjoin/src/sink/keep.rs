@@ -1,0 +1,309 @@
+//! Which rows can go, so that no two that are left are near each other?
+
+use std::sync::Arc;
+
+use arrow_array::Float32Array;
+
+use super::components::Components;
+use super::row_ids::{IdColumn, Rows};
+use super::row_numbers::RowSet;
+use super::sink::{PairBatch, PairSink, Written};
+use super::sorter::{Sorted, Sorter};
+use super::table::{TableWriter, id_field, value_field};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::options::{Metric, VectorType};
+use crate::output::Target;
+use crate::predicate::{cosine, squared_distance};
+use crate::store::Store;
+
+/// Which rows are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeepRule {
+    /// In the order of rows: a row goes only where one that is kept lies within the threshold; the nearest of them is
+    /// named. A chain of neighbours loses no more than that.
+    #[default]
+    Greedy,
+    /// The first row of each cluster, however far the others are.
+    Cluster,
+}
+
+impl std::str::FromStr for KeepRule {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "greedy" => Ok(Self::Greedy),
+            "cluster" => Ok(Self::Cluster),
+            _ => Err(Error::option(format!("no such rule to keep rows by: {name}; there are greedy and cluster"))),
+        }
+    }
+}
+
+/// Chooses the rows to keep. The result has a line for each row that goes: `id`, `kept_id`, and their `distance` or
+/// `similarity`. The rows that stay can go to a result of their own: `id`, in the order of rows.
+pub struct Keep<'a> {
+    rows: Rows<'a>,
+    pairs: Pairs,
+    removed: Option<Removed>,
+    kept: Option<Kept>,
+}
+
+/// What is held of the pairs.
+enum Pairs {
+    /// All of them: by their later row.
+    Greedy(Sorter),
+    Cluster(Components),
+}
+
+impl<'a> Keep<'a> {
+    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or as [`super::PairWriter::create`].
+    pub fn create(
+        context: &'a Context,
+        store: &'a Store,
+        rule: KeepRule,
+        (target, kept): (Option<&Target>, Option<&Target>),
+    ) -> Result<Self> {
+        let end = Rows::end(store);
+        let needs = match rule {
+            // Rows, and removed ones by the kept and by their own.
+            KeepRule::Greedy => (RowSet::memory_bytes(end), 3, "choosing rows to keep"),
+            KeepRule::Cluster => (Components::memory_bytes(end), 1, "choosing rows to keep"),
+        };
+        let rows = Rows::reserve(context, store, target.or(kept), needs)?;
+        let pairs = match rule {
+            KeepRule::Greedy => Pairs::Greedy(rows.sorter()),
+            KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
+        };
+        let removed = target.map(|target| Removed::create(&rows, target)).transpose()?;
+        let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
+        Ok(Self { rows, pairs, removed, kept })
+    }
+}
+
+impl PairSink for Keep<'_> {
+    fn wants_ids(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        let mut pairs = batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values);
+        match &mut self.pairs {
+            Pairs::Greedy(sorter) => {
+                pairs.try_for_each(|((&left, &right), value)| sorter.push((right, left), &value.to_le_bytes()))
+            }
+            Pairs::Cluster(components) => {
+                pairs.for_each(|((&left, &right), _)| components.join(left, right));
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        let Self { rows, pairs, mut removed, mut kept } = *self;
+        let (count, spill_bytes) = match pairs {
+            Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, (&mut removed, &mut kept))?,
+            Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept))?,
+        };
+        let all = rows.store.manifest().rows;
+        rows.context.progress.note(&format!("{} of {all} rows are kept, {count} can go", all - count));
+        let bytes = removed.map_or(Ok(0), Removed::finish)? + kept.map_or(Ok(0), Kept::finish)?;
+        Ok(Written { bytes, spill_bytes })
+    }
+}
+
+/// The tables that are written, of rows that go and rows that stay.
+type Tables<'a> = (&'a mut Option<Removed>, &'a mut Option<Kept>);
+
+/// Greedy in the order of rows; returns how many rows go, and the bytes of temporary files.
+fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64, u64)> {
+    let mut gone = RowSet::new(Rows::end(rows.store));
+    let mut by_kept = rows.sorter();
+    let (mut count, mut best, mut value) = (0, None, Vec::new());
+    let metric = rows.store.manifest().metric;
+    loop {
+        let pair = pairs.next(&mut value)?;
+        // A row is decided once its last pair is seen; all before it are decided then.
+        if let Some((row, near, by)) = best
+            && pair.is_none_or(|(later, _)| later != row)
+        {
+            gone.insert(row);
+            count += 1;
+            by_kept.push((near, row), &f32::to_le_bytes(by))?;
+            best = None;
+        }
+        let Some((row, near)) = pair else { break };
+        let by = value_in(&value).0;
+        if !gone.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
+            best = Some((row, near, by));
+        }
+    }
+    let spilled = pairs.spilled();
+    drop(pairs);
+    match tables {
+        (None, None) => Ok((count, spilled)),
+        tables => Ok((count, spilled + name(rows, &gone, by_kept.finish()?, tables)?)),
+    }
+}
+
+/// Writes what was decided with ids, given the rows that go by those that are kept for them. Returns the bytes of
+/// temporary files.
+fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables<'_>) -> Result<u64> {
+    let (mut names, mut by_row, mut id) = (rows.sorted()?, rows.sorter(), Vec::new());
+    let mut by_kept = Records::new(by_kept)?;
+    while let Some(row) = names.next(&mut id)? {
+        if let Some(kept) = kept
+            && !gone.contains(row)
+        {
+            kept.push(row, &id)?;
+        }
+        by_kept.each_of(row, |goes, value| by_row.push((goes, row), &[value, &id].concat()))?;
+    }
+    let mut spilled = by_kept.sorted.spilled();
+    drop(by_kept);
+    let Some(removed) = removed else { return Ok(spilled + names.spilled()) };
+    let mut by_row = Records::new(by_row.finish()?)?;
+    names.restart()?;
+    while let Some(row) = names.next(&mut id)? {
+        by_row.each_of(row, |kept, record| {
+            let (value, kept_id) = value_in(record);
+            removed.push((row, &id), (kept, kept_id), value)
+        })?;
+    }
+    spilled += by_row.sorted.spilled();
+    Ok(spilled + names.spilled())
+}
+
+/// The value at the beginning of a record, and the rest.
+fn value_in(record: &[u8]) -> (f32, &[u8]) {
+    let (value, rest) = record.split_first_chunk().expect("a record begins with a value");
+    (f32::from_le_bytes(*value), rest)
+}
+
+fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
+    match metric {
+        Metric::L2 => value < than,
+        Metric::Cosine => value > than,
+    }
+}
+
+/// Records in order, looked at before they are taken.
+struct Records {
+    sorted: Sorted,
+    next: Option<(u64, u64)>,
+    payload: Vec<u8>,
+}
+
+impl Records {
+    fn new(mut sorted: Sorted) -> Result<Self> {
+        let mut payload = Vec::new();
+        let next = sorted.next(&mut payload)?;
+        Ok(Self { sorted, next, payload })
+    }
+
+    /// Takes the records of a row: no later call may ask for an earlier one.
+    fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        while let Some((first, second)) = self.next
+            && first == row
+        {
+            take(second, &self.payload)?;
+            self.next = self.sorted.next(&mut self.payload)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first row of each cluster stays. Members come with their vectors, sorted by cluster, as most are in no pair with
+/// the first.
+fn first_of_each(rows: &Rows<'_>, mut components: Components, (removed, kept): Tables<'_>) -> Result<(u64, u64)> {
+    let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);
+    let mut members = rows.sorter();
+    rows.each("keep", |row, id, vector| match components.is_paired(row) || kept.is_some() {
+        true => members.push((components.first(row), row), &[vector, id].concat()),
+        false => Ok(()),
+    })?;
+    drop(components);
+    let mut members = members.finish()?;
+    let (mut count, mut member, mut first) = (0, Vec::new(), Vec::new());
+    while let Some((cluster, row)) = members.next(&mut member)? {
+        let (vector, id) = member.split_at(vectors.bytes());
+        if row == cluster {
+            first.clone_from(&member);
+            kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;
+            continue;
+        }
+        count += 1;
+        let (first, first_id) = first.split_at(vectors.bytes());
+        let value = value_of(metric, vectors, first, vector);
+        removed.as_mut().map_or(Ok(()), |removed| removed.push((row, id), (cluster, first_id), value))?;
+    }
+    Ok((count, members.spilled()))
+}
+
+/// The distance (L2) or similarity (cosine) of two stored vectors, as in results.
+fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
+    match metric {
+        Metric::L2 => squared_distance(vectors.element, x, y).sqrt() as f32,
+        Metric::Cosine => cosine(vectors.element, x, y) as f32,
+    }
+}
+
+/// Rows that go.
+struct Removed {
+    table: TableWriter,
+    ids: IdColumn,
+    kept_ids: IdColumn,
+    values: Vec<f32>,
+}
+
+impl Removed {
+    fn create(rows: &Rows<'_>, target: &Target) -> Result<Self> {
+        let kind = rows.ids();
+        let fields = vec![id_field("id", kind), id_field("kept_id", kind), value_field(rows.store.manifest().metric)];
+        let table = TableWriter::create(rows.context, target, fields)?;
+        Ok(Self { table, ids: IdColumn::new(kind), kept_ids: IdColumn::new(kind), values: Vec::new() })
+    }
+
+    fn push(&mut self, (row, id): (u64, &[u8]), (kept, kept_id): (u64, &[u8]), value: f32) -> Result<()> {
+        self.ids.push(row, id);
+        self.kept_ids.push(kept, kept_id);
+        self.values.push(value);
+        if self.ids.is_full() { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let values = Float32Array::from(std::mem::take(&mut self.values));
+        self.table.write(vec![self.ids.take(), self.kept_ids.take(), Arc::new(values)])
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        self.write()?;
+        self.table.finish()
+    }
+}
+
+/// Rows that stay.
+struct Kept {
+    table: TableWriter,
+    ids: IdColumn,
+}
+
+impl Kept {
+    fn create(rows: &Rows<'_>, target: &Target) -> Result<Self> {
+        let table = TableWriter::create(rows.context, target, vec![id_field("id", rows.ids())])?;
+        Ok(Self { table, ids: IdColumn::new(rows.ids()) })
+    }
+
+    fn push(&mut self, row: u64, id: &[u8]) -> Result<()> {
+        self.ids.push(row, id);
+        if self.ids.is_full() { self.table.write(vec![self.ids.take()]) } else { Ok(()) }
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        self.table.write(vec![self.ids.take()])?;
+        self.table.finish()
+    }
+}

@@ -1,0 +1,171 @@
+//! Rows of a store after a join: what each is called, in the order of their numbers.
+
+use std::path::PathBuf;
+
+use adjoin_device::Reservation;
+use arrow_array::ArrayRef;
+
+use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
+use super::table::id_column;
+use crate::context::Context;
+use crate::error::Result;
+use crate::output::{Target, parent};
+use crate::source::{IdKind, Ids};
+use crate::store::{ReadAhead, Store, least_read_ahead};
+
+/// Rows that are written at once.
+const BATCH_ROWS: usize = 8 << 10;
+/// The most memory of a sorter: more would not make it faster.
+const SORTER_BYTES_MAX: u64 = 256 << 20;
+/// The part of the free memory that sinks may take for sorting, while a join needs the rest.
+const SHARE: u64 = 8;
+
+/// What a sink works with that speaks of rows.
+pub(super) struct Rows<'a> {
+    pub(super) context: &'a Context,
+    pub(super) store: &'a Store,
+    /// Where temporary files go.
+    at: PathBuf,
+    sorter_bytes: u64,
+    _memory: Reservation,
+}
+
+impl<'a> Rows<'a> {
+    /// Reserves `bytes`, and memory for so many sorters at once, before a join is planned with what is left.
+    pub(super) fn reserve(
+        context: &'a Context,
+        store: &'a Store,
+        target: Option<&Target>,
+        (bytes, sorters, purpose): (u64, u64, &str),
+    ) -> Result<Self> {
+        let fixed = bytes + least_read_ahead(store.extents(), true);
+        let share = context.budget().free().saturating_sub(fixed) / SHARE / sorters;
+        let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
+        let memory = context.reserve(fixed + sorters * sorter_bytes, purpose)?;
+        let at = match target {
+            Some(Target::File { path, .. }) => parent(path),
+            _ => store.folder(),
+        };
+        Ok(Self { context, store, at: at.to_owned(), sorter_bytes, _memory: memory })
+    }
+
+    /// One more than the largest row number there may be.
+    pub(super) fn end(store: &Store) -> u64 {
+        store.manifest().source_rows
+    }
+
+    /// The kind of the ids.
+    pub(super) fn ids(&self) -> IdKind {
+        self.store.manifest().ids
+    }
+
+    pub(super) fn sorter(&self) -> Sorter {
+        Sorter::new(self.context, &self.at, self.sorter_bytes)
+    }
+
+    /// Hands over every row of the store with its id and its vector as stored, bucket by bucket.
+    pub(super) fn each(&self, phase: &str, mut take: impl FnMut(u64, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+        let Self { context, store, .. } = *self;
+        let (buckets, bytes) = (store.extents().len() as u32, store.manifest().vectors.bytes());
+        context.progress.begin(phase, "buckets", buckets.into());
+        let memory = least_read_ahead(store.extents(), true);
+        let mut ahead = ReadAhead::new(context, store, true, memory, 0..buckets)?;
+        let mut id = Vec::new();
+        loop {
+            context.cancel.check()?;
+            let taken = ahead.next(|read| {
+                context.progress.advance(read.number.into());
+                let vectors = read.vectors.chunks_exact(bytes);
+                read.bucket.rows.iter().zip(vectors).enumerate().try_for_each(|(k, (&row, vector))| {
+                    id.clear();
+                    read.bucket.ids.append_bytes_of(k, &mut id);
+                    take(row, &id, vector)
+                })
+            })?;
+            match taken {
+                Some(taken) => taken?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The ids in the order of rows.
+    pub(super) fn sorted(&self) -> Result<RowIds> {
+        let manifest = self.store.manifest();
+        if manifest.ids == IdKind::None && manifest.rows == manifest.source_rows {
+            return Ok(RowIds::Numbers { next: 0, end: manifest.rows });
+        }
+        let mut sorter = self.sorter();
+        self.each("ids", |row, id, _| sorter.push((row, 0), id))?;
+        Ok(RowIds::Sorted(Box::new(sorter.finish()?)))
+    }
+}
+
+/// Rows in order, with their ids.
+pub(super) enum RowIds {
+    /// Each row is called by its number.
+    Numbers {
+        next: u64,
+        end: u64,
+    },
+    Sorted(Box<Sorted>),
+}
+
+impl RowIds {
+    /// The next row; its id goes to `id`.
+    pub(super) fn next(&mut self, id: &mut Vec<u8>) -> Result<Option<u64>> {
+        match self {
+            Self::Numbers { next, end } => {
+                let row = *next;
+                *next += 1;
+                Ok((row < *end).then_some(row))
+            }
+            Self::Sorted(sorted) => Ok(sorted.next(id)?.map(|(row, _)| row)),
+        }
+    }
+
+    pub(super) fn restart(&mut self) -> Result<()> {
+        match self {
+            Self::Numbers { next, .. } => *next = 0,
+            Self::Sorted(sorted) => sorted.restart()?,
+        }
+        Ok(())
+    }
+
+    /// Bytes that went to disk.
+    pub(super) fn spilled(&self) -> u64 {
+        match self {
+            Self::Numbers { .. } => 0,
+            Self::Sorted(sorted) => sorted.spilled(),
+        }
+    }
+}
+
+/// A column of ids that is being filled.
+pub(super) struct IdColumn {
+    rows: Vec<u64>,
+    ids: Ids,
+}
+
+impl IdColumn {
+    pub(super) fn new(kind: IdKind) -> Self {
+        Self { rows: Vec::new(), ids: Ids::empty(kind) }
+    }
+
+    pub(super) fn push(&mut self, row: u64, id: &[u8]) {
+        self.rows.push(row);
+        self.ids.push_bytes(id);
+    }
+
+    /// Whether so much has come that it should be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.len() >= BATCH_ROWS
+    }
+
+    /// The column; begins a new one.
+    pub(super) fn take(&mut self) -> ArrayRef {
+        let column = id_column(&self.rows, &self.ids);
+        *self = Self::new(self.ids.kind());
+        column
+    }
+}

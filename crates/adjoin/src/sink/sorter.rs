@@ -1,0 +1,383 @@
+//! Records in the order of their keys, within any memory: sorted runs on disk, merged (external merge sort).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
+
+use super::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::context::Context;
+use crate::error::Result;
+use crate::output::OwnFolder;
+
+/// The least memory with which a sorter works well.
+pub(super) const SORTER_BYTES_MIN: u64 = 2 << 20;
+/// Read at once of each run that is merged.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Two row numbers: records are sorted by the first, then by the second.
+pub(super) type Key = (u64, u64);
+
+/// Takes records in any order.
+pub(super) struct Sorter {
+    disk: Disk,
+    memory: u64,
+    held: Held,
+    runs: Vec<PathBuf>,
+}
+
+/// Records in order, from the first again after each restart.
+pub(super) struct Sorted {
+    disk: Disk,
+    held: Held,
+    next: usize,
+    runs: Vec<PathBuf>,
+    merge: Option<Merge>,
+}
+
+/// Where runs lie: a folder of our own, made when there is one to write.
+struct Disk {
+    context: Context,
+    at: PathBuf,
+    folder: Option<OwnFolder>,
+    written: u64,
+    names: u64,
+}
+
+/// Records in memory.
+#[derive(Default)]
+struct Held {
+    entries: Vec<Entry>,
+    payloads: Vec<u8>,
+}
+
+struct Entry {
+    key: Key,
+    start: u32,
+    bytes: u32,
+}
+
+impl Held {
+    fn payload(&self, entry: &Entry) -> &[u8] {
+        &self.payloads[entry.start as usize..][..entry.bytes as usize]
+    }
+
+    /// Bytes held once another payload of so many bytes is there.
+    fn bytes_with(&self, payload: usize) -> u64 {
+        let grown =
+            |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
+        let entries = grown(self.entries.capacity(), self.entries.len() + 1) * size_of::<Entry>();
+        (entries + grown(self.payloads.capacity(), self.payloads.len() + payload)) as u64
+    }
+}
+
+impl Sorter {
+    /// No records yet; holds about `memory` bytes, and writes what is more to a folder of its own inside `at`.
+    pub(super) fn new(context: &Context, at: &Path, memory: u64) -> Self {
+        let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
+        let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
+        Self { disk, memory, held: Held::default(), runs: Vec::new() }
+    }
+
+    /// Takes a record.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
+        if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
+            self.spill()?;
+        }
+        let (start, bytes) = (self.held.payloads.len() as u32, payload.len() as u32);
+        self.held.payloads.extend_from_slice(payload);
+        self.held.entries.push(Entry { key, start, bytes });
+        Ok(())
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        self.disk.context.cancel.check()?;
+        let held = &mut self.held;
+        held.entries.sort_unstable_by_key(|entry| entry.key);
+        let mut run = self.disk.begin()?;
+        for entry in &held.entries {
+            run.append(entry.key, held.payload(entry))?;
+        }
+        self.runs.push(run.finish(&mut self.disk)?);
+        held.entries.clear();
+        held.payloads.clear();
+        Ok(())
+    }
+
+    /// Ends the taking.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn finish(mut self) -> Result<Sorted> {
+        if self.runs.is_empty() {
+            self.held.entries.sort_unstable_by_key(|entry| entry.key);
+        } else {
+            self.spill()?;
+            self.held = Held::default(); // its memory is for the blocks now
+            self.merge_to(self.memory as usize / BLOCK_BYTES)?;
+        }
+        let Self { disk, held, runs, .. } = self;
+        let mut sorted = Sorted { disk, held, next: 0, runs, merge: None };
+        sorted.restart()?;
+        Ok(sorted)
+    }
+
+    /// Merges runs until they are few enough to be merged at once; the oldest are merged first.
+    fn merge_to(&mut self, at_once: usize) -> Result<()> {
+        let at_once = at_once.max(2);
+        while self.runs.len() > at_once {
+            let few: Vec<PathBuf> = self.runs.drain(..at_once.min(self.runs.len() - at_once + 1)).collect();
+            self.runs.push(self.disk.merge(&few)?);
+        }
+        Ok(())
+    }
+}
+
+impl Sorted {
+    /// The next record: its key, and its payload in `payload`. None after the last.
+    ///
+    /// # Errors
+    /// Where the disk fails.
+    pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
+        if let Some(merge) = &mut self.merge {
+            return merge.next(payload);
+        }
+        let Some(entry) = self.held.entries.get(self.next) else { return Ok(None) };
+        payload.clear();
+        payload.extend_from_slice(self.held.payload(entry));
+        self.next += 1;
+        Ok(Some(entry.key))
+    }
+
+    /// Begins anew.
+    ///
+    /// # Errors
+    /// Where the disk fails.
+    pub(super) fn restart(&mut self) -> Result<()> {
+        self.next = 0;
+        self.merge = None; // gives its blocks back first
+        if !self.runs.is_empty() {
+            self.merge = Some(Merge::new(&self.disk, &self.runs)?);
+        }
+        Ok(())
+    }
+
+    /// Bytes that went to disk.
+    pub(super) fn spilled(&self) -> u64 {
+        self.disk.written
+    }
+}
+
+impl Disk {
+    fn begin(&mut self) -> Result<RunWriter> {
+        let device = &self.context.device;
+        let folder = match &self.folder {
+            Some(folder) => folder,
+            None => self.folder.insert(OwnFolder::create(device, &self.at, ".adjoin-", ".partial")?),
+        };
+        let path = folder.path().join(self.names.to_string());
+        self.names += 1;
+        Ok(RunWriter { file: device.create(&path)?, path, block: Vec::new(), written: 0 })
+    }
+
+    /// Makes one run of some.
+    fn merge(&mut self, runs: &[PathBuf]) -> Result<PathBuf> {
+        let mut merge = Merge::new(self, runs)?;
+        let (mut run, mut payload) = (self.begin()?, Vec::new());
+        while let Some(key) = merge.next(&mut payload)? {
+            run.append(key, &payload)?;
+        }
+        drop(merge);
+        runs.iter().try_for_each(|path| self.context.device.remove(path))?;
+        run.finish(self)
+    }
+}
+
+struct RunWriter {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    /// Records that are not written yet.
+    block: Vec<u8>,
+    written: u64,
+}
+
+impl RunWriter {
+    /// A record: key, bytes of the payload, payload.
+    fn append(&mut self, key: Key, payload: &[u8]) -> Result<()> {
+        self.block.extend_from_slice(&packed(key.0));
+        self.block.extend_from_slice(&packed(key.1));
+        let mut bytes = payload.len();
+        while bytes >= 0x80 {
+            self.block.push(bytes as u8 | 0x80);
+            bytes >>= 7;
+        }
+        self.block.push(bytes as u8);
+        self.block.extend_from_slice(payload);
+        if self.block.len() >= BLOCK_BYTES { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.file.append(&self.block)?;
+        self.written += self.block.len() as u64;
+        self.block.clear();
+        Ok(())
+    }
+
+    fn finish(mut self, disk: &mut Disk) -> Result<PathBuf> {
+        self.write()?;
+        self.file.sync()?; // what was written is read past the page cache
+        disk.written += self.written;
+        Ok(self.path)
+    }
+}
+
+/// The records of several runs, in order.
+struct Merge {
+    context: Context,
+    runs: Vec<RunReader>,
+    /// The next key of each run that has one.
+    next: BinaryHeap<Reverse<(Key, usize)>>,
+    taken: u64,
+}
+
+impl Merge {
+    fn new(disk: &Disk, runs: &[PathBuf]) -> Result<Self> {
+        let runs = runs.iter().map(|path| RunReader::open(disk, path)).collect::<Result<Vec<_>>>()?;
+        let mut merge = Self { context: disk.context.clone(), runs, next: BinaryHeap::new(), taken: 0 };
+        for run in 0..merge.runs.len() {
+            merge.look(run)?;
+        }
+        Ok(merge)
+    }
+
+    fn look(&mut self, run: usize) -> Result<()> {
+        if let Some(key) = self.runs[run].peek()? {
+            self.next.push(Reverse((key, run)));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
+        let Some(Reverse((key, run))) = self.next.pop() else { return Ok(None) };
+        self.taken += 1;
+        if self.taken.is_multiple_of(1 << 16) {
+            self.context.cancel.check()?;
+        }
+        self.runs[run].take(payload)?;
+        self.look(run)?;
+        Ok(Some(key))
+    }
+}
+
+/// A run, read block by block.
+struct RunReader {
+    file: Arc<dyn ReadFile>,
+    offset: u64,
+    block: Vec<u8>,
+    at: usize,
+}
+
+impl RunReader {
+    fn open(disk: &Disk, path: &Path) -> Result<Self> {
+        Ok(Self { file: disk.context.device.open(path)?, offset: 0, block: Vec::new(), at: 0 })
+    }
+
+    /// The key of the next record.
+    fn peek(&mut self) -> Result<Option<Key>> {
+        if self.at == self.block.len() && self.offset == self.file.len() {
+            return Ok(None);
+        }
+        let key = self.bytes(0, 2 * ROW_BYTES)?;
+        Ok(Some((unpacked(&key[..ROW_BYTES]), unpacked(&key[ROW_BYTES..]))))
+    }
+
+    /// Takes the next record, which is there; its payload goes to `payload`.
+    fn take(&mut self, payload: &mut Vec<u8>) -> Result<()> {
+        let (mut bytes, mut at) = (0, 2 * ROW_BYTES);
+        loop {
+            let part = self.bytes(at, 1)?[0];
+            bytes |= usize::from(part & 0x7F) << (7 * (at - 2 * ROW_BYTES));
+            at += 1;
+            if part < 0x80 {
+                break;
+            }
+        }
+        payload.clear();
+        payload.extend_from_slice(self.bytes(at, bytes)?);
+        self.at += at + bytes;
+        Ok(())
+    }
+
+    /// Bytes of the next record.
+    fn bytes(&mut self, from: usize, bytes: usize) -> Result<&[u8]> {
+        let end = from + bytes;
+        if self.block.len() - self.at < end {
+            self.block.drain(..self.at);
+            self.at = 0;
+            let more = (end - self.block.len()).max(BLOCK_BYTES) as u64;
+            let more = more.min(self.file.len() - self.offset) as usize;
+            let held = self.block.len();
+            self.block.resize(held + more, 0);
+            self.file.read_at(self.offset, &mut self.block[held..])?;
+            self.offset += more as u64;
+        }
+        Ok(&self.block[self.at + from..self.at + end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn sorted_by(memory: u64, records: &[(Key, Vec<u8>)]) -> (Vec<(Key, Vec<u8>)>, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sorter = Sorter::new(&Context::default(), folder.path(), memory);
+        sorter.memory = memory;
+        records.iter().for_each(|(key, payload)| sorter.push(*key, payload).unwrap());
+        let mut sorted = sorter.finish().unwrap();
+        let mut payload = Vec::new();
+        let mut all = || {
+            sorted.restart().unwrap();
+            let mut all = Vec::new();
+            while let Some(key) = sorted.next(&mut payload).unwrap() {
+                all.push((key, payload.clone()));
+            }
+            all
+        };
+        let (once, again) = (all(), all());
+        assert!(once == again);
+        let spilled = sorted.spilled();
+        drop(sorted);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "what was temporary is removed");
+        (once, spilled)
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_the_memory() {
+        let mut random = Random::new(1, "records");
+        let mut records: Vec<(Key, Vec<u8>)> = (0..5_000u64)
+            .map(|k| {
+                let long = if k % 1000 == 7 { 200_000 } else { 0 };
+                let payload = vec![k as u8; random.below(300) as usize + long];
+                ((random.below(1 << 40), k), payload)
+            })
+            .collect();
+        let (in_memory, spilled) = sorted_by(1 << 30, &records);
+        assert_eq!(spilled, 0);
+        records.sort();
+        assert!(in_memory == records);
+        // The smallest merges two runs at a time.
+        for memory in [1 << 18, 1] {
+            let shuffled: Vec<_> = records.iter().rev().cloned().collect();
+            let (same, spilled) = sorted_by(memory, &shuffled);
+            assert!(same == records && spilled > 0, "{memory}");
+        }
+        assert_eq!(sorted_by(1 << 20, &[]).0, []);
+    }
+}

@@ -1,0 +1,262 @@
+//! Counts, clusters and rows to keep, against the same made from all pairs by the plainest code.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use adjoin::context::Context;
+use adjoin::error::Result;
+use adjoin::join::{join, prepare};
+use adjoin::options::{Element, Metric};
+use adjoin::output::Target;
+use adjoin::predicate::Predicate;
+use adjoin::report::Statistics;
+use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
+use adjoin::store::{Store, is_store};
+use proptest::prelude::*;
+
+use crate::harness::{Built, Set, Setup, error_of};
+use crate::oracle::Pair;
+
+/// What a row is called in a result.
+type Name<'a> = &'a dyn Fn(u64) -> String;
+
+/// Makes all results of rows in a folder of its own.
+struct Results {
+    folder: tempfile::TempDir,
+}
+
+impl Results {
+    fn of(built: &Built, setup: &Setup, predicate: Predicate) -> Self {
+        let results = Self { folder: tempfile::tempdir().unwrap() };
+        let run = |make: &dyn Fn(&Context, &Store) -> Statistics| {
+            make(&setup.context(), &built.store);
+        };
+        let target = |name: &str| results.target(name);
+        run(&|context, store| {
+            let counts = Counts::create(context, store, Some(&target("counts"))).unwrap();
+            run_into(context, store, setup, predicate, Box::new(counts)).unwrap()
+        });
+        run(&|context, store| {
+            let clusters = Clusters::create(context, store, Some(&target("clusters"))).unwrap();
+            run_into(context, store, setup, predicate, Box::new(clusters)).unwrap()
+        });
+        for (rule, name) in [(KeepRule::Greedy, "greedy"), (KeepRule::Cluster, "first")] {
+            run(&|context, store| {
+                let (removed, kept) = (target(name), target(&format!("{name}-kept")));
+                let keep = Keep::create(context, store, rule, (Some(&removed), Some(&kept))).unwrap();
+                run_into(context, store, setup, predicate, Box::new(keep)).unwrap()
+            });
+        }
+        assert_eq!(results.folder.path().read_dir().unwrap().count(), 6, "results alone are left");
+        results
+    }
+
+    fn target(&self, name: &str) -> Target {
+        Target::File { path: self.folder.path().join(name).with_extension("csv"), force: false }
+    }
+
+    /// The lines of a result without the header, which is checked.
+    fn lines(&self, name: &str, header: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.path().join(name).with_extension("csv")).unwrap();
+        let mut lines = text.lines().map(str::to_owned);
+        assert_eq!(lines.next().as_deref(), Some(header), "{name}");
+        lines.collect()
+    }
+}
+
+fn run_into(
+    context: &Context,
+    store: &Store,
+    setup: &Setup,
+    predicate: Predicate,
+    sink: Box<dyn PairSink + '_>,
+) -> Result<Statistics> {
+    let options = setup.join_options(predicate);
+    let prepared = prepare(context, store, &options, false)?;
+    join(context, store, &prepared, &options, sink)
+}
+
+/// Neighbours of each row with the value, both ways.
+fn neighbours(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
+    let mut neighbours: BTreeMap<u64, Vec<(u64, f32)>> = BTreeMap::new();
+    for &(x, y, value) in pairs {
+        neighbours.entry(x).or_default().push((y, value));
+        neighbours.entry(y).or_default().push((x, value));
+    }
+    neighbours
+}
+
+/// The first row of each paired row's component, by walking.
+fn first_rows(neighbours: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> {
+    let mut first = BTreeMap::new();
+    for &row in neighbours.keys() {
+        let mut waiting = vec![row];
+        while let Some(reached) = waiting.pop() {
+            if !first.contains_key(&reached) {
+                first.insert(reached, row);
+                waiting.extend(neighbours[&reached].iter().map(|(other, _)| other));
+            }
+        }
+    }
+    first
+}
+
+/// For each row that goes, in order, the nearest row that stays, and the value.
+fn greedy(rows: &[u64], neighbours: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metric) -> BTreeMap<u64, (u64, f32)> {
+    let mut gone: BTreeMap<u64, (u64, f32)> = BTreeMap::new();
+    let rank = |value: f32| if metric == Metric::L2 { value } else { -value };
+    for row in rows {
+        let near = neighbours.get(row).into_iter().flatten();
+        let kept = near.filter(|(other, _)| other < row && !gone.contains_key(other));
+        if let Some(&nearest) = kept.min_by(|a, b| rank(a.1).total_cmp(&rank(b.1)).then(a.0.cmp(&b.0))) {
+            gone.insert(*row, nearest);
+        }
+    }
+    gone
+}
+
+/// Compares all results with those made from the true pairs; `value` gives that of any two rows.
+pub(crate) fn check(
+    (built, setup): (&Built, &Setup),
+    predicate: Predicate,
+    (rows, pairs): (&[u64], &[Pair]),
+    name: Name<'_>,
+    value: &dyn Fn(u64, u64) -> f32,
+) {
+    let results = Results::of(built, setup, predicate);
+    let metric = predicate.metric();
+    let column = if metric == Metric::L2 { "distance" } else { "similarity" };
+    let near = neighbours(pairs);
+    let counts = rows.iter().map(|row| format!("{},{}", name(*row), near.get(row).map_or(0, Vec::len)));
+    assert_eq!(results.lines("counts", "id,count"), counts.collect::<Vec<_>>());
+
+    let first = first_rows(&near);
+    let mut clusters: Vec<(u64, u64)> = first.iter().map(|(&row, &first)| (first, row)).collect();
+    clusters.sort_unstable();
+    let lines = clusters.iter().map(|&(first, row)| format!("{},{}", name(row), name(first)));
+    assert_eq!(results.lines("clusters", "id,cluster"), lines.collect::<Vec<_>>());
+
+    let gone = greedy(rows, &near, metric);
+    let line = |row: u64, kept: u64, value: f32| format!("{},{},{value:?}", name(row), name(kept));
+    let lines = gone.iter().map(|(&row, &(kept, value))| line(row, kept, value));
+    assert_eq!(values_as_f32(results.lines("greedy", &format!("id,kept_id,{column}"))), lines.collect::<Vec<_>>());
+    let stay = rows.iter().filter(|row| !gone.contains_key(row)).map(|&row| name(row));
+    assert_eq!(results.lines("greedy-kept", "id"), stay.collect::<Vec<_>>());
+
+    let others = clusters.iter().filter(|(first, row)| first != row);
+    let lines = others.map(|&(first, row)| line(row, first, value(first, row)));
+    assert_eq!(values_as_f32(results.lines("first", &format!("id,kept_id,{column}"))), lines.collect::<Vec<_>>());
+    let stay = rows.iter().filter(|row| first.get(row).is_none_or(|first| first == *row)).map(|&row| name(row));
+    assert_eq!(results.lines("first-kept", "id"), stay.collect::<Vec<_>>());
+}
+
+/// Lines whose last field is written as Rust writes an f32.
+fn values_as_f32(lines: Vec<String>) -> Vec<String> {
+    let again = |line: String| {
+        let (before, value) = line.rsplit_once(',').unwrap();
+        format!("{before},{:?}", value.parse::<f32>().unwrap())
+    };
+    lines.into_iter().map(again).collect()
+}
+
+/// How the rows of a set are called.
+#[derive(Debug, Clone, Copy)]
+enum Naming {
+    Numbers,
+    Integers,
+    Texts,
+}
+
+impl Naming {
+    fn name(self, row: u64) -> String {
+        match self {
+            Self::Numbers => row.to_string(),
+            Self::Integers => (100 - 7 * row as i64).to_string(),
+            Self::Texts => format!("é{}", 1_000_000 - row * row),
+        }
+    }
+
+    fn give(self, set: Set) -> Set {
+        let rows = 0..set.rows();
+        match self {
+            Self::Numbers => set,
+            Self::Integers => set.with_ids(&rows.map(|row| 100 - 7 * row as i64).collect::<Vec<_>>()),
+            Self::Texts => set.with_text_ids(&rows.map(|row| self.name(row)).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Builds a set, some of its rows missing, and compares.
+fn check_set(set: Set, naming: Naming, missing: &[u64], setup: &Setup, predicate: Predicate) {
+    let setup = setup.clone().with_metric(predicate.metric()).skipping_bad_rows();
+    let there = |row: &u64| !missing.contains(row);
+    let rows: Vec<u64> = (0..set.rows()).filter(there).collect();
+    let pairs: Vec<Pair> = set.true_pairs(predicate).into_iter().filter(|(x, y, _)| there(x) && there(y)).collect();
+    let oracle = set.oracle(predicate.metric());
+    let built = setup.build(&naming.give(set).with_missing(missing)).unwrap();
+    let value = |x: u64, y: u64| oracle.value(x, y);
+    check((&built, &setup), predicate, (&rows, &pairs), &|row| naming.name(row), &value);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn groups_are_those_of_the_plainest_code(
+        values in proptest::collection::vec(1..60u8, 2 * 40..2 * 120),
+        naming in prop_oneof![Just(Naming::Numbers), Just(Naming::Integers), Just(Naming::Texts)],
+        missing in proptest::collection::btree_set(0..40u64, 0..6),
+        (eps, similarity, cosine) in (0.0..6.0f64, 0.99..1.0f64, any::<bool>()),
+    ) {
+        let values: Vec<f64> = values[..values.len() / 2 * 2].iter().map(|&value| f64::from(value)).collect();
+        let set = Set::of(Element::F32, 2, &values);
+        let predicate = if cosine { Predicate::cosine(similarity) } else { Predicate::l2(eps) };
+        let missing: Vec<u64> = missing.into_iter().collect();
+        check_set(set, naming, &missing, &Setup::default().with_buckets(7), predicate.unwrap());
+    }
+}
+
+/// a near b, b near c, a far from c.
+#[test]
+fn of_a_chain_only_what_lies_near_a_kept_row_goes() {
+    let set = Set::of(Element::F32, 1, &[0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
+    let setup = Setup::default();
+    let built = setup.build(&set).unwrap();
+    let results = Results::of(&built, &setup, Predicate::l2(1.0).unwrap());
+    assert_eq!(results.lines("greedy", "id,kept_id,distance"), ["1,0,1.0", "3,2,1.0"]);
+    assert_eq!(results.lines("greedy-kept", "id"), ["0", "2", "4", "5"]);
+    assert_eq!(results.lines("first", "id,kept_id,distance"), ["1,0,1.0", "2,0,2.0", "3,0,3.0", "4,0,4.0"]);
+    assert_eq!(results.lines("first-kept", "id"), ["0", "5"]);
+}
+
+/// More pairs than the memory holds: they are sorted on disk, within the budget.
+#[test]
+fn pairs_that_do_not_fit_are_sorted_on_disk() {
+    let values: Vec<f64> = (0..1_500).map(|row| f64::from(row % 3)).collect();
+    let set = Set::of(Element::U8, 1, &values);
+    let setup = Setup { memory: 96 << 20, ..Setup::default() };
+    let built = setup.build(&set).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = setup.context();
+    let target = Target::File { path: folder.path().join("gone.csv"), force: false };
+    let keep = Keep::create(&context, &built.store, KeepRule::Greedy, (Some(&target), None)).unwrap();
+    let statistics = run_into(&context, &built.store, &setup, Predicate::l2(0.0).unwrap(), Box::new(keep)).unwrap();
+    assert_eq!(statistics.pairs, Some(3 * 500 * 499 / 2));
+    assert!(statistics.io.spill_bytes.unwrap() > 4 << 20, "{:?}", statistics.io);
+    let lines = std::fs::read_to_string(folder.path().join("gone.csv")).unwrap();
+    let wanted = (3..1_500).map(|row| format!("{row},{},0.0", row % 3));
+    assert!(lines.lines().skip(1).map(str::to_owned).eq(wanted));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
+/// Too little memory for a few bytes a row is refused before anything is done.
+#[test]
+fn rows_that_do_not_fit_are_refused_beforehand() {
+    let set = Set::of(Element::U8, 1, &vec![1.0; 100_000]);
+    let setup = Setup::default();
+    let built = setup.build(&set).unwrap();
+    let context = Context::default().with_memory(18 << 20);
+    let error = error_of(Clusters::create(&context, &built.store, None));
+    assert!(error.to_string().starts_with("finding clusters needs at least"), "{error}");
+    assert!(is_store(&context, Path::new(&built.path())).unwrap());
+}
