@@ -6,7 +6,7 @@ CLI := target/release/adjoin
 .PHONY: demo test check promises rules hardness bench stress build tools
 
 build: tools
-	$(CARGO) build --release --locked --quiet
+	$(CARGO) build --release --locked --workspace --quiet
 
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "adjoin needs Rust: install rustup, it takes the version in rust-toolchain.toml"; exit 2; }
@@ -24,6 +24,7 @@ demo: build
 
 test: tools
 	$(CARGO) test --release --locked --workspace --quiet
+	python/test.sh
 
 check: tools
 	$(CARGO) fmt --all --check

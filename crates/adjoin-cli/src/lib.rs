@@ -10,7 +10,6 @@ mod resolve;
 mod signals;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use adjoin::error::{Error, ErrorKind};
 use clap::Parser;
@@ -32,11 +31,11 @@ enum Outcome {
 
 /// Runs the command line `arguments`, the program's name first. Returns the exit code: 0 done, 1 a promise was not
 /// kept, 2 wrong input or environment, 130 or 143 interrupted.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            return ExitCode::from(refuse(&error));
+            return refuse(&error);
         }
     };
     silence_caught_panics();
@@ -51,9 +50,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
     };
     match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::PromiseNotKept) => ExitCode::from(NOT_KEPT),
-        Err(error) => ExitCode::from(report(&error, &stopped)),
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::PromiseNotKept) => NOT_KEPT,
+        Err(error) => report(&error, &stopped),
     }
 }
 

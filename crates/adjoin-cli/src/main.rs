@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     adjoin::device::spare_memory();
-    adjoin_cli::run(std::env::args_os())
+    ExitCode::from(adjoin_cli::run(std::env::args_os()))
 }

@@ -54,7 +54,7 @@ pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use device::{Completion, Device, FileKind, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
-pub use resident::{current_resident_bytes, peak_resident_bytes, spare_memory};
+pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};
 pub use write_file::WRITE_BUFFER_BYTES;

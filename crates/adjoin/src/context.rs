@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use adjoin_device::{Device, FileSystem, MemoryBudget, Reservation};
+use adjoin_device::{
+    Device, FileSystem, MemoryBudget, Reservation, current_resident_bytes, forget_peak_resident_bytes,
+    peak_resident_bytes,
+};
 use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
 use crate::options::format_bytes;
-use crate::report::{Cancel, Progress, Silent};
+use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries.
@@ -29,6 +32,8 @@ pub struct Context {
     /// Is told how far the work is.
     pub progress: Arc<dyn Progress>,
     memory_bytes: u64,
+    /// What the process held before, where the budget is for what comes on top.
+    before_bytes: Option<u64>,
     budget: MemoryBudget,
 }
 
@@ -42,6 +47,7 @@ impl Default for Context {
             cancel: Cancel::default(),
             progress: Arc::new(Silent),
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            before_bytes: None,
             budget,
         }
     }
@@ -52,6 +58,20 @@ impl Context {
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(RUNTIME_BYTES)), ..self }
+    }
+
+    /// The same with a budget that counts from now on: for a process that holds other things too.
+    #[must_use]
+    pub fn beside_what_is_held(self) -> Self {
+        forget_peak_resident_bytes();
+        Self { before_bytes: Some(current_resident_bytes()), ..self }
+    }
+
+    /// Resident memory so far against the budget.
+    pub fn memory(&self) -> MemoryStatistics {
+        let (budget_bytes, before_bytes, peak_bytes) = (self.memory_bytes, self.before_bytes, peak_resident_bytes());
+        let kept = peak_bytes.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes;
+        MemoryStatistics { budget_bytes, peak_bytes, before_bytes, kept }
     }
 
     /// The budget for the whole process, in bytes.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use adjoin_device::{MemoryBudget, Reservation, peak_resident_bytes};
+use adjoin_device::{MemoryBudget, Reservation};
 use adjoin_kernels::Panel;
 
 use super::bucket::LoadedBucket;
@@ -19,8 +19,7 @@ use crate::geometry::{Coordinate, with_coordinates};
 use crate::plan::{Step, Task};
 use crate::predicate::Predicate;
 use crate::report::{
-    IoStatistics, MemoryStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds,
-    Statistics, Stopwatch,
+    IoStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
 };
 use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
@@ -230,7 +229,7 @@ impl<T: Coordinate> Run<'_, T> {
             edges: Some(self.prepared.schedule.edges()),
             buckets: Some(u64::from(manifest.buckets)),
             recall: Some(recall),
-            memory: self.memory(),
+            memory: self.context.memory(),
             io: self.io(written),
             seconds: SecondsStatistics {
                 total: seconds + self.prepared.plan_seconds + self.prepared.calibrate_seconds.unwrap_or(0.0),
@@ -265,11 +264,6 @@ impl<T: Coordinate> Run<'_, T> {
             ("centers", centers),
         ];
         named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-    }
-
-    fn memory(&self) -> MemoryStatistics {
-        let (budget_bytes, peak_bytes) = (self.context.memory_bytes(), peak_resident_bytes());
-        MemoryStatistics { budget_bytes, peak_bytes, before_bytes: None, kept: peak_bytes <= budget_bytes }
     }
 
     fn io(&self, written: Written) -> IoStatistics {

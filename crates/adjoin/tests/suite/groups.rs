@@ -1,6 +1,7 @@
 //! Counts, clusters and rows to keep, against the same made from all pairs by the plainest code.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use adjoin::context::Context;
@@ -92,8 +93,8 @@ fn first_rows(neighbours: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64>
     for &row in neighbours.keys() {
         let mut waiting = vec![row];
         while let Some(reached) = waiting.pop() {
-            if !first.contains_key(&reached) {
-                first.insert(reached, row);
+            if let Entry::Vacant(place) = first.entry(reached) {
+                place.insert(row);
                 waiting.extend(neighbours[&reached].iter().map(|(other, _)| other));
             }
         }

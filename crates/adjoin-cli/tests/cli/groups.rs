@@ -1,0 +1,76 @@
+//! Results that speak of rows: how many neighbours each has, which hang together, which can go.
+
+use std::path::Path;
+
+use crate::place::Place;
+
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sample.parquet");
+
+fn sample_join(rest: &str) -> String {
+    assert!(!SAMPLE.contains(' '), "{}", Path::new(SAMPLE).display());
+    format!("join {SAMPLE} --id-column name --min-similarity 0.95 --exact {rest}")
+}
+
+/// The lines of a CSV file after its header.
+fn lines(place: &Place, name: &str, header: &str) -> Vec<String> {
+    let text = place.text(name);
+    let (first, rest) = text.split_once('\n').unwrap();
+    assert_eq!(first, header);
+    rest.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn rows_that_go_and_rows_that_stay_are_all() {
+    let place = Place::new();
+    for rule in ["greedy", "cluster"] {
+        place.done(&sample_join(&format!("--output keep --keep-rule {rule} -o gone.csv --kept kept.csv --force")));
+        let (gone, kept) = (lines(&place, "gone.csv", "id,kept_id,similarity"), lines(&place, "kept.csv", "id"));
+        assert!(gone.len() > 100 && gone.len() + kept.len() == 24_000, "{} {}", gone.len(), kept.len());
+    }
+}
+
+#[test]
+fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
+    let place = Place::new();
+    let said = place.done(&sample_join("--output counts -o counts.csv")).said;
+    assert!(said.contains("rows have neighbours") && said.contains("pairs, counts in counts.csv"), "{said}");
+    let counts = lines(&place, "counts.csv", "id,count");
+    assert_eq!(counts.len(), 24_000);
+    let with = counts.iter().filter(|line| !line.ends_with(",0")).count();
+    let said = place.done(&sample_join("--output clusters -o clusters.jsonl")).said;
+    assert!(said.contains("clusters of"), "{said}");
+    assert_eq!(place.text("clusters.jsonl").lines().count(), with);
+}
+
+#[test]
+fn without_a_file_only_the_summary_is_told() {
+    let place = Place::new();
+    let before = place.listing();
+    for (what, words) in [("counts", "rows have neighbours"), ("clusters", "clusters of"), ("keep", "rows are kept")] {
+        let ran = place.done(&sample_join(&format!("--output {what}")));
+        assert!(ran.said.contains(words) && ran.out.is_empty(), "{}", ran.said);
+        assert_eq!(place.listing(), before);
+    }
+}
+
+#[test]
+fn options_for_other_results_are_refused() {
+    let place = Place::new();
+    place.done("gen --rows 500 --dimensions 4 -o set.fbin");
+    place.write("there.csv", b"of old");
+    for (options, words) in [
+        ("--output pairs --kept kept.csv", &["--kept", "--output keep"][..]),
+        ("--output counts --keep-rule cluster", &["--keep-rule", "--output keep"]),
+        ("--output keep --kept -", &["--kept", "standard output"]),
+        ("--output keep --kept there.csv", &["there.csv", "--force"]),
+        ("--output keep --kept kept.txt", &["kept.txt", ".parquet"]),
+        ("--output keep -o one.csv --kept one.csv", &["one.csv", "-o", "--kept"]),
+        ("--output keep -o set.fbin --force", &["set.fbin"]),
+        ("--output rings -o rings.csv", &["rings", "--output"]),
+        ("--output keep --keep-rule best", &["best", "--keep-rule"]),
+        ("--output clusters --memory 17MB", &["--memory"]),
+    ] {
+        place.refused(&format!("join set.fbin --eps 1 {options}"), words);
+    }
+    assert_eq!(place.text("there.csv"), "of old");
+}

@@ -1,0 +1,226 @@
+"""Every pair of similar vectors in a set that need not fit in memory.
+
+>>> import numpy, adjoin
+>>> vectors = numpy.random.default_rng(1).standard_normal((1000, 16), dtype="float32")
+>>> with adjoin.join(vectors, eps=2.5, exact=True) as result:
+...     result.stats["recall"]["kept"]
+True
+
+A run stays within ``memory`` above what the process holds already, and reaches the recall that was asked for; both are
+told in :attr:`Result.stats`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Optional, Union
+
+from . import _engine
+from ._engine import __version__
+from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError
+from ._progress import bar
+from ._source import PathLike, files_of
+from ._types import ArrowStream
+
+__all__ = [
+    "AdjoinError",
+    "ArrowStream",
+    "BudgetError",
+    "CorruptError",
+    "DeviceError",
+    "InputError",
+    "OptionError",
+    "Result",
+    "Store",
+    "__version__",
+    "build",
+    "join",
+]
+
+Metric = Literal["l2", "cosine"]
+OnBad = Literal["error", "skip"]
+OnDuplicateId = Literal["error", "keep"]
+KeepRule = Literal["greedy", "cluster"]
+
+
+class Store:
+    """Vectors on disk so that near ones lie together: built once, joined often."""
+
+    def __init__(self, path: PathLike) -> None:
+        """Opens the store in the folder ``path``."""
+        self.path = Path(path)
+        self._info: dict[str, Any] = json.loads(_engine.info(os.fspath(path)))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __len__(self) -> int:
+        return int(self._info["rows"])
+
+    def __repr__(self) -> str:
+        info = self._info
+        return f"<adjoin.Store {str(self.path)!r}: {info['rows']} x {info['dimensions']} {info['element']}, {info['metric']}>"
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the store says of itself: rows, dimensions, element, metric, ids and how it was built."""
+        return dict(self._info)
+
+
+class Result:
+    """What a join found. The pairs lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
+
+    def __init__(self, joined: _engine.Joined, folder: tempfile.TemporaryDirectory[str]) -> None:
+        self._joined = joined
+        self._folder = folder
+        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        self.stats: dict[str, Any] = json.loads(joined.stats)
+
+    def pairs(self) -> ArrowStream:
+        """Every pair: ``left``, ``right`` (ids, or row numbers) and ``distance`` or ``similarity``."""
+        return self._joined.pairs()
+
+    def counts(self) -> ArrowStream:
+        """How many neighbours each row has: ``id`` and ``count``, in the order of rows."""
+        return self._joined.rows("counts", "")[0]
+
+    def clusters(self) -> ArrowStream:
+        """Which rows hang together: ``id`` and ``cluster``, the id of its first row; single rows are left out."""
+        return self._joined.rows("clusters", "")[0]
+
+    def keep(self, rule: KeepRule = "greedy") -> ArrowStream:
+        """Which rows can go: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
+
+        ``greedy``: a row goes only where one that stays lies within the threshold. ``cluster``: the first row of each
+        cluster stays, however far the others are.
+        """
+        return self._joined.rows("keep", rule)[0]
+
+    def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
+        """Which rows stay: ``id``, in the order of rows."""
+        return self._joined.rows("keep", rule)[1]
+
+    def close(self) -> None:
+        """Removes what is temporary. Streams that were taken before can still be read."""
+        self._joined.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Result:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return int(self.stats["pairs"])
+
+    def __repr__(self) -> str:
+        recall = self.stats["recall"]["pair"]["estimate"]
+        return f"<adjoin.Result: {len(self)} pairs of {self.stats['rows']} rows, recall {recall:.4f}>"
+
+
+def build(
+    source: Any,
+    store: PathLike,
+    *,
+    metric: Metric = "l2",
+    memory: Union[str, int] = "2GiB",
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    force: bool = False,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Store:
+    """Builds a store in the folder ``store``, for joins at any threshold.
+
+    ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
+    Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong.
+    """
+    shown = bar(progress)
+    options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
+    try:
+        with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
+            files = files_of(source, Path(folder))
+            resources = {"memory": str(memory), "threads": threads}
+            wanted = {"metric": metric, "force": force}
+            _engine.build(files, os.fspath(store), wanted, options, resources, shown)
+    finally:
+        if shown:
+            shown.close()
+    return Store(store)
+
+
+def join(
+    source: Any,
+    *,
+    eps: Optional[float] = None,
+    min_similarity: Optional[float] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    memory: Union[str, int] = "2GiB",
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Result:
+    """Finds the pairs of vectors within a threshold.
+
+    ``source`` is a :class:`Store`, or what :func:`build` takes. ``eps`` is a true L2 distance, ``min_similarity`` a
+    cosine. ``recall`` is the share of pairs to find at least, of all and of the average vector's; ``exact`` finds every
+    pair; where neither is given, 0.95, and every pair where that costs at most twice as much. ``memory`` bounds what the
+    process holds beside what it held before the call. Pairs go to a folder in ``temporary`` until the result is closed.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
+    """
+    shown = bar(progress)
+    folder = tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
+    try:
+        wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
+        options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
+        resources = {"memory": str(memory), "threads": threads}
+        files = files_of(source, Path(folder.name))
+        joined = _engine.join(files, wanted, options, resources, folder.name, shown)
+    except BaseException:
+        folder.cleanup()
+        raise
+    finally:
+        if shown:
+            shown.close()
+    return Result(joined, folder)
+
+
+def _store_options(
+    seed: int,
+    buckets: Optional[int],
+    vector_column: Optional[str],
+    id_column: Optional[str],
+    on_bad: OnBad,
+    on_duplicate_id: OnDuplicateId,
+) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "buckets": buckets,
+        "vector_column": vector_column,
+        "id_column": id_column,
+        "on_bad": on_bad,
+        "on_duplicate_id": on_duplicate_id,
+    }

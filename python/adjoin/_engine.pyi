@@ -1,0 +1,41 @@
+"""The engine, as the typed package calls it."""
+
+from collections.abc import Sequence
+from typing import Any, Optional, final
+
+from ._types import ArrowStream, Progress
+
+__all__ = ["Joined", "__version__", "build", "info", "join", "main", "spool"]
+
+__version__: str
+
+def main(arguments: Sequence[str]) -> int: ...
+def spool(table: Any, path: str) -> None: ...
+def build(
+    sources: Sequence[str],
+    store: str,
+    wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
+def info(store: str) -> str: ...
+
+@final
+class Joined:
+    """A join that was done: its pairs lie in a temporary file."""
+
+    @property
+    def stats(self) -> str: ...
+    def pairs(self) -> ArrowStream: ...
+    def rows(self, what: str, rule: str) -> tuple[ArrowStream, ArrowStream]: ...
+    def close(self) -> None: ...
+
+def join(
+    sources: Sequence[str],
+    wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    folder: str,
+    progress: Optional[Progress],
+) -> Joined: ...

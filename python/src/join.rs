@@ -1,0 +1,138 @@
+//! A join, and what is made of its pairs afterwards.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::join::{join as run_join, prepare};
+use adjoin::output::Target;
+use adjoin::predicate::Predicate;
+use adjoin::sink::{Clusters, Counts, Keep, PairSink};
+use adjoin::store::{Store, TemporaryStore, is_store};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatchReader;
+
+use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::pair_file::{self, PairFileWriter};
+use crate::run::{Running, raised};
+
+/// A join that was done: its pairs lie in a temporary file.
+#[pyclass(frozen)]
+pub(crate) struct Joined {
+    stats: String,
+    running: Running,
+    folder: PathBuf,
+    /// None once it is closed.
+    kept: Mutex<Option<Kept>>,
+}
+
+/// What the results of rows need.
+struct Kept {
+    store: PathBuf,
+    _temporary: Option<TemporaryStore>,
+}
+
+const PAIRS: &str = "pairs.arrows";
+
+/// Joins, into a file in `folder`.
+#[pyfunction]
+pub(crate) fn join(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: Wanted,
+    store_options: StoreOptions,
+    resources: Resources,
+    folder: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Joined> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    let (stats, kept) = running.run(py, |context| {
+        let options = wanted.join_options(store_options.seed())?;
+        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options, &folder)?;
+        let store = Store::open(context, &kept.store)?;
+        let prepared = prepare(context, &store, &options, true)?;
+        let manifest = store.manifest();
+        let sink = PairFileWriter::create(&folder.join(PAIRS), manifest.ids, manifest.metric)?;
+        let mut statistics = run_join(context, &store, &prepared, &options, Box::new(sink))?;
+        statistics.seconds.build = build_seconds;
+        statistics.seconds.total += build_seconds.unwrap_or(0.0);
+        Ok((json(&statistics)?, kept))
+    })?;
+    Ok(Joined { stats, running, folder, kept: Mutex::new(Some(kept)) })
+}
+
+/// The store that is named, or one that is built from sources in the folder, and how long that took.
+fn open(
+    context: &Context,
+    sources: &[String],
+    predicate: Predicate,
+    options: &StoreOptions,
+    folder: &Path,
+) -> Result<(Kept, Option<f64>)> {
+    if let [name] = sources
+        && is_store(context, name.as_ref())?
+    {
+        return Ok((Kept { store: name.into(), _temporary: None }, None));
+    }
+    let source = options.open(context, sources)?;
+    let build = options.build_options(predicate.metric(), false)?;
+    let (temporary, report) = TemporaryStore::build(context, &*source, folder, &build)?;
+    Ok((Kept { store: temporary.folder().to_owned(), _temporary: Some(temporary) }, Some(report.seconds.total)))
+}
+
+#[pymethods]
+impl Joined {
+    #[getter]
+    fn stats(&self) -> &str {
+        &self.stats
+    }
+
+    /// The pairs as an Arrow stream.
+    fn pairs(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+        self.store().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
+    }
+
+    /// What is said of rows, as Arrow streams; of the rows that stay, too, where they are chosen.
+    fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
+        let made = self.running.run(py, |context| {
+            let store = Store::open(context, &self.store()?)?;
+            let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}.parquet")));
+            let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: true });
+            let mut sink: Box<dyn PairSink> = match what {
+                "counts" => Box::new(Counts::create(context, &store, Some(&rows))?),
+                "clusters" => Box::new(Clusters::create(context, &store, Some(&rows))?),
+                _ => Box::new(Keep::create(context, &store, rule.parse()?, (Some(&rows), Some(&kept)))?),
+            };
+            pair_file::replay(&self.folder.join(PAIRS), &mut *sink)?;
+            sink.finish()?;
+            let kept = if what == "keep" { &files[1] } else { &files[0] };
+            Ok((stream(&files[0])?, stream(kept)?))
+        })?;
+        Ok(made)
+    }
+
+    /// Removes the store, where one was built for the join.
+    fn close(&self) {
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    }
+}
+
+impl Joined {
+    fn store(&self) -> Result<PathBuf> {
+        let kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let closed = || Error::option("this result was closed; join again");
+        kept.as_ref().map(|kept| kept.store.clone()).ok_or_else(closed)
+    }
+}
+
+/// A Parquet file as a stream; it may be removed while it is read.
+fn stream(path: &Path) -> Result<PyRecordBatchReader> {
+    let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
+    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;
+    let reader = builder.build().map_err(|error| cannot(error.to_string()))?;
+    Ok(PyRecordBatchReader::new(Box::new(reader)))
+}

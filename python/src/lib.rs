@@ -1,0 +1,62 @@
+//! The engine as a Python extension: what `adjoin/_engine.pyi` declares. The package around it has the types and the
+//! words; here Python's objects become options, and results become Arrow streams.
+
+mod join;
+mod options;
+mod pair_file;
+mod run;
+
+use std::ffi::OsString;
+
+use adjoin::store::{self, Store};
+use adjoin_cli::run as run_command;
+use pyo3::prelude::*;
+use pyo3::types::PyModule;
+
+use options::{Resources, StoreOptions, WantedStore};
+use run::{Running, raised};
+
+/// Runs the command line; returns its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| run_command(arguments))
+}
+
+/// Builds a store; returns its manifest as JSON.
+#[pyfunction]
+fn build(
+    py: Python<'_>,
+    sources: Vec<String>,
+    store: String,
+    wanted: WantedStore,
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let source = store_options.open(context, &sources)?;
+        let options = store_options.build_options(wanted.metric.parse()?, wanted.force)?;
+        let report = store::build(context, &*source, store.as_ref(), &options)?;
+        options::json(&report.manifest)
+    })
+}
+
+/// The manifest of a store as JSON.
+#[pyfunction]
+fn info(py: Python<'_>, store: String) -> PyResult<String> {
+    let context = adjoin::context::Context::default();
+    let manifest = Store::open(&context, store.as_ref()).and_then(|store| options::json(store.manifest()));
+    manifest.map_err(|error| raised(py, &error))
+}
+
+#[pymodule]
+fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(main, module)?)?;
+    module.add_function(wrap_pyfunction!(pair_file::spool, module)?)?;
+    module.add_function(wrap_pyfunction!(build, module)?)?;
+    module.add_function(wrap_pyfunction!(info, module)?)?;
+    module.add_function(wrap_pyfunction!(join::join, module)?)?;
+    module.add_class::<join::Joined>()
+}

@@ -1,0 +1,126 @@
+//! What Python passes, as options of the engine.
+
+use std::sync::Arc;
+
+use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::error::{Error, Result};
+use adjoin::join::{Aim, JoinOptions};
+use adjoin::options::{Metric, parse_bytes};
+use adjoin::predicate::Predicate;
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
+use pyo3::FromPyObject;
+
+/// Most threads: more than any machine of today runs at once.
+const THREADS_MAX: usize = 4_096;
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Resources {
+    memory: String,
+    threads: Option<usize>,
+}
+
+impl Resources {
+    /// A context of that memory, beside what the process holds already.
+    pub(crate) fn context(&self) -> Result<Context> {
+        let memory = parse_bytes(&self.memory)?;
+        if memory <= RUNTIME_BYTES {
+            let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
+            return Err(Error::budget(format!(
+                "--memory {} is not enough to start; give --memory {least}MB or more",
+                self.memory
+            )));
+        }
+        let mut context = Context::default().with_memory(memory).beside_what_is_held();
+        if let Some(threads) = self.threads {
+            if !(1..=THREADS_MAX).contains(&threads) {
+                return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
+            }
+            context.threads = threads;
+        }
+        Ok(context)
+    }
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedStore {
+    pub(crate) metric: String,
+    pub(crate) force: bool,
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct StoreOptions {
+    seed: u64,
+    buckets: Option<u32>,
+    vector_column: Option<String>,
+    id_column: Option<String>,
+    on_bad: String,
+    on_duplicate_id: String,
+}
+
+impl StoreOptions {
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
+        let options = SourceOptions { vector_column: self.vector_column.clone(), id_column: self.id_column.clone() };
+        source::open(context.device.clone(), sources, &options)
+    }
+
+    pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {
+        if self.buckets == Some(0) {
+            return Err(Error::option("--buckets 0 holds no vector; give at least 1"));
+        }
+        let on_bad = one_of("--on-bad", &self.on_bad, [("error", OnBad::Error), ("skip", OnBad::Skip)])?;
+        let choices = [("error", OnDuplicateId::Error), ("keep", OnDuplicateId::Keep)];
+        let on_duplicate_id = one_of("--on-duplicate-id", &self.on_duplicate_id, choices)?;
+        let (seed, buckets) = (self.seed, self.buckets);
+        Ok(BuildOptions { metric, seed, buckets, on_bad, on_duplicate_id, force, ..BuildOptions::default() })
+    }
+}
+
+fn one_of<T>(option: &str, given: &str, choices: [(&str, T); 2]) -> Result<T> {
+    let names = choices.each_ref().map(|(name, _)| *name);
+    let found = choices.into_iter().find(|(name, _)| *name == given);
+    let refused = || Error::option(format!("{option} is {given:?}; give {}", names.join(" or ")));
+    found.map(|(_, choice)| choice).ok_or_else(refused)
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Wanted {
+    eps: Option<f64>,
+    min_similarity: Option<f64>,
+    recall: Option<f64>,
+    exact: bool,
+}
+
+impl Wanted {
+    pub(crate) fn predicate(&self) -> Result<Predicate> {
+        match (self.eps, self.min_similarity) {
+            (Some(eps), None) => Predicate::l2(eps),
+            (None, Some(similarity)) => Predicate::cosine(similarity),
+            _ => Err(Error::option("give a threshold: either --eps or --min-similarity")),
+        }
+    }
+
+    pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
+        let aim = match self.recall {
+            Some(_) if self.exact => {
+                return Err(Error::option("--exact finds every pair; leave out --recall"));
+            }
+            _ if self.exact => Aim::Every,
+            None => Aim::Unsaid,
+            Some(recall) => Aim::recall(recall)?,
+        };
+        Ok(JoinOptions { seed, ..JoinOptions::approximate(self.predicate()?, aim) })
+    }
+}
+
+pub(crate) fn json(of: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(of).map_err(|error| Error::corrupt(error.to_string()))
+}

@@ -1,0 +1,154 @@
+//! Batches of Arrow in temporary files: tables that come from Python, and pairs on their way to it.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::error::{Error, Result};
+use adjoin::options::Metric;
+use adjoin::sink::{PairBatch, PairSink, Written};
+use adjoin::source::{IdKind, Ids};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, UInt64Type};
+use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatchReader;
+use pyo3_arrow::input::AnyRecordBatch;
+
+/// Writes a table as an Arrow file, batch by batch.
+#[pyfunction]
+pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf) -> PyResult<()> {
+    let reader = table.into_reader()?;
+    let failed = |error: String| PyOSError::new_err(format!("cannot write {}: {error}", path.display()));
+    let file = BufWriter::new(File::create(&path).map_err(|error| failed(error.to_string()))?);
+    let mut writer = FileWriter::try_new(file, &reader.schema()).map_err(|error| failed(error.to_string()))?;
+    for batch in reader {
+        py.check_signals()?;
+        let batch = batch.map_err(|error| failed(error.to_string()))?;
+        writer.write(&batch).map_err(|error| failed(error.to_string()))?;
+    }
+    writer.finish().map_err(|error| failed(error.to_string()))
+}
+
+/// Columns of a file of pairs: the rows, and what Python is to see of them.
+const ROW_COLUMNS: [&str; 2] = ["left_row", "right_row"];
+
+/// Writes pairs with rows and ids, to be read as often as needed.
+pub(crate) struct PairFileWriter {
+    path: PathBuf,
+    writer: StreamWriter<BufWriter<File>>,
+    schema: SchemaRef,
+}
+
+impl PairFileWriter {
+    pub(crate) fn create(path: &Path, ids: IdKind, metric: Metric) -> Result<Self> {
+        let id = match ids {
+            IdKind::None => None,
+            IdKind::Int64 => Some(DataType::Int64),
+            IdKind::Utf8 => Some(DataType::Utf8),
+        };
+        let value = if metric == Metric::L2 { "distance" } else { "similarity" };
+        let mut fields: Vec<Field> =
+            ROW_COLUMNS.iter().map(|name| Field::new(*name, DataType::UInt64, false)).collect();
+        if let Some(id) = id {
+            fields.extend(["left", "right"].map(|name| Field::new(name, id.clone(), false)));
+        }
+        fields.push(Field::new(value, DataType::Float32, false));
+        let schema = Arc::new(Schema::new(fields));
+        let file = File::create(path).map_err(|error| failed(path, error))?;
+        let writer = StreamWriter::try_new(BufWriter::new(file), &schema).map_err(|error| failed(path, error))?;
+        Ok(Self { path: path.to_owned(), writer, schema })
+    }
+}
+
+fn failed(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
+}
+
+impl PairSink for PairFileWriter {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(5);
+        for rows in [&batch.left_rows, &batch.right_rows] {
+            columns.push(Arc::new(UInt64Array::from(rows.clone())));
+        }
+        for ids in [&batch.left_ids, &batch.right_ids] {
+            columns.extend(id_column(ids));
+        }
+        columns.push(Arc::new(Float32Array::from(batch.values.clone())));
+        let columns = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
+        self.writer.write(&columns).map_err(|error| failed(&self.path, error))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written> {
+        self.writer.finish().map_err(|error| failed(&self.path, error))?;
+        let file = self.writer.into_inner().map_err(|error| failed(&self.path, error))?;
+        let file = file.into_inner().map_err(|error| failed(&self.path, error.into_error()))?;
+        let bytes = file.metadata().map_err(|error| failed(&self.path, error))?.len();
+        Ok(Written { bytes, spill_bytes: 0 })
+    }
+}
+
+fn id_column(ids: &Ids) -> Option<ArrayRef> {
+    match ids {
+        Ids::None => None,
+        Ids::Int64(ids) => Some(Arc::new(Int64Array::from(ids.clone()))),
+        Ids::Utf8(texts) => {
+            let text = |k: usize| String::from_utf8_lossy(texts.get(k)).into_owned();
+            Some(Arc::new(StringArray::from_iter_values((0..texts.len()).map(text))))
+        }
+    }
+}
+
+/// Reads a file of pairs.
+struct PairFile {
+    path: PathBuf,
+    reader: StreamReader<BufReader<File>>,
+}
+
+impl PairFile {
+    fn open(path: &Path) -> Result<Self> {
+        let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
+        let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
+        let reader = StreamReader::try_new(BufReader::new(file), None).map_err(|error| cannot(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), reader })
+    }
+}
+
+/// The pairs as Python is to see them: by ids, or by rows where there are none.
+pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
+    let PairFile { reader, .. } = PairFile::open(path)?;
+    let all = reader.schema();
+    let has_ids = all.fields().len() == 5;
+    let columns: Vec<usize> = if has_ids { vec![2, 3, 4] } else { vec![0, 1, 2] };
+    let names = ["left", "right", all.field(all.fields().len() - 1).name()];
+    let fields = columns.iter().zip(names).map(|(&k, name)| all.field(k).clone().with_name(name));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let wanted = schema.clone();
+    let batches = reader.map(move |batch| {
+        let columns = batch?.project(&columns)?.columns().to_vec();
+        RecordBatch::try_new(wanted.clone(), columns)
+    });
+    Ok(PyRecordBatchReader::new(Box::new(arrow_array::RecordBatchIterator::new(batches, schema))))
+}
+
+/// Hands the pairs of a file to a sink that speaks of rows.
+pub(crate) fn replay(path: &Path, sink: &mut dyn PairSink) -> Result<()> {
+    let PairFile { path, reader } = PairFile::open(path)?;
+    for batch in reader {
+        let batch = batch.map_err(|error| Error::device(format!("cannot read {}: {error}", path.display())))?;
+        let rows = |column: usize| batch.column(column).as_primitive::<UInt64Type>().values().to_vec();
+        let values = batch.column(batch.num_columns() - 1).as_primitive::<Float32Type>().values().to_vec();
+        let pairs = PairBatch { left_rows: rows(0), right_rows: rows(1), values, ..PairBatch::new(IdKind::None) };
+        sink.accept(&pairs)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Work of the engine while Python goes on: shows how far it is, listens for Ctrl-C, and raises what went wrong.
+
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::report::Progress;
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::options::Resources;
+
+/// How often Python is looked after.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Work that is about to begin.
+pub(crate) struct Running {
+    context: Context,
+    progress: Option<Py<PyAny>>,
+    told: Arc<Told>,
+}
+
+/// What the engine told last.
+#[derive(Default)]
+struct Told(Mutex<Option<Phase>>);
+
+#[derive(Clone)]
+struct Phase {
+    name: String,
+    unit: String,
+    total: u64,
+    done: u64,
+}
+
+impl Told {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Phase>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Told {
+    fn begin(&self, phase: &str, unit: &str, total: u64) {
+        *self.lock() = Some(Phase { name: phase.to_owned(), unit: unit.to_owned(), total, done: 0 });
+    }
+
+    fn advance(&self, done: u64) {
+        if let Some(phase) = &mut *self.lock() {
+            phase.done = done;
+        }
+    }
+
+    fn note(&self, _line: &str) {}
+}
+
+impl Running {
+    pub(crate) fn new(resources: &Resources, progress: Option<Py<PyAny>>) -> Result<Self> {
+        let told = Arc::new(Told::default());
+        let mut context = resources.context()?;
+        context.progress = told.clone();
+        Ok(Self { context, progress, told })
+    }
+
+    /// Does `work` on a thread of its own, without the interpreter's lock.
+    pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
+        let (result, stopped) = py.detach(|| {
+            let (sender, receiver) = sync_channel(1);
+            std::thread::scope(|scope| {
+                let worker = std::thread::Builder::new().name("adjoin".into());
+                let spawned = worker.spawn_scoped(scope, move || sender.send(work(&self.context)));
+                if let Err(error) = spawned {
+                    return (Err(Error::device(format!("no thread can be started: {error}"))), None);
+                }
+                let mut stopped = None;
+                loop {
+                    match receiver.recv_timeout(EVERY) {
+                        Ok(result) => return (result, stopped),
+                        Err(RecvTimeoutError::Disconnected) => {
+                            return (Err(Error::device("the engine ended without a result")), stopped);
+                        }
+                        Err(RecvTimeoutError::Timeout) => {}
+                    }
+                    if stopped.is_none()
+                        && let Err(error) = Python::attach(|py| self.look_after(py))
+                    {
+                        stopped = Some(error);
+                        self.context.cancel.cancel();
+                    }
+                }
+            })
+        });
+        match stopped {
+            Some(error) => Err(error),
+            None => result.map_err(|error| raised(py, &error)),
+        }
+    }
+
+    /// Shows how far the work is; an error where Python wants to stop.
+    fn look_after(&self, py: Python<'_>) -> PyResult<()> {
+        py.check_signals()?;
+        let phase = self.told.lock().clone();
+        if let (Some(progress), Some(Phase { name, unit, total, done })) = (&self.progress, phase) {
+            progress.call1(py, (name, unit, total, done))?;
+        }
+        Ok(())
+    }
+}
+
+/// The exception that says the same as an error, in the words of Python: options without dashes.
+pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let name = match error.kind() {
+        ErrorKind::Input => "InputError",
+        ErrorKind::Option => "OptionError",
+        ErrorKind::Budget => "BudgetError",
+        ErrorKind::Device => "DeviceError",
+        ErrorKind::Corrupt => "CorruptError",
+        ErrorKind::Cancelled => return PyKeyboardInterrupt::new_err(()),
+        _ => "AdjoinError",
+    };
+    let message = in_words_of_python(&error.to_string());
+    let kind = py.import("adjoin._errors").and_then(|errors| errors.getattr(name));
+    match kind.and_then(|kind| Ok(kind.cast_into::<PyType>()?)) {
+        Ok(kind) => PyErr::from_type(kind, message),
+        Err(error) => error,
+    }
+}
+
+/// Options as Python spells them: `--on-bad skip` is `on_bad skip`.
+fn in_words_of_python(message: &str) -> String {
+    let word = |word: &str| match word.find("--") {
+        Some(at)
+            if word[..at].chars().all(|c| "(`'\"".contains(c)) && word[at + 2..].starts_with(char::is_alphabetic) =>
+        {
+            format!("{}{}", &word[..at], word[at + 2..].replace('-', "_"))
+        }
+        _ => word.to_owned(),
+    };
+    message.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}

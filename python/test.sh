@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds the wheel, installs it into a virtual environment of its own, and tests it there. Without Python 3.10 or a package
+# index nothing can be tested: that is said, and fails where ADJOIN_REQUIRE names python.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python3}
+venv=$PWD/target/venv
+
+skip() {
+    echo "python: skipped: $1"
+    [[ ",${ADJOIN_REQUIRE:-}," != *,python,* ]]
+    exit
+}
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "no Python 3.10 or newer"
+"$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check \
+    'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas pandas-stubs types-tqdm ||
+    skip "the test's packages cannot be installed"
+
+rm -rf target/wheels
+"$venv/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --out target/wheels
+"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
+"$venv/bin/pip" install --quiet --disable-pip-version-check tqdm
+cd python/tests
+"$venv/bin/python" -m pytest --quiet -p no:cacheprovider "$@"

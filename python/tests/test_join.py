@@ -1,0 +1,158 @@
+"""Joins from Python: the same pairs whatever the vectors come from, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy
+import pandas
+import polars
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import adjoin
+
+from conftest import SAMPLE, pairs_within
+
+EPS = 0.5
+
+
+def rows_of(stream: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in pyarrow.table(stream).to_pylist())
+
+
+def as_fixed_lists(vectors: numpy.ndarray) -> pyarrow.Array:
+    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), vectors.shape[1])
+
+
+def sources(vectors: numpy.ndarray, folder: Path) -> dict[str, Any]:
+    """The same vectors from everywhere."""
+    table = pyarrow.table({"vector": as_fixed_lists(vectors)})
+    pyarrow.parquet.write_table(table, folder / "vectors.parquet")
+    numpy.save(folder / "vectors.npy", vectors)
+    wide = numpy.zeros((len(vectors), 2 * vectors.shape[1]), vectors.dtype)
+    wide[:, ::2] = vectors
+    return {
+        "a path": folder / "vectors.parquet",
+        "a string": str(folder / "vectors.npy"),
+        "a list of paths": [folder / "vectors.npy"],
+        "numpy": vectors,
+        "numpy, column by column": numpy.asfortranarray(vectors),
+        "numpy, with gaps": wide[:, ::2],
+        "numpy, f64": vectors.astype("float64"),
+        "pyarrow": table,
+        "a stream": pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=100)),
+        "polars": polars.DataFrame({"vector": vectors}),
+        "duckdb": duckdb.from_arrow(table),
+        "pandas": pandas.DataFrame({"vector": list(vectors)}),
+    }
+
+
+def test_every_source_gives_the_same_pairs(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    wanted = pairs_within(vectors, EPS)
+    assert len(wanted) > 1000
+    for name, source in sources(vectors, tmp_path).items():
+        with adjoin.join(source, eps=EPS, exact=True) as result:
+            assert len(result) == len(wanted), name
+            found = {(left, right): distance for left, right, distance in rows_of(result.pairs())}
+            assert found.keys() == wanted.keys(), name
+            assert all(abs(found[pair] - wanted[pair]) <= 1e-6 for pair in wanted), name
+
+
+def test_results_of_rows_agree_with_the_pairs(vectors: numpy.ndarray) -> None:
+    wanted = pairs_within(vectors, EPS)
+    with adjoin.join(vectors, eps=EPS, exact=True) as result:
+        counts = dict(rows_of(result.counts()))
+        assert counts == {row: sum(row in pair for pair in wanted) for row in range(len(vectors))}
+        clusters = dict(rows_of(result.clusters()))
+        assert clusters.keys() == {row for pair in wanted for row in pair}
+        assert all(clusters[left] == clusters[right] for left, right in wanted)
+        assert all(clusters[first] == first for first in clusters.values())
+        gone = {row: (kept, distance) for row, kept, distance in rows_of(result.keep())}
+        stay = {row for (row,) in rows_of(result.kept())}
+        assert stay.isdisjoint(gone) and len(stay) + len(gone) == len(vectors)
+        assert not any(left in stay and right in stay for left, right in wanted)
+        assert all(kept in stay and (kept, row) in wanted for row, (kept, _) in gone.items())
+        one_each = {row for (row,) in rows_of(result.kept("cluster"))}
+        assert one_each == set(clusters.values()) | (set(range(len(vectors))) - clusters.keys())
+
+
+def test_ids_are_those_of_the_column() -> None:
+    with adjoin.join(SAMPLE, id_column="name", min_similarity=0.95, exact=True, memory="256MB") as result:
+        pairs = polars.DataFrame(result.pairs())
+        assert pairs.columns == ["left", "right", "similarity"]
+        assert pairs["left"].dtype == polars.String and len(pairs) == len(result) > 100
+        names = set(polars.read_parquet(SAMPLE, columns=["name"])["name"])
+        assert set(pairs["left"]) <= names
+        keep = polars.DataFrame(result.keep())
+        assert keep.columns == ["id", "kept_id", "similarity"] and set(keep["kept_id"]) <= names
+        assert polars.DataFrame(result.counts())["id"].to_list() == list(polars.read_parquet(SAMPLE)["name"])
+
+
+def test_a_store_is_built_once_and_joined_often(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    store = adjoin.build(vectors, tmp_path / "store")
+    assert len(store) == len(vectors) and store.info["metric"] == "l2" and "600 x 8 f32" in repr(store)
+    for eps in (0.3, EPS):
+        with adjoin.join(store, eps=eps, exact=True) as result:
+            assert len(result) == len(pairs_within(vectors, eps))
+    with adjoin.join(store, eps=EPS, recall=0.9) as result:
+        assert result.stats["recall"]["target"] == 0.9 and result.stats["recall"]["kept"]
+        assert "recall" in repr(result)
+
+
+def test_nothing_temporary_is_left(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    with adjoin.join(vectors, eps=EPS, temporary=tmp_path) as result:
+        stream = result.pairs()
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+    assert pyarrow.table(stream).num_rows == len(result), "a stream that was taken can still be read"
+    with pytest.raises(adjoin.OptionError, match="this result was closed"):
+        result.pairs()
+    with pytest.raises(adjoin.OptionError):
+        adjoin.join(vectors, temporary=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
+    ballast = numpy.ones(300 << 17)  # 300 MiB
+    with adjoin.join(vectors, eps=EPS, memory="64MB") as result:
+        memory = result.stats["memory"]
+    assert memory["before_bytes"] > ballast.nbytes
+    assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with adjoin.join(SAMPLE, id_column="name", min_similarity=0.5, exact=True, progress=True) as result:
+        assert result.stats["pairs"] > 0
+    assert "buckets" in capsys.readouterr().err
+
+
+def test_an_interrupt_stops_the_work(tmp_path: Path) -> None:
+    before = time.monotonic()
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        adjoin.join(SAMPLE, id_column="name", min_similarity=-1.0, exact=True, temporary=tmp_path)
+    assert time.monotonic() - before < 20
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_comes_with_the_package(tmp_path: Path) -> None:
+    command = Path(sys.executable).parent / "adjoin"
+    version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.split() == ["adjoin", adjoin.__version__]
+    output = tmp_path / "pairs.csv"
+    join = [command, "join", SAMPLE, "--id-column", "name", "--min-similarity", "0.99", "--exact", "-o", output]
+    subprocess.run(join, check=True, capture_output=True)
+    assert output.read_text().startswith("left,right,similarity\n")
+    refused = subprocess.run([*join, "--recall", "2"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and refused.stderr.startswith("adjoin: ")
