@@ -3,7 +3,7 @@
 CARGO ?= cargo
 CLI := target/release/adjoin
 
-.PHONY: demo test check promises rules hardness bench stress build tools
+.PHONY: demo test check python promises rules hardness bench stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -24,6 +24,10 @@ demo: build
 
 test: tools
 	$(CARGO) test --release --locked --workspace --quiet
+	python/test.sh
+
+# The Python package as a wheel in target/wheels, installed and tested in an environment of its own.
+python: tools
 	python/test.sh
 
 check: tools

@@ -155,7 +155,7 @@ def build(
     try:
         with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
             files = files_of(source, Path(folder))
-            resources = {"memory": str(memory), "threads": threads}
+            resources = _resources(memory, threads)
             wanted = {"metric": metric, "force": force}
             _engine.build(files, os.fspath(store), wanted, options, resources, shown)
     finally:
@@ -196,7 +196,7 @@ def join(
     try:
         wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
         options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
-        resources = {"memory": str(memory), "threads": threads}
+        resources = _resources(memory, threads)
         files = files_of(source, Path(folder.name))
         joined = _engine.join(files, wanted, options, resources, folder.name, shown)
     except BaseException:
@@ -208,6 +208,16 @@ def join(
     return Result(joined, folder)
 
 
+def _resources(memory: Union[str, int], threads: Optional[int]) -> dict[str, Any]:
+    return {"memory": str(memory), "threads": _not_negative("threads", threads)}
+
+
+def _not_negative(option: str, number: Optional[int]) -> Optional[int]:
+    if number is not None and number < 0:
+        raise OptionError(f"{option} is {number}; it must not be negative")
+    return number
+
+
 def _store_options(
     seed: int,
     buckets: Optional[int],
@@ -217,8 +227,8 @@ def _store_options(
     on_duplicate_id: OnDuplicateId,
 ) -> dict[str, Any]:
     return {
-        "seed": seed,
-        "buckets": buckets,
+        "seed": _not_negative("seed", seed),
+        "buckets": _not_negative("buckets", buckets),
         "vector_column": vector_column,
         "id_column": id_column,
         "on_bad": on_bad,

@@ -61,7 +61,7 @@ pub(crate) fn join(
         statistics.seconds.total += build_seconds.unwrap_or(0.0);
         Ok((json(&statistics)?, kept))
     })?;
-    Ok(Joined { stats, running, folder, kept: Mutex::new(Some(kept)) })
+    Ok(Joined { stats, running: running.silent(), folder, kept: Mutex::new(Some(kept)) })
 }
 
 /// The store that is named, or one that is built from sources in the folder, and how long that took.

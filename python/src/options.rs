@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::join::{Aim, JoinOptions};
-use adjoin::options::{Metric, parse_bytes};
+use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
 use pyo3::FromPyObject;
-
-/// Most threads: more than any machine of today runs at once.
-const THREADS_MAX: usize = 4_096;
 
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -24,22 +21,7 @@ pub(crate) struct Resources {
 impl Resources {
     /// A context of that memory, beside what the process holds already.
     pub(crate) fn context(&self) -> Result<Context> {
-        let memory = parse_bytes(&self.memory)?;
-        if memory <= RUNTIME_BYTES {
-            let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
-            return Err(Error::budget(format!(
-                "--memory {} is not enough to start; give --memory {least}MB or more",
-                self.memory
-            )));
-        }
-        let mut context = Context::default().with_memory(memory).beside_what_is_held();
-        if let Some(threads) = self.threads {
-            if !(1..=THREADS_MAX).contains(&threads) {
-                return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
-            }
-            context.threads = threads;
-        }
-        Ok(context)
+        Ok(Context::default().with_resources(&self.memory, self.threads)?.beside_what_is_held())
     }
 }
 

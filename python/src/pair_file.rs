@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use adjoin::error::{Error, Result};
 use adjoin::options::Metric;
-use adjoin::sink::{PairBatch, PairSink, Written};
+use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_field};
 use adjoin::source::{IdKind, Ids};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
-use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, Float32Array, RecordBatch, RecordBatchReader, UInt64Array};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -47,18 +47,11 @@ pub(crate) struct PairFileWriter {
 
 impl PairFileWriter {
     pub(crate) fn create(path: &Path, ids: IdKind, metric: Metric) -> Result<Self> {
-        let id = match ids {
-            IdKind::None => None,
-            IdKind::Int64 => Some(DataType::Int64),
-            IdKind::Utf8 => Some(DataType::Utf8),
-        };
-        let value = if metric == Metric::L2 { "distance" } else { "similarity" };
-        let mut fields: Vec<Field> =
-            ROW_COLUMNS.iter().map(|name| Field::new(*name, DataType::UInt64, false)).collect();
-        if let Some(id) = id {
-            fields.extend(["left", "right"].map(|name| Field::new(name, id.clone(), false)));
+        let mut fields: Vec<Field> = ROW_COLUMNS.map(|name| Field::new(name, DataType::UInt64, false)).into();
+        if ids != IdKind::None {
+            fields.extend(["left", "right"].map(|name| id_field(name, ids)));
         }
-        fields.push(Field::new(value, DataType::Float32, false));
+        fields.push(value_field(metric));
         let schema = Arc::new(Schema::new(fields));
         let file = File::create(path).map_err(|error| failed(path, error))?;
         let writer = StreamWriter::try_new(BufWriter::new(file), &schema).map_err(|error| failed(path, error))?;
@@ -80,8 +73,9 @@ impl PairSink for PairFileWriter {
         for rows in [&batch.left_rows, &batch.right_rows] {
             columns.push(Arc::new(UInt64Array::from(rows.clone())));
         }
-        for ids in [&batch.left_ids, &batch.right_ids] {
-            columns.extend(id_column(ids));
+        if batch.left_ids != Ids::None {
+            columns.push(id_column(&batch.left_rows, &batch.left_ids));
+            columns.push(id_column(&batch.right_rows, &batch.right_ids));
         }
         columns.push(Arc::new(Float32Array::from(batch.values.clone())));
         let columns = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
@@ -94,17 +88,6 @@ impl PairSink for PairFileWriter {
         let file = file.into_inner().map_err(|error| failed(&self.path, error.into_error()))?;
         let bytes = file.metadata().map_err(|error| failed(&self.path, error))?.len();
         Ok(Written { bytes, spill_bytes: 0 })
-    }
-}
-
-fn id_column(ids: &Ids) -> Option<ArrayRef> {
-    match ids {
-        Ids::None => None,
-        Ids::Int64(ids) => Some(Arc::new(Int64Array::from(ids.clone()))),
-        Ids::Utf8(texts) => {
-            let text = |k: usize| String::from_utf8_lossy(texts.get(k)).into_owned();
-            Some(Arc::new(StringArray::from_iter_values((0..texts.len()).map(text))))
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, ErrorKind, Result};
-use adjoin::report::Progress;
+use adjoin::report::{Cancel, Progress};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -63,13 +63,22 @@ impl Running {
         Ok(Self { context, progress, told })
     }
 
+    /// The same for work to come, whose progress nobody is shown.
+    pub(crate) fn silent(self) -> Self {
+        Self { progress: None, ..self }
+    }
+
     /// Does `work` on a thread of its own, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
+        // What stopped earlier work does not stop this.
+        let mut context = self.context.clone();
+        context.cancel = Cancel::default();
+        let context = &context;
         let (result, stopped) = py.detach(|| {
             let (sender, receiver) = sync_channel(1);
             std::thread::scope(|scope| {
                 let worker = std::thread::Builder::new().name("adjoin".into());
-                let spawned = worker.spawn_scoped(scope, move || sender.send(work(&self.context)));
+                let spawned = worker.spawn_scoped(scope, move || sender.send(work(context)));
                 if let Err(error) = spawned {
                     return (Err(Error::device(format!("no thread can be started: {error}"))), None);
                 }
@@ -86,7 +95,7 @@ impl Running {
                         && let Err(error) = Python::attach(|py| self.look_after(py))
                     {
                         stopped = Some(error);
-                        self.context.cancel.cancel();
+                        context.cancel.cancel();
                     }
                 }
             })

@@ -79,6 +79,7 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("memory", lambda _: GOOD, {**L2, "memory": "20MB"}, adjoin.BudgetError, ["give memory"]),
     ("no size", lambda _: GOOD, {**L2, "memory": "much"}, adjoin.OptionError, ["much"]),
     ("no threads", lambda _: GOOD, {**L2, "threads": 0}, adjoin.OptionError, ["threads is 0"]),
+    ("negative", lambda _: GOOD, {**L2, "seed": -1}, adjoin.OptionError, ["seed is -1"]),
     ("on_bad", lambda _: GOOD, {**L2, "on_bad": "fix"}, adjoin.OptionError, ["error or skip"]),
     ("neither file nor array", lambda _: 7, L2, adjoin.InputError, ["int", "numpy"]),
 ]

@@ -1,22 +1,43 @@
-"""The examples of the README run, and are well typed."""
+"""The examples of the README and of the how-tos run, and are well typed."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
+
+from conftest import SAMPLE
 
 PACKAGE = Path(__file__).parents[1]
 EXAMPLES = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
+
+
+HOW_TO = PACKAGE.parent / "docs" / "how-to.md"
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example: str, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(example)
     subprocess.run([sys.executable, "example.py"], cwd=tmp_path, check=True)
+
+
+def test_the_how_tos_run_one_after_the_other(tmp_path: Path) -> None:
+    table = pyarrow.parquet.read_table(SAMPLE)
+    (tmp_path / "embeddings").mkdir()
+    for shard in range(2):
+        part = table.slice(shard * 12_000, 12_000)
+        pyarrow.parquet.write_table(part, tmp_path / "embeddings" / f"part-{shard}.parquet")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", HOW_TO.read_text(), re.DOTALL)
+    assert len(blocks) >= 8
+    for language, block in blocks:
+        command = ["bash", "-ec", block] if language == "sh" else [sys.executable, "-c", block]
+        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
 
 
 def test_examples_and_package_are_well_typed(tmp_path: Path) -> None:

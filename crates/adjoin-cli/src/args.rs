@@ -29,6 +29,12 @@ pub(crate) enum Command {
     Gen(Gen),
     /// Find the true pairs or neighbours by comparing everything with everything
     Groundtruth(Groundtruth),
+    /// Make a page to look at from the pairs of a join
+    Report(Report),
+    /// Print the manual page
+    Man,
+    /// Print what a shell completes
+    Completions(Completions),
 }
 
 /// What every command that computes takes.
@@ -271,4 +277,42 @@ pub(crate) struct Groundtruth {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Pairs that a join wrote: .parquet, .csv or .jsonl
+    #[arg(value_name = "RESULT")]
+    pub(crate) result: PathBuf,
+    /// What that run did, as its --stats wrote it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// A table of ids with names or texts: .parquet, .csv or .jsonl
+    #[arg(long, value_name = "FILE")]
+    pub(crate) names: Option<PathBuf>,
+    /// Its column of ids; `id` where not given, or rows go by their number where there is none
+    #[arg(long, value_name = "C")]
+    pub(crate) id_column: Option<String>,
+    /// Its column of texts; its first column of text that is not the ids where not given
+    #[arg(long, value_name = "C")]
+    pub(crate) name_column: Option<String>,
+    /// The page
+    #[arg(short, long, value_name = "FILE.html")]
+    pub(crate) output: PathBuf,
+    /// Replace a page that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Memory of the whole process, such as 512MiB or 2GiB
+    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
+    pub(crate) memory: String,
+    /// Print no summary
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
 }

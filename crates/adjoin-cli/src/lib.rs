@@ -1,11 +1,13 @@
 //! The command line of adjoin as a library, so that a Python console script can call it too.
 //!
-//! `args` are the flags as typed, `resolve` what they come to, `commands` what is then done.
+//! `args` are the flags as typed, `resolve` what they come to, `commands` what is then done; `report` makes the page of
+//! `adjoin report`.
 
 mod args;
 mod commands;
 mod print;
 mod progress;
+mod report;
 mod resolve;
 mod signals;
 
@@ -48,6 +50,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Verify(arguments) => commands::verify(&arguments, &stopped),
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
+        Command::Report(arguments) => commands::report(&arguments, &stopped),
+        Command::Man => commands::man(),
+        Command::Completions(arguments) => commands::completions(&arguments),
     };
     match result {
         Ok(Outcome::Done) => 0,

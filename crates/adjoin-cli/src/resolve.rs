@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::context::Context;
 use adjoin::device::FileSystem;
 use adjoin::error::{Error, Result};
 use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
-use adjoin::options::parse_bytes;
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
@@ -21,26 +20,9 @@ use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
-/// Most threads: more than any machine of today runs at once.
-const THREADS_MAX: usize = 4_096;
-
 pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Context> {
-    let memory = parse_bytes(&resources.memory)?;
-    if memory <= RUNTIME_BYTES {
-        let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
-        return Err(Error::budget(format!(
-            "--memory {} is not enough to start; give --memory {least}MB or more",
-            resources.memory
-        )));
-    }
-    let mut context = Context::default().with_memory(memory);
+    let mut context = Context::default().with_resources(&resources.memory, resources.threads)?;
     context.cancel = stopped.cancel.clone();
-    if let Some(threads) = resources.threads {
-        if !(1..=THREADS_MAX).contains(&threads) {
-            return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
-        }
-        context.threads = threads;
-    }
     if let Some(name) = &resources.kernel {
         context.kernel = kernel(name)?;
     }

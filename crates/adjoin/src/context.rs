@@ -9,7 +9,7 @@ use adjoin_device::{
 use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
-use crate::options::format_bytes;
+use crate::options::{format_bytes, parse_bytes};
 use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
 
@@ -17,6 +17,9 @@ use crate::workers::default_threads;
 pub const RUNTIME_BYTES: u64 = 16 << 20;
 /// Budget of a run whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+
+/// Most threads: more than any machine of today runs at once.
+const THREADS_MAX: usize = 4_096;
 
 /// What a run works with.
 #[derive(Clone)]
@@ -60,6 +63,25 @@ impl Context {
         Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(RUNTIME_BYTES)), ..self }
     }
 
+    /// The same with a budget and a number of threads as a user types them; as many threads as cores where none is given.
+    ///
+    /// # Errors
+    /// Where the budget is no size or too small for anything, or the number of threads makes no sense.
+    pub fn with_resources(self, memory: &str, threads: Option<usize>) -> Result<Self> {
+        let bytes = parse_bytes(memory)?;
+        if bytes <= RUNTIME_BYTES {
+            let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
+            return Err(Error::budget(format!(
+                "--memory {memory} is not enough to start; give --memory {least}MB or more"
+            )));
+        }
+        let threads = threads.unwrap_or(self.threads);
+        if !(1..=THREADS_MAX).contains(&threads) {
+            return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
+        }
+        Ok(Self { threads, ..self.with_memory(bytes) })
+    }
+
     /// The same with a budget that counts from now on: for a process that holds other things too.
     #[must_use]
     pub fn beside_what_is_held(self) -> Self {
@@ -71,7 +93,7 @@ impl Context {
     pub fn memory(&self) -> MemoryStatistics {
         let (budget_bytes, before_bytes, peak_bytes) = (self.memory_bytes, self.before_bytes, peak_resident_bytes());
         let kept = peak_bytes.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes;
-        MemoryStatistics { budget_bytes, peak_bytes, before_bytes, kept }
+        MemoryStatistics { budget_bytes, peak_bytes, before_bytes, kept, over_time: None }
     }
 
     /// The budget for the whole process, in bytes.

@@ -1,9 +1,12 @@
 //! What a run tells: how far it is, what it did, and whether its promises were kept.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use adjoin_device::current_resident_bytes;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -93,6 +96,49 @@ impl SharedSeconds {
     }
 }
 
+/// Looks at the resident memory of the process from time to time, on a thread of its own.
+pub struct MemoryWatch {
+    stop: Sender<()>,
+    thread: JoinHandle<Vec<(f64, u64)>>,
+}
+
+/// Time between two looks at first.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Looks that are kept; of more every second one is let go, and from then on half as many are taken.
+const LOOKS_MAX: usize = 512;
+
+impl MemoryWatch {
+    /// Begins to look; not at all where the system gives no thread.
+    pub fn begin() -> Option<Self> {
+        let (stop, stopped) = channel();
+        let look = move || {
+            let (watch, mut every, mut looks) = (Stopwatch::start(), LOOK_EVERY, Vec::new());
+            loop {
+                looks.push((watch.seconds(), current_resident_bytes()));
+                if looks.len() == LOOKS_MAX {
+                    let mut number = 0;
+                    looks.retain(|_| {
+                        number += 1;
+                        number % 2 == 1
+                    });
+                    every *= 2;
+                }
+                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                    return looks;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(look).ok()?;
+        Some(Self { stop, thread })
+    }
+
+    /// Ends; returns seconds since the beginning and bytes, one after the other.
+    pub fn finish(self) -> Vec<(f64, u64)> {
+        drop(self.stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
 /// Lines noted during a run, kept for tests and for callers that show them later.
 #[derive(Debug, Default)]
 pub struct Notes(Mutex<Vec<String>>);
@@ -174,6 +220,7 @@ pub struct MemoryStatistics {
     pub peak_bytes: u64,
     pub before_bytes: Option<u64>,
     pub kept: bool,
+    pub over_time: Option<Vec<(f64, u64)>>,
 }
 
 /// What was read and written.

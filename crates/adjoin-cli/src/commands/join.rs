@@ -8,7 +8,7 @@ use adjoin::join::{JoinOptions, join as run_join, prepare};
 use adjoin::options::{format_bytes, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
-use adjoin::report::Statistics;
+use adjoin::report::{MemoryWatch, Statistics};
 use adjoin::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
 use adjoin::store::{Store, TemporaryStore, is_store};
 
@@ -35,6 +35,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let output = resolve::output(arguments)?;
     check_outputs(&context, &output, arguments)?;
+    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = open(&context, arguments, predicate, strategy, output.place())?;
@@ -52,6 +53,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     };
     statistics.seconds.build = opened.build_seconds;
     statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
+    statistics.memory.over_time = memory.map(MemoryWatch::finish);
     if let Some(path) = &arguments.stats {
         write_statistics(&context, path, arguments.force, &statistics)?;
     }

@@ -6,6 +6,8 @@ mod generate;
 mod groundtruth;
 mod info;
 mod join;
+mod manual;
+mod report;
 mod verify;
 
 pub(crate) use build::build;
@@ -14,4 +16,6 @@ pub(crate) use generate::generate;
 pub(crate) use groundtruth::groundtruth;
 pub(crate) use info::info;
 pub(crate) use join::join;
+pub(crate) use manual::{completions, man};
+pub(crate) use report::report;
 pub(crate) use verify::verify;

@@ -5,12 +5,14 @@
 mod end_to_end;
 mod groups;
 mod inputs;
+mod manual;
 mod options;
 mod pairs;
 mod place;
 mod refused_inputs;
 mod refused_options;
 mod replacing;
+mod report;
 mod signals;
 mod statistics;
 mod streams;

@@ -116,6 +116,12 @@ fn a_join_of_a_store_is_interrupted_while_it_compares() {
 }
 
 #[test]
+fn a_join_is_interrupted_while_it_sorts_pairs() {
+    let line = "join store --eps 3 --exact --output keep -o gone.csv --kept kept.csv --memory 64MB";
+    interrupt(line, |place| holds(place, ".adjoin-"));
+}
+
+#[test]
 fn a_ground_truth_is_interrupted() {
     interrupt("groundtruth set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".partial"));
 }

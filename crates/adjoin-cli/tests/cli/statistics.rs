@@ -17,7 +17,7 @@ fn keys() -> Value {
             "target": true, "kept": true, "pair": interval(), "per_vector": interval(),
             "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
         },
-        "memory": {"budget_bytes": true, "peak_bytes": true, "before_bytes": false, "kept": true},
+        "memory": {"budget_bytes": true, "peak_bytes": true, "before_bytes": false, "kept": true, "over_time": true},
         "io": {
             "bytes_read": true, "bytes_requested": true, "read_amplification": true, "passes": true,
             "bytes_written": true, "spill_bytes": true, "reads": true, "cache_hit_rate": true, "device": true,

@@ -3,7 +3,7 @@
 use super::row_numbers::{RowNumbers, RowSet};
 
 /// The connected components of the pairs so far.
-pub(super) struct Components {
+pub struct Components {
     /// A row of the same component that comes earlier, or the row itself where it is the first.
     earlier: RowNumbers,
     paired: RowSet,
@@ -11,17 +11,17 @@ pub(super) struct Components {
 
 impl Components {
     /// Each of `rows` rows alone.
-    pub(super) fn new(rows: u64) -> Self {
+    pub fn new(rows: u64) -> Self {
         Self { earlier: RowNumbers::new(rows, |row| row), paired: RowSet::new(rows) }
     }
 
     /// Bytes that it takes in memory.
-    pub(super) fn memory_bytes(rows: u64) -> u64 {
+    pub fn memory_bytes(rows: u64) -> u64 {
         RowNumbers::memory_bytes(rows) + RowSet::memory_bytes(rows)
     }
 
     /// Takes a pair.
-    pub(super) fn join(&mut self, a: u64, b: u64) {
+    pub fn join(&mut self, a: u64, b: u64) {
         self.paired.insert(a);
         self.paired.insert(b);
         let (a, b) = (self.first(a), self.first(b));
@@ -29,7 +29,7 @@ impl Components {
     }
 
     /// The first row of a row's component.
-    pub(super) fn first(&mut self, mut row: u64) -> u64 {
+    pub fn first(&mut self, mut row: u64) -> u64 {
         loop {
             let earlier = self.earlier.get(row);
             if earlier == row {
@@ -43,7 +43,7 @@ impl Components {
     }
 
     /// Whether a row is in any pair.
-    pub(super) fn is_paired(&self, row: u64) -> bool {
+    pub fn is_paired(&self, row: u64) -> bool {
         self.paired.contains(row)
     }
 }

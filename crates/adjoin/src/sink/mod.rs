@@ -17,8 +17,9 @@ mod sorter;
 mod table;
 
 pub use clusters::Clusters;
+pub use components::Components;
 pub use counts::Counts;
 pub use keep::{Keep, KeepRule};
 pub use pairs::PairWriter;
 pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
-pub use table::TableFormat;
+pub use table::{TableFormat, id_column, id_field, value_field};

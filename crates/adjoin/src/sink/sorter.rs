@@ -17,6 +17,9 @@ pub(super) const SORTER_BYTES_MIN: u64 = 2 << 20;
 /// Read at once of each run that is merged.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// What a run holds in memory while it is merged: a block, and what is left of the one before.
+const READER_BYTES: usize = 2 * BLOCK_BYTES;
+
 /// Two row numbers: records are sorted by the first, then by the second.
 pub(super) type Key = (u64, u64);
 
@@ -119,7 +122,7 @@ impl Sorter {
         } else {
             self.spill()?;
             self.held = Held::default(); // its memory is for the blocks now
-            self.merge_to(self.memory as usize / BLOCK_BYTES)?;
+            self.merge_to(self.memory as usize / READER_BYTES)?;
         }
         let Self { disk, held, runs, .. } = self;
         let mut sorted = Sorted { disk, held, next: 0, runs, merge: None };

@@ -174,7 +174,7 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
 }
 
 /// The column of the values of pairs.
-pub(super) fn value_field(metric: Metric) -> Field {
+pub fn value_field(metric: Metric) -> Field {
     let name = match metric {
         Metric::L2 => "distance",
         Metric::Cosine => "similarity",
@@ -183,7 +183,7 @@ pub(super) fn value_field(metric: Metric) -> Field {
 }
 
 /// A column of ids; of row numbers where there are none.
-pub(super) fn id_field(name: &str, ids: IdKind) -> Field {
+pub fn id_field(name: &str, ids: IdKind) -> Field {
     let data = match ids {
         IdKind::None => DataType::UInt64,
         IdKind::Int64 => DataType::Int64,
@@ -193,7 +193,7 @@ pub(super) fn id_field(name: &str, ids: IdKind) -> Field {
 }
 
 /// The ids of some rows as such a column.
-pub(super) fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
+pub fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
     match ids {
         Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
         Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// Where the reader fails or panics; `place` says where in the file.
-pub(super) fn guarded<T, E: Display>(
+pub fn guarded<T, E: Display>(
     path: &Path,
     place: impl Display,
     read: impl FnOnce() -> std::result::Result<T, E>,

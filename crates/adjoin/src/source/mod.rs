@@ -21,7 +21,7 @@ mod shards;
 mod vectors;
 mod window;
 
-pub use foreign::is_guarded;
+pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub use open::{SourceOptions, open};
 pub use vectors::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

@@ -1,0 +1,232 @@
+//! The pairs of a result, read twice: first who there is, then how they hang together.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+use std::path::{Path, PathBuf};
+
+use adjoin::context::Context;
+use adjoin::device::Reservation;
+use adjoin::error::{Error, Result};
+use adjoin::sink::Components;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_schema::DataType;
+
+use super::table::{Table, text_of};
+
+/// Pairs that are shown; of more, the closest.
+const SHOWN: usize = 100_000;
+/// Thresholds of the curve.
+const STEPS: usize = 200;
+/// Ids for which memory is taken at once.
+const IDS_AT_ONCE: usize = 1 << 14;
+/// Bytes that an id takes beside its text, in the map and in the list of components.
+const BYTES_AN_ID: u64 = 96;
+
+/// What is known after both readings.
+pub(super) struct Pairs {
+    /// `distance` or `similarity`.
+    pub(super) value: String,
+    pub(super) total: u64,
+    pub(super) ids: Vec<String>,
+    /// The closest, closest first: left and right by their place in `ids`, and the value.
+    pub(super) shown: Vec<(u32, u32, f32)>,
+    /// How many pairs there are at each threshold.
+    pub(super) curve: Vec<(f64, u64)>,
+    /// Members of each cluster by their place in `ids`, the largest cluster first.
+    pub(super) clusters: Vec<Vec<u32>>,
+}
+
+/// A file of pairs.
+struct PairFile {
+    path: PathBuf,
+    value: String,
+}
+
+/// A pair by how close it is: a heap of these gives the farthest first.
+struct Close {
+    rank: f32,
+    pair: (u32, u32),
+    value: f32,
+}
+
+impl Ord for Close {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.total_cmp(&other.rank).then(self.pair.cmp(&other.pair))
+    }
+}
+
+impl PartialOrd for Close {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Close {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Close {}
+
+impl Pairs {
+    pub(super) fn read(context: &Context, path: &Path) -> Result<Self> {
+        let file = PairFile::of(path)?;
+        let is_similarity = file.value == "similarity";
+        let mut interned = Interned::default();
+        let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
+        file.each(context, |left, right, value| {
+            interned.place(context, left)?;
+            interned.place(context, right)?;
+            (total, low, high) = (total + 1, low.min(value), high.max(value));
+            Ok(())
+        })?;
+        let rows = interned.places.len() as u64;
+        let fixed = Components::memory_bytes(rows) + (SHOWN * 2 * size_of::<Close>()) as u64;
+        let _memory = context.reserve(fixed, "this report")?;
+        let mut components = Components::new(rows);
+        let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, is_similarity));
+        file.each(context, |left, right, value| {
+            let pair = (interned.place(context, left)?, interned.place(context, right)?);
+            components.join(pair.0.into(), pair.1.into());
+            curve.add(value);
+            let rank = if is_similarity { -value } else { value };
+            shown.push(Close { rank, pair, value });
+            if shown.len() > SHOWN {
+                shown.pop();
+            }
+            Ok(())
+        })?;
+        let shown = shown.into_sorted_vec().into_iter().map(|Close { pair, value, .. }| (pair.0, pair.1, value));
+        Ok(Self {
+            value: file.value,
+            total,
+            shown: shown.collect(),
+            curve: curve.points(),
+            clusters: clusters_of(&mut components, rows),
+            ids: interned.into_ids(),
+        })
+    }
+}
+
+fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
+    let mut members: HashMap<u64, Vec<u32>> = HashMap::new();
+    (0..rows).for_each(|row| members.entry(components.first(row)).or_default().push(row as u32));
+    let mut clusters: Vec<Vec<u32>> = members.into_values().collect();
+    clusters.sort_by(|a, b| b.len().cmp(&a.len()).then(a[0].cmp(&b[0])));
+    clusters
+}
+
+impl PairFile {
+    fn of(path: &Path) -> Result<Self> {
+        let table = Table::open(path)?;
+        let value = ["similarity", "distance"].into_iter().find(|name| table.schema.index_of(name).is_ok());
+        let no_pairs = || {
+            let at = path.display();
+            Error::input(format!("{at} has no column distance or similarity; name the pairs that a join wrote"))
+        };
+        Ok(Self { path: path.to_owned(), value: value.ok_or_else(no_pairs)?.to_owned() })
+    }
+
+    fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
+        let table = Table::open(&self.path)?;
+        let [left, right, value] = [table.column("left")?, table.column("right")?, table.column(&self.value)?];
+        table.each(context, |first, batch| {
+            let values = self.values(first, batch, value)?;
+            for (k, value) in values.into_iter().enumerate() {
+                take(text_of(batch.column(left), k)?, text_of(batch.column(right), k)?, value)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn values(&self, first: u64, batch: &RecordBatch, column: usize) -> Result<Vec<f32>> {
+        let values = batch.column(column);
+        let floats = match values.data_type() {
+            DataType::Float32 => values.as_primitive::<Float32Type>().values().to_vec(),
+            DataType::Float64 => values.as_primitive::<Float64Type>().values().iter().map(|&x| x as f32).collect(),
+            DataType::Int64 => {
+                let whole = values.as_primitive::<arrow_array::types::Int64Type>();
+                whole.values().iter().map(|&x| x as f32).collect()
+            }
+            _ => Vec::new(),
+        };
+        match floats.iter().position(|value| !value.is_finite()) {
+            None if floats.len() == batch.num_rows() => Ok(floats),
+            bad => {
+                let (at, row) = (self.path.display(), first + bad.unwrap_or(0) as u64);
+                Err(Error::input(format!("{at}: row {row} has no number as its {}; write the pairs again", self.value)))
+            }
+        }
+    }
+}
+
+/// Ids by the order in which they came.
+#[derive(Default)]
+struct Interned {
+    places: HashMap<String, u32>,
+    bytes: u64,
+    memory: Vec<Reservation>,
+}
+
+impl Interned {
+    fn place(&mut self, context: &Context, id: String) -> Result<u32> {
+        let next = self.places.len();
+        if let Some(&place) = self.places.get(&id) {
+            return Ok(place);
+        }
+        self.bytes += 2 * id.len() as u64 + BYTES_AN_ID;
+        if next.is_multiple_of(IDS_AT_ONCE) {
+            let bytes = self.bytes / (next as u64 + 1) * IDS_AT_ONCE as u64;
+            self.memory.push(context.reserve(bytes, "this report")?);
+        }
+        let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
+        self.places.insert(id, place);
+        Ok(place)
+    }
+
+    fn into_ids(self) -> Vec<String> {
+        let mut ids: Vec<(u32, String)> = self.places.into_iter().map(|(id, place)| (place, id)).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+/// How many pairs there are at each of some thresholds.
+struct Curve {
+    low: f64,
+    width: f64,
+    is_similarity: bool,
+    steps: Vec<u64>,
+}
+
+impl Curve {
+    fn new(low: f32, high: f32, is_similarity: bool) -> Self {
+        let (low, high) = (f64::from(low), f64::from(high));
+        Self { low, width: (high - low) / STEPS as f64, is_similarity, steps: vec![0; STEPS] }
+    }
+
+    fn add(&mut self, value: f32) {
+        let step = if self.width > 0.0 { ((f64::from(value) - self.low) / self.width) as usize } else { 0 };
+        self.steps[step.min(STEPS - 1)] += 1;
+    }
+
+    /// Thresholds, ascending, with the pairs that are at most so far apart or at least so alike.
+    fn points(self) -> Vec<(f64, u64)> {
+        let edge = |k: usize| self.low + self.width * k as f64;
+        let mut sum = 0;
+        let mut add = |pairs: u64| {
+            sum += pairs;
+            sum
+        };
+        if self.is_similarity {
+            let mut points: Vec<_> = (0..STEPS).rev().map(|k| (edge(k), add(self.steps[k]))).collect();
+            points.reverse();
+            points
+        } else {
+            (0..STEPS).map(|k| (edge(k + 1), add(self.steps[k]))).collect()
+        }
+    }
+}

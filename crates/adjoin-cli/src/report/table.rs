@@ -1,0 +1,135 @@
+//! Tables from files, column by column, whatever their format.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::sink::TableFormat;
+use adjoin::source::guarded;
+use arrow_array::{Array, RecordBatch};
+use arrow_cast::display::array_value_to_string;
+use arrow_csv::reader::Format;
+use arrow_schema::{ArrowError, DataType, SchemaRef};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::page::Page;
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 8 << 10;
+/// Lines from which the types of a text file's columns are told.
+const LINES_LOOKED_AT: usize = 1_000;
+
+type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>>>;
+
+/// A table that is being read.
+pub(super) struct Table {
+    path: PathBuf,
+    pub(super) schema: SchemaRef,
+    batches: Batches,
+}
+
+impl Table {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let format = TableFormat::of(path).map_err(|_| {
+            Error::option(format!("{}: a table is a .parquet, .csv or .jsonl file; name one", path.display()))
+        })?;
+        let cannot = |error| Error::device(format!("cannot read {}: {error}", path.display()));
+        let mut file = File::open(path).map_err(cannot)?;
+        let (schema, batches): (SchemaRef, Batches) = guarded(path, "the table", || match format {
+            TableFormat::Parquet => {
+                let builder = ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(BATCH_ROWS);
+                Ok::<_, ArrowError>((builder.schema().clone(), Box::new(builder.build()?) as Batches))
+            }
+            TableFormat::Csv => {
+                let format = Format::default().with_header(true);
+                let schema = Arc::new(format.infer_schema(&mut file, Some(LINES_LOOKED_AT))?.0);
+                file.rewind()?;
+                let builder = arrow_csv::ReaderBuilder::new(schema.clone()).with_format(format);
+                Ok((schema, Box::new(builder.with_batch_size(BATCH_ROWS).build(file)?)))
+            }
+            TableFormat::JsonLines => {
+                let mut lines = BufReader::new(file);
+                let schema = arrow_json::reader::infer_json_schema(&mut lines, Some(LINES_LOOKED_AT))?.0;
+                lines.rewind()?;
+                let schema = Arc::new(schema);
+                let builder = arrow_json::ReaderBuilder::new(schema.clone()).with_batch_size(BATCH_ROWS);
+                Ok((schema, Box::new(builder.build(lines)?)))
+            }
+        })?;
+        Ok(Self { path: path.to_owned(), schema, batches })
+    }
+
+    /// The place of a column.
+    pub(super) fn column(&self, name: &str) -> Result<usize> {
+        self.schema.index_of(name).map_err(|_| {
+            let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let at = self.path.display();
+            Error::input(format!("{at} has no column {name}; it has {}", names.join(", ")))
+        })
+    }
+
+    /// Hands all batches, each with the number of its first row, to `take`.
+    pub(super) fn each(
+        mut self,
+        context: &Context,
+        mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let mut row = 0;
+        loop {
+            context.cancel.check()?;
+            let place = format!("row {row}");
+            let Some(batch) = guarded(&self.path, place, || self.batches.next().transpose())? else { return Ok(()) };
+            take(row, &batch)?;
+            row += batch.num_rows() as u64;
+        }
+    }
+}
+
+/// A value as text.
+pub(super) fn text_of(column: &dyn Array, row: usize) -> Result<String> {
+    array_value_to_string(column, row).map_err(|error| Error::input(format!("a value cannot be shown: {error}")))
+}
+
+/// The texts of the ids that are on a page; `columns` are those of ids and of texts.
+pub(crate) fn names_of(
+    context: &Context,
+    path: &Path,
+    columns: (Option<&str>, Option<&str>),
+    page: &Page,
+) -> Result<HashMap<String, String>> {
+    let table = Table::open(path)?;
+    let id = match columns.0 {
+        Some(name) => Some(table.column(name)?),
+        None => table.schema.index_of("id").ok(),
+    };
+    let name = match columns.1 {
+        Some(name) => table.column(name)?,
+        None => {
+            let is_text = |k: &usize| {
+                let data = table.schema.field(*k).data_type();
+                Some(*k) != id && matches!(data, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+            };
+            let none =
+                || Error::input(format!("{} has no column of texts; name one with --name-column", path.display()));
+            (0..table.schema.fields().len()).find(is_text).ok_or_else(none)?
+        }
+    };
+    let mut names = HashMap::new();
+    table.each(context, |first, batch| {
+        for k in 0..batch.num_rows() {
+            let id = match id {
+                Some(id) => text_of(batch.column(id), k)?,
+                None => (first + k as u64).to_string(),
+            };
+            if page.has(&id) {
+                names.insert(id, text_of(batch.column(name), k)?);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(names)
+}

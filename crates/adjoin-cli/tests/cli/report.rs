@@ -1,0 +1,106 @@
+//! The page of a result: right figures, safe against what names hold, and whole in a real browser.
+
+use std::process::{Command, Stdio};
+
+use crate::place::{Place, skip};
+
+/// A result with statistics, and names that try to get out.
+fn joined() -> Place {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 8 --seed 2 -o set.fbin");
+    place.done("join set.fbin --eps 1.6 --recall 0.9 -o pairs.parquet --stats stats.json");
+    place.done("join set.fbin --eps 1.6 --exact -o pairs.csv");
+    place.done("join set.fbin --eps 1.6 --exact -o pairs.jsonl");
+    let mut names = String::from("id,name\n");
+    (0..3000).for_each(|row| names += &format!("{row},\"name </script><b>{row}</b> {{{{data}}}} & \"\"so on\"\"\"\n"));
+    place.write("names.csv", names.as_bytes());
+    place
+}
+
+/// The JSON that the page draws.
+fn data(place: &Place, page: &str) -> serde_json::Value {
+    let text = place.text(page);
+    let (_, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn every_format_gives_the_same_page() {
+    let place = joined();
+    for format in ["csv", "jsonl"] {
+        place.done(&format!("report pairs.{format} --names names.csv -o {format}.html"));
+    }
+    let (mut csv, mut lines) = (data(&place, "csv.html"), data(&place, "jsonl.html"));
+    for page in [&mut csv, &mut lines] {
+        page["source"] = "".into();
+    }
+    let pairs = place.text("pairs.csv").lines().count() - 1;
+    assert!(pairs > 1000 && csv["total"] == pairs && csv["pairs"]["value"].as_array().unwrap().len() == pairs);
+    let distances: Vec<f64> = csv["pairs"]["value"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    assert!(distances.is_sorted() && distances.last().unwrap() <= &1.6);
+    assert_eq!(csv["curve"]["pairs"].as_array().unwrap().last().unwrap(), pairs);
+    let members = csv["clusters"].as_array().unwrap().iter().map(|cluster| cluster.as_array().unwrap().len());
+    assert_eq!(csv["clustered_rows"], members.sum::<usize>());
+    assert!(csv["names"][0][1].as_str().unwrap().starts_with("name </script><b>"));
+    // Pairs come in another order from another run; what is told of them is the same.
+    for key in ["total", "curve", "sizes", "clusters_total", "clustered_rows"] {
+        assert_eq!(csv[key], lines[key], "{key}");
+    }
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let place = joined();
+    place.write("stats.txt.json", b"{\"command\": \"build\"}");
+    place.write("damaged.parquet", b"PAR1 and then nothing PAR1");
+    place.write("there.html", b"of old");
+    for (line, words) in [
+        ("report missing.parquet -o page.html", &["missing.parquet"][..]),
+        ("report names.csv -o page.html", &["names.csv", "distance or similarity"]),
+        ("report set.fbin -o page.html", &["set.fbin", ".parquet"]),
+        ("report damaged.parquet -o page.html", &["damaged.parquet", "damaged"]),
+        ("report pairs.csv --stats stats.txt.json -o page.html", &["stats.txt.json", "--stats"]),
+        ("report pairs.csv --names names.csv --name-column title -o page.html", &["names.csv", "title", "id, name"]),
+        ("report pairs.csv --names pairs.csv -o page.html", &["pairs.csv", "--name-column"]),
+        ("report pairs.csv -o there.html", &["there.html", "--force"]),
+        ("report pairs.csv -o pairs.csv --force", &["pairs.csv", "cannot be the result"]),
+        ("report pairs.csv -o page.html --memory 17MB", &["this report needs", "--memory"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+#[test]
+fn a_result_without_pairs_has_a_page_too() {
+    let place = joined();
+    place.done("join set.fbin --eps 0 --exact -o none.parquet --stats none.json");
+    place.done("report none.parquet --stats none.json -o none.html");
+    assert_eq!(data(&place, "none.html")["total"], 0);
+}
+
+#[test]
+fn a_browser_draws_it_without_a_complaint() {
+    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
+    else {
+        return skip("chromium", "no browser is installed");
+    };
+    let place = joined();
+    place.done("report pairs.parquet --stats stats.json --names names.csv -o page.html");
+    let page = format!("file://{}", place.path("page.html").display());
+    let profile = format!("--user-data-dir={}", place.path("profile").display());
+    let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"];
+    let browsed = Command::new(browser).args(options).args(["--virtual-time-budget=5000", &profile, &page]).output();
+    let browsed = browsed.unwrap();
+    let (dom, said) = (String::from_utf8_lossy(&browsed.stdout), String::from_utf8_lossy(&browsed.stderr));
+    assert!(!said.contains("CONSOLE"), "{said}");
+    let drawn = dom.matches("class=\"row\"").count();
+    assert!((5..100).contains(&drawn), "{drawn} rows in the document");
+    assert_eq!(dom.matches("<canvas").count(), 3, "a chart of thresholds, of sizes, of memory");
+    for words in ["Recall", "promise kept", "budget kept", "name &lt;/script&gt;&lt;b&gt;", "closest first"] {
+        assert!(dom.contains(words), "{words}");
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
