@@ -11,7 +11,8 @@ use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
 use adjoin::report::Statistics;
-use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
+use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairBatch, PairSink};
+use adjoin::source::IdKind;
 use adjoin::store::{Store, is_store};
 use proptest::prelude::*;
 
@@ -26,27 +27,20 @@ struct Results {
     folder: tempfile::TempDir,
 }
 
+/// Hands the pairs of a join to a sink, and ends it.
+type Feed<'a> = &'a dyn Fn(&Context, &Store, Box<dyn PairSink + '_>);
+
 impl Results {
-    fn of(built: &Built, setup: &Setup, predicate: Predicate) -> Self {
+    fn of(built: &Built, setup: &Setup, feed: Feed<'_>) -> Self {
         let results = Self { folder: tempfile::tempdir().unwrap() };
-        let run = |make: &dyn Fn(&Context, &Store) -> Statistics| {
-            make(&setup.context(), &built.store);
-        };
+        let (context, store) = (setup.context(), &built.store);
         let target = |name: &str| results.target(name);
-        run(&|context, store| {
-            let counts = Counts::create(context, store, Some(&target("counts"))).unwrap();
-            run_into(context, store, setup, predicate, Box::new(counts)).unwrap()
-        });
-        run(&|context, store| {
-            let clusters = Clusters::create(context, store, Some(&target("clusters"))).unwrap();
-            run_into(context, store, setup, predicate, Box::new(clusters)).unwrap()
-        });
+        feed(&context, store, Box::new(Counts::create(&context, store, Some(&target("counts"))).unwrap()));
+        feed(&context, store, Box::new(Clusters::create(&context, store, Some(&target("clusters"))).unwrap()));
         for (rule, name) in [(KeepRule::Greedy, "greedy"), (KeepRule::Cluster, "first")] {
-            run(&|context, store| {
-                let (removed, kept) = (target(name), target(&format!("{name}-kept")));
-                let keep = Keep::create(context, store, rule, (Some(&removed), Some(&kept))).unwrap();
-                run_into(context, store, setup, predicate, Box::new(keep)).unwrap()
-            });
+            let (removed, kept) = (target(name), target(&format!("{name}-kept")));
+            let keep = Keep::create(&context, store, rule, (Some(&removed), Some(&kept))).unwrap();
+            feed(&context, store, Box::new(keep));
         }
         assert_eq!(results.folder.path().read_dir().unwrap().count(), 6, "results alone are left");
         results
@@ -116,16 +110,29 @@ fn greedy(rows: &[u64], neighbours: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Met
     gone
 }
 
+/// Feeds a sink with pairs as they are.
+pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
+    for some in pairs.chunks(1_000) {
+        let mut batch = PairBatch::new(IdKind::None);
+        for &(left, right, value) in some {
+            batch.left_rows.push(left);
+            batch.right_rows.push(right);
+            batch.values.push(value);
+        }
+        sink.accept(&batch).unwrap();
+    }
+    sink.finish().unwrap();
+}
+
 /// Compares all results with those made from the true pairs; `value` gives that of any two rows.
 pub(crate) fn check(
-    (built, setup): (&Built, &Setup),
-    predicate: Predicate,
+    (built, setup, feed): (&Built, &Setup, Feed<'_>),
+    metric: Metric,
     (rows, pairs): (&[u64], &[Pair]),
     name: Name<'_>,
     value: &dyn Fn(u64, u64) -> f32,
 ) {
-    let results = Results::of(built, setup, predicate);
-    let metric = predicate.metric();
+    let results = Results::of(built, setup, feed);
     let column = if metric == Metric::L2 { "distance" } else { "similarity" };
     let near = neighbours(pairs);
     let counts = rows.iter().map(|row| format!("{},{}", name(*row), near.get(row).map_or(0, Vec::len)));
@@ -196,7 +203,10 @@ fn check_set(set: Set, naming: Naming, missing: &[u64], setup: &Setup, predicate
     let oracle = set.oracle(predicate.metric());
     let built = setup.build(&naming.give(set).with_missing(missing)).unwrap();
     let value = |x: u64, y: u64| oracle.value(x, y);
-    check((&built, &setup), predicate, (&rows, &pairs), &|row| naming.name(row), &value);
+    let feed = |context: &Context, store: &Store, sink: Box<dyn PairSink + '_>| {
+        run_into(context, store, &setup, predicate, sink).unwrap();
+    };
+    check((&built, &setup, &feed), predicate.metric(), (&rows, &pairs), &|row| naming.name(row), &value);
 }
 
 proptest! {
@@ -223,7 +233,8 @@ fn of_a_chain_only_what_lies_near_a_kept_row_goes() {
     let set = Set::of(Element::F32, 1, &[0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
-    let results = Results::of(&built, &setup, Predicate::l2(1.0).unwrap());
+    let pairs = set.true_pairs(Predicate::l2(1.0).unwrap());
+    let results = Results::of(&built, &setup, &|_, _, sink| feed_with(&pairs, sink));
     assert_eq!(results.lines("greedy", "id,kept_id,distance"), ["1,0,1.0", "3,2,1.0"]);
     assert_eq!(results.lines("greedy-kept", "id"), ["0", "2", "4", "5"]);
     assert_eq!(results.lines("first", "id,kept_id,distance"), ["1,0,1.0", "2,0,2.0", "3,0,3.0", "4,0,4.0"]);

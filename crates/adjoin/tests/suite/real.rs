@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
+use adjoin::sink::PairSink;
 use adjoin::source::{SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource, open};
+use adjoin::store::Store;
 
 use crate::groups;
 use crate::harness::{Setup, assert_same};
@@ -99,7 +102,9 @@ fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, us
     let (vectors, rows) = (source.info.vectors, (0..ROWS).collect::<Vec<_>>());
     let vector = |row: u64| &stored[row as usize * vectors.bytes()..][..vectors.bytes()];
     let value = |x, y| Oracle::of_all(vectors, &[vector(x), vector(y)].concat(), metric).value(0, 1);
-    groups::check((&built, &setup), predicate, (&rows, &oracle.pairs(predicate)), &|row| row.to_string(), &value);
+    let pairs = oracle.pairs(predicate);
+    let feed = |_: &Context, _: &Store, sink: Box<dyn PairSink + '_>| groups::feed_with(&pairs, sink);
+    groups::check((&built, &setup, &feed), metric, (&rows, &pairs), &|row| row.to_string(), &value);
 }
 
 fn l2(eps: f64) -> Predicate {
