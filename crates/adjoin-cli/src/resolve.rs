@@ -83,8 +83,7 @@ pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> 
 }
 
 /// Refuses a result that would replace what it is made from.
-pub(crate) fn check_not_read(sources: &[String], target: &Target) -> Result<()> {
-    let Target::File { path, .. } = target else { return Ok(()) };
+pub(crate) fn check_not_read(sources: &[String], path: &Path) -> Result<()> {
     match sources.iter().find(|source| is_same(Path::new(source), path)) {
         Some(source) => Err(Error::option(format!("{source} is read and cannot be the result; choose another name"))),
         None => Ok(()),

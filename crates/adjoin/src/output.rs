@@ -24,6 +24,16 @@ pub enum Target {
     Standard,
 }
 
+impl Target {
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            Self::Standard => None,
+        }
+    }
+}
+
 /// A folder that nobody else has, neither another run at the same time nor one that was killed; removed, with what is in
 /// it, when dropped.
 pub(crate) struct OwnFolder {

@@ -12,7 +12,7 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
     let predicate = resolve::predicate(&arguments.threshold)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
     let target = resolve::target(&arguments.output, arguments.force);
-    resolve::check_not_read(&arguments.sources, &target)?;
+    target.path().map_or(Ok(()), |path| resolve::check_not_read(&arguments.sources, path))?;
     let schema = PairSchema { ids: source.info().ids, metric: predicate.metric() };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
     let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };

@@ -20,8 +20,6 @@ use crate::signals::Stopped;
 /// A result is announced when it is so many times as large as the vectors, and no trifle.
 const RESULT_MUCH_LARGER: u64 = 4;
 const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
-/// Bytes on disk of a pair that is sorted.
-const SORTED_PAIR_BYTES: u64 = 15;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
@@ -89,7 +87,7 @@ fn sink_of_rows<'a>(context: &'a Context, store: &'a Store, output: &Output) -> 
 fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result<()> {
     let mut taken: Vec<(&str, &Path)> = Vec::new();
     let results = [("-o", &output.target), ("--kept", &output.kept)];
-    let results = results.map(|(option, target)| (option, target.as_ref().and_then(path_of)));
+    let results = results.map(|(option, target)| (option, target.as_ref().and_then(Target::path)));
     let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
     let others = others.map(|(option, path)| (option, path.as_deref()));
     for (option, path) in results.into_iter().chain(others) {
@@ -101,7 +99,7 @@ fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result
             TableFormat::of(path)?;
         }
         check_free(&*context.device, path, arguments.force)?;
-        resolve::check_not_read(&arguments.inputs, &Target::File { path: path.to_owned(), force: arguments.force })?;
+        resolve::check_not_read(&arguments.inputs, path)?;
         if let Some((other, _)) = taken.iter().find(|(_, other)| resolve::is_same(other, path)) {
             let at = path.display();
             return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
@@ -111,21 +109,14 @@ fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result
     Ok(())
 }
 
-fn path_of(target: &Target) -> Option<&Path> {
-    match target {
-        Target::File { path, .. } => Some(path),
-        Target::Standard => None,
-    }
-}
-
 /// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no room
 /// for it and nobody said to try.
 fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: bool) -> Result<()> {
     let manifest = store.manifest();
-    let Some(path) = output.place().and_then(path_of) else { return Ok(()) };
+    let Some(path) = output.place().and_then(Target::path) else { return Ok(()) };
     let (a_pair, what) = match output.what {
         What::Pairs => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), path.display().to_string()),
-        What::Keep(KeepRule::Greedy) => (SORTED_PAIR_BYTES, format!("sorting pairs for {}", path.display())),
+        What::Keep(KeepRule::Greedy) => (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {}", path.display())),
         _ => return Ok(()), // a line for each row at most
     };
     let bytes = pairs.saturating_mul(a_pair);
@@ -203,10 +194,8 @@ fn open(
 
 /// The folder of the result, on whose disk there must be room anyway; else the system's place for temporary files.
 fn folder_beside(target: Option<&Target>) -> PathBuf {
-    match target {
-        Some(Target::File { path, .. }) => parent(path).to_owned(),
-        _ => std::env::temp_dir(),
-    }
+    let path = target.and_then(Target::path);
+    path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned())
 }
 
 /// Refuses what only a build can heed.

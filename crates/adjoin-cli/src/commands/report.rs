@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::output::{Target, check_free, write_file};
+use adjoin::output::{check_free, write_file};
 
 use crate::Outcome;
 use crate::args::Report;
@@ -19,16 +19,15 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     }
     let Report { result, output, force, .. } = arguments;
     check_free(&*context.device, output, *force)?;
-    let target = Target::File { path: output.clone(), force: *force };
     let read = [Some(result), arguments.stats.as_ref(), arguments.names.as_ref()];
     let read: Vec<String> = read.into_iter().flatten().map(|path| path.display().to_string()).collect();
-    resolve::check_not_read(&read, &target)?;
+    resolve::check_not_read(&read, output)?;
 
     let statistics = arguments.stats.as_deref().map(read_statistics).transpose()?;
     let mut page = Page::read(&context, result, statistics)?;
     if let Some(names) = &arguments.names {
         let columns = (arguments.id_column.as_deref(), arguments.name_column.as_deref());
-        page.give_names(names_of(&context, names, columns, &page)?);
+        page.give_names(names_of(&context, names, columns, &page.ids())?);
     }
     write_file(&context, output, *force, page.html().as_bytes())?;
     drop(context); // ends the progress bar

@@ -29,8 +29,6 @@ pub(crate) struct Page {
     names: Vec<(String, String)>,
     pairs: PairData,
     clusters: Vec<Vec<u32>>,
-    #[serde(skip)]
-    ids: HashSet<String>,
 }
 
 #[derive(Serialize)]
@@ -57,17 +55,11 @@ impl Page {
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);
         let mut rows = 0;
-        let fits = |members: &Vec<u32>| {
+        let fitting = clusters.iter().take_while(|members| {
             rows += members.len();
             rows <= CLUSTERED_ROWS_SHOWN
-        };
-        let fitting = clusters
-            .iter()
-            .take_while({
-                let mut fits = fits;
-                move |members| fits(members)
-            })
-            .count();
+        });
+        let fitting = fitting.count();
         clusters.truncate(fitting);
         let mut names = Names::new(ids);
         let mut pairs = PairData::default();
@@ -90,7 +82,6 @@ impl Page {
             sizes: sizes.into_iter().collect(),
             clusters_total,
             clustered_rows,
-            ids: names.iter().map(|(id, _)| id.clone()).collect(),
             names,
             pairs,
             clusters,
@@ -107,9 +98,9 @@ impl Page {
         self.pairs.value.len()
     }
 
-    /// Whether an id is on it.
-    pub(crate) fn has(&self, id: &str) -> bool {
-        self.ids.contains(id)
+    /// The ids on it.
+    pub(crate) fn ids(&self) -> HashSet<&str> {
+        self.names.iter().map(|(id, _)| id.as_str()).collect()
     }
 
     /// Shows texts for ids.

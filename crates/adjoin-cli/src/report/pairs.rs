@@ -13,7 +13,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_schema::DataType;
 
-use super::table::{Table, text_of};
+use super::table::{Table, texts_of};
 
 /// Pairs that are shown; of more, the closest.
 const SHOWN: usize = 100_000;
@@ -135,10 +135,8 @@ impl PairFile {
         let [left, right, value] = [table.column("left")?, table.column("right")?, table.column(&self.value)?];
         table.each(context, |first, batch| {
             let values = self.values(first, batch, value)?;
-            for (k, value) in values.into_iter().enumerate() {
-                take(text_of(batch.column(left), k)?, text_of(batch.column(right), k)?, value)?;
-            }
-            Ok(())
+            let (left, right) = (texts_of(batch.column(left))?, texts_of(batch.column(right))?);
+            values.into_iter().enumerate().try_for_each(|(k, value)| take(left(k)?, right(k)?, value))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Tables from files, column by column, whatever their format.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,10 @@ use adjoin::error::{Error, Result};
 use adjoin::sink::TableFormat;
 use adjoin::source::guarded;
 use arrow_array::{Array, RecordBatch};
-use arrow_cast::display::array_value_to_string;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_csv::reader::Format;
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-
-use super::page::Page;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8 << 10;
@@ -89,17 +87,22 @@ impl Table {
     }
 }
 
-/// A value as text.
-pub(super) fn text_of(column: &dyn Array, row: usize) -> Result<String> {
-    array_value_to_string(column, row).map_err(|error| Error::input(format!("a value cannot be shown: {error}")))
+/// How the values of a column are shown.
+const SHOWN: FormatOptions<'static> = FormatOptions::new();
+
+/// The values of a column as texts.
+pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<String>> {
+    let refused = |error| Error::input(format!("a value cannot be shown: {error}"));
+    let shown = ArrayFormatter::try_new(column, &SHOWN).map_err(refused)?;
+    Ok(move |row| shown.value(row).try_to_string().map_err(refused))
 }
 
-/// The texts of the ids that are on a page; `columns` are those of ids and of texts.
+/// The texts of some ids; `columns` are those of ids and of texts.
 pub(crate) fn names_of(
     context: &Context,
     path: &Path,
     columns: (Option<&str>, Option<&str>),
-    page: &Page,
+    ids: &HashSet<&str>,
 ) -> Result<HashMap<String, String>> {
     let table = Table::open(path)?;
     let id = match columns.0 {
@@ -120,13 +123,15 @@ pub(crate) fn names_of(
     };
     let mut names = HashMap::new();
     table.each(context, |first, batch| {
+        let id_of = id.map(|id| texts_of(batch.column(id))).transpose()?;
+        let name_of = texts_of(batch.column(name))?;
         for k in 0..batch.num_rows() {
-            let id = match id {
-                Some(id) => text_of(batch.column(id), k)?,
+            let id = match &id_of {
+                Some(id_of) => id_of(k)?,
                 None => (first + k as u64).to_string(),
             };
-            if page.has(&id) {
-                names.insert(id, text_of(batch.column(name), k)?);
+            if ids.contains(id.as_str()) {
+                names.insert(id, name_of(k)?);
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use arrow_array::Float32Array;
 
 use super::components::Components;
 use super::row_ids::{IdColumn, Rows};
-use super::row_numbers::RowSet;
+use super::row_numbers::{ROW_BYTES, RowSet};
 use super::sink::{PairBatch, PairSink, Written};
 use super::sorter::{Sorted, Sorter};
 use super::table::{TableWriter, id_field, value_field};
@@ -57,6 +57,9 @@ enum Pairs {
 }
 
 impl<'a> Keep<'a> {
+    /// Bytes on disk of a pair that the greedy rule sorts: two rows, the length of a value, the value.
+    pub const BYTES_OF_A_PAIR: u64 = (2 * ROW_BYTES + 1 + size_of::<f32>()) as u64;
+
     /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
     ///
     /// # Errors

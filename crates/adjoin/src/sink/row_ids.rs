@@ -42,10 +42,7 @@ impl<'a> Rows<'a> {
         let share = context.budget().free().saturating_sub(fixed) / SHARE / sorters;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let memory = context.reserve(fixed + sorters * sorter_bytes, purpose)?;
-        let at = match target {
-            Some(Target::File { path, .. }) => parent(path),
-            _ => store.folder(),
-        };
+        let at = target.and_then(Target::path).map_or(store.folder(), parent);
         Ok(Self { context, store, at: at.to_owned(), sorter_bytes, _memory: memory })
     }
 
