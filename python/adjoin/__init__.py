@@ -148,14 +148,14 @@ def build(
     ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
     Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong.
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
     """
+    resources = _resources(memory, threads)
     shown = bar(progress)
     options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
     try:
         with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
-            files = files_of(source, Path(folder))
-            resources = _resources(memory, threads)
+            files = files_of(source, Path(folder), options)
             wanted = {"metric": metric, "force": force}
             _engine.build(files, os.fspath(store), wanted, options, resources, shown)
     finally:
@@ -191,13 +191,13 @@ def join(
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
     """
+    resources = _resources(memory, threads)
     shown = bar(progress)
     folder = tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
     try:
         wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
         options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
-        resources = _resources(memory, threads)
-        files = files_of(source, Path(folder.name))
+        files = files_of(source, Path(folder.name), options)
         joined = _engine.join(files, wanted, options, resources, folder.name, shown)
     except BaseException:
         folder.cleanup()
@@ -209,7 +209,8 @@ def join(
 
 
 def _resources(memory: Union[str, int], threads: Optional[int]) -> dict[str, Any]:
-    return {"memory": str(memory), "threads": _not_negative("threads", threads)}
+    before = _engine.resident_from_now_on()
+    return {"memory": str(memory), "threads": _not_negative("threads", threads), "before_bytes": before}
 
 
 def _not_negative(option: str, number: Optional[int]) -> Optional[int]:

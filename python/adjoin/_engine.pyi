@@ -5,12 +5,13 @@ from typing import Any, Optional, final
 
 from ._types import ArrowStream, Progress
 
-__all__ = ["Joined", "__version__", "build", "info", "join", "main", "spool"]
+__all__ = ["Joined", "__version__", "build", "info", "join", "main", "resident_from_now_on", "spool"]
 
 __version__: str
 
 def main(arguments: Sequence[str]) -> int: ...
-def spool(table: Any, path: str) -> None: ...
+def spool(table: Any, path: str, options: dict[str, Any]) -> None: ...
+def resident_from_now_on() -> int: ...
 def build(
     sources: Sequence[str],
     store: str,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from . import _engine
-from ._errors import InputError
+from ._errors import DeviceError, InputError
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -19,15 +19,15 @@ PathLike = Union[str, "os.PathLike[str]"]
 ROWS_AT_ONCE = 4096
 
 
-def files_of(source: Any, folder: Path) -> list[str]:
-    """The files that hold ``source``; those that must be written first go to ``folder``."""
+def files_of(source: Any, folder: Path, options: dict[str, Any]) -> list[str]:
+    """The files that hold ``source``; those that must be written first go to ``folder``. ``options`` name columns."""
     if isinstance(source, (str, os.PathLike)):
         return [os.fspath(source)]
     if isinstance(source, Sequence) and source and all(isinstance(part, (str, os.PathLike)) for part in source):
         return [os.fspath(part) for part in source]
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         path = folder / "vectors.arrow"
-        _engine.spool(source, os.fspath(path))
+        _engine.spool(source, os.fspath(path), options)
         return [os.fspath(path)]
     if hasattr(source, "__array_interface__") or hasattr(source, "__array__"):
         path = folder / "vectors.npy"
@@ -42,18 +42,25 @@ def files_of(source: Any, folder: Path) -> list[str]:
 def _write_array(source: Any, path: Path) -> None:
     import numpy
 
+    if numpy.ma.isMaskedArray(source):
+        if not numpy.issubdtype(source.dtype, numpy.floating) and numpy.ma.is_masked(source):
+            raise InputError("the array has masked values, which integers cannot say; leave out their rows")
+        source = numpy.ma.filled(source, numpy.nan if numpy.issubdtype(source.dtype, numpy.floating) else 0)
     array = numpy.asarray(source)
     header = {
         "descr": numpy.lib.format.dtype_to_descr(array.dtype),
         "fortran_order": False,
         "shape": array.shape,
     }
-    with path.open("wb") as file:
-        numpy.lib.format.write_array_header_2_0(file, header)
-        if array.dtype.hasobject or array.ndim != 2:
-            return  # the engine says from the header what is wrong
-        if array.flags.c_contiguous:
-            array.tofile(file)
-            return
-        for start in range(0, len(array), ROWS_AT_ONCE):
-            numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE]).tofile(file)
+    try:
+        with path.open("wb") as file:
+            numpy.lib.format.write_array_header_2_0(file, header)
+            if array.dtype.hasobject or array.ndim != 2:
+                return  # the engine says from the header what is wrong
+            if array.flags.c_contiguous:
+                array.tofile(file)
+                return
+            for start in range(0, len(array), ROWS_AT_ONCE):
+                numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE]).tofile(file)
+    except OSError as error:
+        raise DeviceError(f"cannot write {path}: {error}; name a folder with room as temporary") from error

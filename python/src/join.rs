@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -10,7 +11,7 @@ use adjoin::join::{join as run_join, prepare};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{Clusters, Counts, Keep, PairSink};
-use adjoin::store::{Store, TemporaryStore, is_store};
+use adjoin::store::{Store, TemporaryStore, sole_store};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -25,6 +26,8 @@ pub(crate) struct Joined {
     stats: String,
     running: Running,
     folder: PathBuf,
+    /// Results of rows so far, each of which has a file name of its own.
+    results: AtomicU64,
     /// None once it is closed.
     kept: Mutex<Option<Kept>>,
 }
@@ -61,7 +64,7 @@ pub(crate) fn join(
         statistics.seconds.total += build_seconds.unwrap_or(0.0);
         Ok((json(&statistics)?, kept))
     })?;
-    Ok(Joined { stats, running: running.silent(), folder, kept: Mutex::new(Some(kept)) })
+    Ok(Joined { stats, running: running.silent(), folder, results: AtomicU64::new(0), kept: Mutex::new(Some(kept)) })
 }
 
 /// The store that is named, or one that is built from sources in the folder, and how long that took.
@@ -72,10 +75,8 @@ fn open(
     options: &StoreOptions,
     folder: &Path,
 ) -> Result<(Kept, Option<f64>)> {
-    if let [name] = sources
-        && is_store(context, name.as_ref())?
-    {
-        return Ok((Kept { store: name.into(), _temporary: None }, None));
+    if let Some(store) = sole_store(context, sources, &options.only_for_builds())? {
+        return Ok((Kept { store: store.to_owned(), _temporary: None }, None));
     }
     let source = options.open(context, sources)?;
     let build = options.build_options(predicate.metric(), false)?;
@@ -99,17 +100,21 @@ impl Joined {
     fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
         let made = self.running.run(py, |context| {
             let store = Store::open(context, &self.store()?)?;
-            let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}.parquet")));
-            let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: true });
+            let number = self.results.fetch_add(1, Ordering::Relaxed);
+            let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}-{number}.parquet")));
+            let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: false });
             let mut sink: Box<dyn PairSink> = match what {
-                "counts" => Box::new(Counts::create(context, &store, Some(&rows))?),
-                "clusters" => Box::new(Clusters::create(context, &store, Some(&rows))?),
-                _ => Box::new(Keep::create(context, &store, rule.parse()?, (Some(&rows), Some(&kept)))?),
+                "counts" => Box::new(Counts::create(context, &store, Some(&rows), 0)?),
+                "clusters" => Box::new(Clusters::create(context, &store, Some(&rows), 0)?),
+                _ => Box::new(Keep::create(context, &store, rule.parse()?, (Some(&rows), Some(&kept)), 0)?),
             };
-            pair_file::replay(&self.folder.join(PAIRS), &mut *sink)?;
+            pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish()?;
             let kept = if what == "keep" { &files[1] } else { &files[0] };
-            Ok((stream(&files[0])?, stream(kept)?))
+            let streams = (stream(&files[0])?, stream(kept)?);
+            // They are open, and need no name any more.
+            files.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            Ok(streams)
         })?;
         Ok(made)
     }

@@ -42,6 +42,12 @@ fn build(
     })
 }
 
+/// The memory that the process holds; its peak is counted anew from here.
+#[pyfunction]
+fn resident_from_now_on() -> u64 {
+    adjoin::context::resident_from_now_on()
+}
+
 /// The manifest of a store as JSON.
 #[pyfunction]
 fn info(py: Python<'_>, store: String) -> PyResult<String> {
@@ -55,6 +61,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(pair_file::spool, module)?)?;
+    module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;

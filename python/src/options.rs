@@ -16,12 +16,13 @@ use pyo3::FromPyObject;
 pub(crate) struct Resources {
     memory: String,
     threads: Option<usize>,
+    before_bytes: u64,
 }
 
 impl Resources {
-    /// A context of that memory, beside what the process holds already.
+    /// A context of that memory, beside what the process held when it was called.
     pub(crate) fn context(&self) -> Result<Context> {
-        Ok(Context::default().with_resources(&self.memory, self.threads)?.beside_what_is_held())
+        Ok(Context::default().with_resources(&self.memory, self.threads)?.beside(self.before_bytes))
     }
 }
 
@@ -48,9 +49,23 @@ impl StoreOptions {
         self.seed
     }
 
+    pub(crate) fn source_options(&self) -> SourceOptions {
+        SourceOptions { vector_column: self.vector_column.clone(), id_column: self.id_column.clone() }
+    }
+
+    /// What only a build can heed, and whether it was given.
+    pub(crate) fn only_for_builds(&self) -> [(&'static str, bool); 5] {
+        [
+            ("--vector-column", self.vector_column.is_some()),
+            ("--id-column", self.id_column.is_some()),
+            ("--buckets", self.buckets.is_some()),
+            ("--on-bad", self.on_bad != "error"),
+            ("--on-duplicate-id", self.on_duplicate_id != "error"),
+        ]
+    }
+
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
-        let options = SourceOptions { vector_column: self.vector_column.clone(), id_column: self.id_column.clone() };
-        source::open(context.device.clone(), sources, &options)
+        source::open(context.device.clone(), sources, &self.source_options())
     }
 
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {

@@ -5,10 +5,11 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::options::Metric;
 use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_field};
-use adjoin::source::{IdKind, Ids};
+use adjoin::source::{IdKind, Ids, columns_read};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, RecordBatchReader, UInt64Array};
@@ -20,19 +21,41 @@ use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::input::AnyRecordBatch;
 
-/// Writes a table as an Arrow file, batch by batch.
+use crate::options::StoreOptions;
+use crate::run::raised;
+
+/// Bytes of a batch in a file, about: the engine holds two of them while it reads.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Writes the columns of a table that the engine reads as an Arrow file, in batches of moderate size.
 #[pyfunction]
-pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf) -> PyResult<()> {
+pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, options: StoreOptions) -> PyResult<()> {
     let reader = table.into_reader()?;
-    let failed = |error: String| PyOSError::new_err(format!("cannot write {}: {error}", path.display()));
-    let file = BufWriter::new(File::create(&path).map_err(|error| failed(error.to_string()))?);
-    let mut writer = FileWriter::try_new(file, &reader.schema()).map_err(|error| failed(error.to_string()))?;
-    for batch in reader {
-        py.check_signals()?;
-        let batch = batch.map_err(|error| failed(error.to_string()))?;
-        writer.write(&batch).map_err(|error| failed(error.to_string()))?;
-    }
-    writer.finish().map_err(|error| failed(error.to_string()))
+    py.detach(|| {
+        let schema = reader.schema();
+        let columns = columns_read("the table".as_ref(), &schema, &options.source_options());
+        let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
+        let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
+        let schema = schema.project(&columns).map_err(|error| spool_failed(&path, &error))?;
+        let mut writer = FileWriter::try_new(file, &schema).map_err(|error| spool_failed(&path, &error))?;
+        for batch in reader {
+            let cannot_read = |error| PyOSError::new_err(format!("cannot read the table: {error}"));
+            let batch = batch.and_then(|batch| batch.project(&columns)).map_err(cannot_read)?;
+            let a_row = batch.get_array_memory_size().div_ceil(batch.num_rows().max(1));
+            let rows = (BATCH_BYTES / a_row.max(1)).max(1);
+            for start in (0..batch.num_rows()).step_by(rows) {
+                Python::attach(|py| py.check_signals())?;
+                let part = batch.slice(start, rows.min(batch.num_rows() - start));
+                writer.write(&part).map_err(|error| spool_failed(&path, &error))?;
+            }
+        }
+        writer.finish().map_err(|error| spool_failed(&path, &error))
+    })
+}
+
+fn spool_failed(path: &Path, error: &dyn std::error::Error) -> PyErr {
+    let error = format!("cannot write {}: {error}; name a folder with room as temporary", path.display());
+    Python::attach(|py| raised(py, &Error::device(error)))
 }
 
 /// Columns of a file of pairs: the rows, and what Python is to see of them.
@@ -124,9 +147,10 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
 }
 
 /// Hands the pairs of a file to a sink that speaks of rows.
-pub(crate) fn replay(path: &Path, sink: &mut dyn PairSink) -> Result<()> {
+pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) -> Result<()> {
     let PairFile { path, reader } = PairFile::open(path)?;
     for batch in reader {
+        context.cancel.check()?;
         let batch = batch.map_err(|error| Error::device(format!("cannot read {}: {error}", path.display())))?;
         let rows = |column: usize| batch.column(column).as_primitive::<UInt64Type>().values().to_vec();
         let values = batch.column(batch.num_columns() - 1).as_primitive::<Float32Type>().values().to_vec();

@@ -1,7 +1,7 @@
 //! Work of the engine while Python goes on: shows how far it is, listens for Ctrl-C, and raises what went wrong.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use adjoin::context::Context;
@@ -23,9 +23,12 @@ pub(crate) struct Running {
     told: Arc<Told>,
 }
 
-/// What the engine told last.
+/// What the engine told last, and the lines that it said and nobody has passed on yet.
 #[derive(Default)]
-struct Told(Mutex<Option<Phase>>);
+struct Told {
+    phase: Mutex<Option<Phase>>,
+    notes: Mutex<Vec<String>>,
+}
 
 #[derive(Clone)]
 struct Phase {
@@ -35,24 +38,24 @@ struct Phase {
     done: u64,
 }
 
-impl Told {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Phase>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Progress for Told {
     fn begin(&self, phase: &str, unit: &str, total: u64) {
-        *self.lock() = Some(Phase { name: phase.to_owned(), unit: unit.to_owned(), total, done: 0 });
+        *lock(&self.phase) = Some(Phase { name: phase.to_owned(), unit: unit.to_owned(), total, done: 0 });
     }
 
     fn advance(&self, done: u64) {
-        if let Some(phase) = &mut *self.lock() {
+        if let Some(phase) = &mut *lock(&self.phase) {
             phase.done = done;
         }
     }
 
-    fn note(&self, _line: &str) {}
+    fn note(&self, line: &str) {
+        lock(&self.notes).push(line.to_owned());
+    }
 }
 
 impl Running {
@@ -100,6 +103,7 @@ impl Running {
                 }
             })
         });
+        self.pass_notes_on(py)?;
         match stopped {
             Some(error) => Err(error),
             None => result.map_err(|error| raised(py, &error)),
@@ -109,12 +113,25 @@ impl Running {
     /// Shows how far the work is; an error where Python wants to stop.
     fn look_after(&self, py: Python<'_>) -> PyResult<()> {
         py.check_signals()?;
-        let phase = self.told.lock().clone();
+        self.pass_notes_on(py)?;
+        let phase = lock(&self.told.phase).clone();
         if let (Some(progress), Some(Phase { name, unit, total, done })) = (&self.progress, phase) {
             progress.call1(py, (name, unit, total, done))?;
         }
         Ok(())
     }
+
+    /// Hands what the engine said to Python's log.
+    fn pass_notes_on(&self, py: Python<'_>) -> PyResult<()> {
+        let lines = std::mem::take(&mut *lock(&self.told.notes));
+        if lines.is_empty() { Ok(()) } else { log(py, lines) }
+    }
+}
+
+/// Lines for the log named `adjoin`.
+fn log(py: Python<'_>, lines: Vec<String>) -> PyResult<()> {
+    let log = py.import("logging")?.call_method1("getLogger", ("adjoin",))?;
+    lines.into_iter().try_for_each(|line| log.call_method1("info", ("%s", line)).map(|_| ()))
 }
 
 /// The exception that says the same as an error, in the words of Python: options without dashes.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import tempfile
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy
 import pyarrow
@@ -81,6 +83,8 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("no threads", lambda _: GOOD, {**L2, "threads": 0}, adjoin.OptionError, ["threads is 0"]),
     ("negative", lambda _: GOOD, {**L2, "seed": -1}, adjoin.OptionError, ["seed is -1"]),
     ("on_bad", lambda _: GOOD, {**L2, "on_bad": "fix"}, adjoin.OptionError, ["error or skip"]),
+    ("masked", lambda _: numpy.ma.masked_equal(numpy.ones((2, 2), "f4"), 1), L2, adjoin.InputError, ["row 0", "NaN"]),
+    ("masked integers", lambda _: numpy.ma.masked_equal(numpy.ones((2, 2), "u1"), 1), L2, adjoin.InputError, ["masked"]),
     ("neither file nor array", lambda _: 7, L2, adjoin.InputError, ["int", "numpy"]),
 ]
 
@@ -109,10 +113,61 @@ def test_a_store_that_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert len(adjoin.build(numpy.ones((9, 2), "float32"), tmp_path / "store", force=True)) == 9
 
 
+@pytest.fixture
+def powerless() -> Iterator[None]:
+    """Takes the rights of root for a while, where root runs the tests."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def guarded() -> Iterator[Path]:
+    """A folder with what may not be read or not be written."""
+    with tempfile.TemporaryDirectory() as name:  # that everybody can look into, as those of pytest cannot
+        folder = Path(name)
+        folder.chmod(0o755)
+        numpy.save(folder / "set.npy", GOOD)
+        adjoin.build(GOOD, folder / "store")
+        written(fbin(2, 2, 4), "secret.fbin", folder).chmod(0o000)
+        (folder / "locked").mkdir(0o555)
+        yield folder
+
+
+@pytest.mark.parametrize("name", ["secret.fbin", "locked/store", "locked"])
+def test_what_may_not_be_read_or_written_is_said(name: str, guarded: Path, powerless: None) -> None:
+    before = sorted(guarded.rglob("*"))
+    with pytest.raises(OSError) as raised:  # adjoin.DeviceError, or Python's own for the temporary folder
+        if name == "secret.fbin":
+            adjoin.join(guarded / name, eps=1.0)
+        elif name == "locked":
+            adjoin.join(guarded / "store", eps=1.0, temporary=guarded / name)
+        else:
+            adjoin.build(guarded / "set.npy", guarded / name)
+    said = str(raised.value)
+    assert name.split("/")[0] in said and "denied" in said, said
+    assert sorted(guarded.rglob("*")) == before
+
+
 def test_a_store_of_the_other_metric_is_refused(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
     with pytest.raises(adjoin.OptionError, match="give eps"):
         adjoin.join(store, min_similarity=0.9)
+
+
+def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
+    store = adjoin.build(GOOD, tmp_path / "store")
+    options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}]
+    for option in options:
+        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))} has a meaning only while one is built"):
+            adjoin.join(store, eps=1.0, **option)
+    with pytest.raises(adjoin.OptionError, match="joins alone"):
+        adjoin.join([store.path, store.path], eps=1.0)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,45 @@ def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
         memory = result.stats["memory"]
     assert memory["before_bytes"] > ballast.nbytes
     assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
+
+
+def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndarray) -> None:
+    wide = numpy.tile(vectors, (400, 1))[:, :4].copy()
+    ballast = pyarrow.array(["x" * 100] * len(wide))
+    table = pyarrow.table({"text": ballast, "vector": as_fixed_lists(wide)})
+    with adjoin.join(table, eps=0.0, recall=0.9, memory="64MB") as result:
+        assert result.stats["memory"]["kept"] and result.stats["rows"] == len(wide)
+    # Dictionaries that differ from chunk to chunk are nothing to us.
+    chunks = [pyarrow.table({"kind": pyarrow.array([kind]).dictionary_encode(), "vector": [[1.0, 2.0]]}) for kind in "ab"]
+    with adjoin.join(pyarrow.concat_tables(chunks), eps=0.0, exact=True) as result:
+        assert len(result) == 1
+
+
+def test_what_a_stream_says_is_passed_on() -> None:
+    def batches() -> Any:
+        yield pyarrow.record_batch({"vector": [[1.0, 2.0]]})
+        raise ValueError("the well is dry")
+
+    schema = pyarrow.schema({"vector": pyarrow.list_(pyarrow.float64())})
+    with pytest.raises(OSError, match="cannot read the table: .*the well is dry"):
+        adjoin.join(pyarrow.RecordBatchReader.from_batches(schema, batches()), eps=1.0)
+
+
+def test_results_of_rows_may_be_taken_at_the_same_time(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    with adjoin.join(vectors, eps=EPS, exact=True, temporary=tmp_path) as result:
+        takers = 4 * [result.counts, result.clusters, result.keep, result.kept]
+        wanted = [rows_of(take()) for take in takers]
+        with ThreadPoolExecutor(len(takers)) as pool:
+            assert [rows_of(found) for found in pool.map(lambda take: take(), takers)] == wanted
+        (folder,) = tmp_path.iterdir()
+        assert not list(folder.glob("*.parquet")), "what was taken needs no name"
+
+
+def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "adjoin")
+    with adjoin.join(vectors, eps=EPS) as result:
+        result.keep()
+    assert "rows are kept" in caplog.text
 
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,13 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 /// Most threads: more than any machine of today runs at once.
 const THREADS_MAX: usize = 4_096;
 
+/// The memory that the process holds now; the peak is counted anew from here. Of runs at the same time, each counts what
+/// the others hold.
+pub fn resident_from_now_on() -> u64 {
+    forget_peak_resident_bytes();
+    current_resident_bytes()
+}
+
 /// What a run works with.
 #[derive(Clone)]
 pub struct Context {
@@ -82,11 +89,11 @@ impl Context {
         Ok(Self { threads, ..self.with_memory(bytes) })
     }
 
-    /// The same with a budget that counts from now on: for a process that holds other things too.
+    /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them: for a process
+    /// that holds other things too.
     #[must_use]
-    pub fn beside_what_is_held(self) -> Self {
-        forget_peak_resident_bytes();
-        Self { before_bytes: Some(current_resident_bytes()), ..self }
+    pub fn beside(self, before_bytes: u64) -> Self {
+        Self { before_bytes: Some(before_bytes), ..self }
     }
 
     /// Resident memory so far against the budget.

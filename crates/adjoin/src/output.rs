@@ -105,10 +105,15 @@ impl Draft {
 ///
 /// # Errors
 /// As [`check_free`], or where the disk refuses.
-pub fn write_file(context: &Context, path: &Path, force: bool, contents: &[u8]) -> Result<()> {
+pub fn write_file(
+    context: &Context,
+    path: &Path,
+    force: bool,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
     let (draft, mut output) = Draft::create(context, path, force)?;
     let failed = |error: io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
-    output.write_all(contents).map_err(failed)?;
+    write(&mut output).map_err(failed)?;
     output.sync()?;
     draft.publish()
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, join as run_join, prepare};
+use adjoin::join::{JoinOptions, join as run_join, least_memory, prepare};
 use adjoin::options::{format_bytes, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
 use adjoin::report::{MemoryWatch, Statistics};
 use adjoin::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
-use adjoin::store::{Store, TemporaryStore, is_store};
+use adjoin::store::{Store, TemporaryStore, sole_store};
 
 use crate::Outcome;
 use crate::args::Join;
@@ -39,9 +39,10 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let opened = open(&context, arguments, predicate, strategy, output.place())?;
     let store = &opened.store;
     let mut statistics = {
-        let of_rows = sink_of_rows(&context, store, &output)?;
-        let is_pairs = output.what == What::Pairs;
-        let prepared = prepare(&context, store, &options, is_pairs && output.target.is_some())?;
+        let with_ids = output.what == What::Pairs && output.target.is_some();
+        let beside = least_memory(&context, store, &options, with_ids)?;
+        let of_rows = sink_of_rows(&context, store, &output, beside)?;
+        let prepared = prepare(&context, store, &options, with_ids)?;
         announce(&context, store, prepared.predicted_results(), &output, arguments.yes)?;
         let sink = match of_rows {
             Some(sink) => sink,
@@ -60,7 +61,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if !arguments.resources.quiet {
         summarise(&statistics, arguments);
     }
-    Ok(verdict(&statistics))
+    Ok(verdict(&statistics, arguments))
 }
 
 /// Where pairs go as they come.
@@ -72,14 +73,20 @@ fn sink_of_pairs(context: &Context, store: &Store, target: Option<&Target>) -> R
     })
 }
 
-/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves.
-fn sink_of_rows<'a>(context: &'a Context, store: &'a Store, output: &Output) -> Result<Option<Box<dyn PairSink + 'a>>> {
+/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves: `beside`
+/// at least.
+fn sink_of_rows<'a>(
+    context: &'a Context,
+    store: &'a Store,
+    output: &Output,
+    beside: u64,
+) -> Result<Option<Box<dyn PairSink + 'a>>> {
     let target = output.target.as_ref();
     Ok(match output.what {
         What::Pairs => None,
-        What::Counts => Some(Box::new(Counts::create(context, store, target)?)),
-        What::Clusters => Some(Box::new(Clusters::create(context, store, target)?)),
-        What::Keep(rule) => Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()))?)),
+        What::Counts => Some(Box::new(Counts::create(context, store, target, beside)?)),
+        What::Clusters => Some(Box::new(Clusters::create(context, store, target, beside)?)),
+        What::Keep(rule) => Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()), beside)?)),
     })
 }
 
@@ -136,22 +143,33 @@ fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: 
     Ok(())
 }
 
-/// A trace that is being written, of all that is asked of the device from now on.
+/// A trace that is being written, of all that is asked of the device from now on; removed where it does not become whole.
 struct Tracing<'a> {
     path: &'a Path,
+    partial: PathBuf,
     recorder: Arc<Recorder>,
 }
 
 impl<'a> Tracing<'a> {
     fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
-        let recorder = Recorder::create(context.device.clone(), path);
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = path.with_file_name(name);
+        let recorder = Recorder::create(context.device.clone(), &partial);
         let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);
         context.device = recorder.clone();
-        Ok(Self { path, recorder })
+        Ok(Self { path, partial, recorder })
     }
 
     fn finish(self) -> Result<()> {
-        self.recorder.finish().map_err(|error| cannot_write(self.path, error))
+        let named = self.recorder.finish().and_then(|()| std::fs::rename(&self.partial, self.path));
+        named.map_err(|error| cannot_write(self.path, error))
+    }
+}
+
+impl Drop for Tracing<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.partial); // where it has its name, none is there
     }
 }
 
@@ -173,17 +191,9 @@ fn open(
     strategy: Strategy,
     target: Option<&Target>,
 ) -> Result<Opened> {
-    if let [input] = arguments.inputs.as_slice()
-        && is_store(context, Path::new(input))?
-    {
-        refuse_build_options(arguments, input)?;
-        let store = Store::open(context, Path::new(input))?;
+    if let Some(folder) = sole_store(context, &arguments.inputs, &only_for_builds(arguments))? {
+        let store = Store::open(context, folder)?;
         return Ok(Opened { store, build_seconds: None, _temporary: None });
-    }
-    for input in &arguments.inputs {
-        if is_store(context, Path::new(input))? {
-            return Err(Error::option(format!("{input} is a store and joins alone; give one store, or sources only")));
-        }
     }
     let source = resolve::source(context, &arguments.inputs, &arguments.store.columns)?;
     let options = resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?;
@@ -198,30 +208,23 @@ fn folder_beside(target: Option<&Target>) -> PathBuf {
     path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned())
 }
 
-/// Refuses what only a build can heed.
-fn refuse_build_options(arguments: &Join, store: &str) -> Result<()> {
+/// What only a build can heed, and whether it was given.
+fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 6] {
     let options = &arguments.store;
-    let strategy = arguments.strategy.as_deref().unwrap_or_default();
-    let given = [
+    [
         ("--vector-column", options.columns.vector_column.is_some()),
         ("--id-column", options.columns.id_column.is_some()),
         ("--buckets", options.buckets.is_some()),
         ("--on-bad skip", options.on_bad == "skip"),
         ("--on-duplicate-id keep", options.on_duplicate_id == "keep"),
-        ("--strategy centers=", strategy.contains("centers=")),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Error::option(format!(
-            "{store} is a store, and {option} has a meaning only while one is built; leave it out, or build again with it"
-        ))),
-        None => Ok(()),
-    }
+        ("--strategy centers=", arguments.strategy.as_deref().is_some_and(|strategy| strategy.contains("centers="))),
+    ]
 }
 
 fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
     let text = serde_json::to_string_pretty(statistics);
     let text = text.map_err(|error| cannot_write(path, error))?;
-    write_file(context, path, force, (text + "\n").as_bytes())
+    write_file(context, path, force, |out| out.write_all((text + "\n").as_bytes()))
 }
 
 fn summarise(statistics: &Statistics, arguments: &Join) {
@@ -245,12 +248,21 @@ fn summarise(statistics: &Statistics, arguments: &Join) {
     eprintln!("memory     {peak} at most, of a budget of {budget}");
 }
 
-fn verdict(statistics: &Statistics) -> Outcome {
-    if statistics.memory.kept {
-        return Outcome::Done;
-    }
+/// Says which promise was not kept. A threshold that was given, without a recall, promises none.
+fn verdict(statistics: &Statistics, arguments: &Join) -> Outcome {
+    let mut outcome = Outcome::Done;
     let memory = &statistics.memory;
-    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-    eprintln!("adjoin: the memory budget was not kept: {peak} were resident, the budget is {budget}");
-    Outcome::PromiseNotKept
+    if !memory.kept {
+        let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
+        eprintln!("adjoin: the memory budget was not kept: {peak} were resident, the budget is {budget}");
+        outcome = Outcome::PromiseNotKept;
+    }
+    if let Some(recall) = statistics.recall.as_ref().filter(|recall| !recall.kept)
+        && arguments.wanted.recall.is_some()
+    {
+        let measured = resolve::recall_in_words(recall);
+        eprintln!("adjoin: the threshold that was given does not promise the recall: {measured}");
+        outcome = Outcome::PromiseNotKept;
+    }
+    outcome
 }

@@ -29,7 +29,7 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
         let columns = (arguments.id_column.as_deref(), arguments.name_column.as_deref());
         page.give_names(names_of(&context, names, columns, &page.ids())?);
     }
-    write_file(&context, output, *force, page.html().as_bytes())?;
+    write_file(&context, output, *force, |out| page.write(out))?;
     drop(context); // ends the progress bar
     if !arguments.quiet {
         eprintln!("{} pairs, {} on the page {}", page.total(), page.shown(), output.display());

@@ -1,18 +1,18 @@
 //! What is on the page, and the page.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use adjoin::context::Context;
+use adjoin::device::Reservation;
 use adjoin::error::Result;
 use serde::Serialize;
 
 use super::pairs::Pairs;
 
-/// Rows of clusters that are shown, the largest clusters first.
+/// Rows of clusters that are shown, the largest first of those that fit.
 const CLUSTERED_ROWS_SHOWN: usize = 100_000;
-/// Most characters of a text.
-const TEXT_MAX: usize = 400;
 
 /// Everything that the page draws; `assets/report.js` knows the names.
 #[derive(Serialize)]
@@ -29,6 +29,8 @@ pub(crate) struct Page {
     names: Vec<(String, String)>,
     pairs: PairData,
     clusters: Vec<Vec<u32>>,
+    #[serde(skip)]
+    _memory: Vec<Reservation>,
 }
 
 #[derive(Serialize)]
@@ -50,17 +52,16 @@ impl Page {
     /// # Errors
     /// Where the file cannot be read, is no result, or has more ids than memory holds.
     pub(crate) fn read(context: &Context, path: &Path, stats: Option<serde_json::Value>) -> Result<Self> {
-        let Pairs { value, total, ids, shown, curve, mut clusters } = Pairs::read(context, path)?;
+        let Pairs { value, total, ids, shown, curve, mut clusters, memory } = Pairs::read(context, path)?;
         let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);
-        let mut rows = 0;
-        let fitting = clusters.iter().take_while(|members| {
-            rows += members.len();
-            rows <= CLUSTERED_ROWS_SHOWN
+        let mut left = CLUSTERED_ROWS_SHOWN;
+        clusters.retain(|members| {
+            let fits = members.len() <= left;
+            left -= if fits { members.len() } else { 0 };
+            fits
         });
-        let fitting = fitting.count();
-        clusters.truncate(fitting);
         let mut names = Names::new(ids);
         let mut pairs = PairData::default();
         for (left, right, value) in shown {
@@ -85,6 +86,7 @@ impl Page {
             names,
             pairs,
             clusters,
+            _memory: memory,
         })
     }
 
@@ -104,27 +106,53 @@ impl Page {
     }
 
     /// Shows texts for ids.
-    pub(crate) fn give_names(&mut self, texts: HashMap<String, String>) {
+    pub(crate) fn give_names(&mut self, mut texts: HashMap<String, String>) {
         for (id, text) in &mut self.names {
-            if let Some(given) = texts.get(id) {
-                *text = given.chars().take(TEXT_MAX).collect();
+            if let Some(given) = texts.remove(id) {
+                *text = given;
             }
         }
     }
 
-    /// The page as one file.
-    pub(crate) fn html(&self) -> String {
-        let data = serde_json::to_string(self).expect("numbers and texts are JSON");
+    /// Writes the page as one file.
+    ///
+    /// # Errors
+    /// Where `out` refuses.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let parts = [
             ("{{chart_style}}", include_str!("../../assets/uplot.min.css")),
             ("{{style}}", include_str!("../../assets/report.css")),
             ("{{chart_script}}", include_str!("../../assets/uplot.min.js")),
             ("{{script}}", include_str!("../../assets/report.js")),
-            // Last, as texts may look like a place; none of them may end the element.
-            ("{{data}}", &data.replace('<', "\\u003c")),
         ];
         let template = include_str!("../../assets/report.html").to_owned();
-        parts.iter().fold(template, |page, (place, part)| page.replacen(place, part, 1))
+        let page = parts.iter().fold(template, |page, (place, part)| page.replacen(place, part, 1));
+        let (before, after) = page.split_once("{{data}}").expect("the page has a place for its data");
+        out.write_all(before.as_bytes())?;
+        let mut data = BufWriter::new(InElement(&mut *out));
+        serde_json::to_writer(&mut data, self)?;
+        data.flush()?;
+        drop(data);
+        out.write_all(after.as_bytes())
+    }
+}
+
+/// Forwards JSON so that no text in it ends the element that holds it.
+struct InElement<'a>(&'a mut dyn Write);
+
+impl Write for InElement<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (k, part) in bytes.split(|&byte| byte == b'<').enumerate() {
+            if k > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -17,12 +17,14 @@ use super::table::{Table, texts_of};
 
 /// Pairs that are shown; of more, the closest.
 const SHOWN: usize = 100_000;
+/// Columns of ids.
+const PAIR: [&str; 2] = ["left", "right"];
 /// Thresholds of the curve.
 const STEPS: usize = 200;
 /// Ids for which memory is taken at once.
 const IDS_AT_ONCE: usize = 1 << 14;
-/// Bytes that an id takes beside its text, in the map and in the list of components.
-const BYTES_AN_ID: u64 = 96;
+/// Bytes that an id takes beside its text: in the map, in its cluster, and on the page.
+const BYTES_AN_ID: u64 = 144;
 
 /// What is known after both readings.
 pub(super) struct Pairs {
@@ -36,6 +38,8 @@ pub(super) struct Pairs {
     pub(super) curve: Vec<(f64, u64)>,
     /// Members of each cluster by their place in `ids`, the largest cluster first.
     pub(super) clusters: Vec<Vec<u32>>,
+    /// What the ids are held in.
+    pub(super) memory: Vec<Reservation>,
 }
 
 /// A file of pairs.
@@ -99,6 +103,7 @@ impl Pairs {
             }
             Ok(())
         })?;
+        let (ids, memory) = interned.into_ids();
         let shown = shown.into_sorted_vec().into_iter().map(|Close { pair, value, .. }| (pair.0, pair.1, value));
         Ok(Self {
             value: file.value,
@@ -106,7 +111,8 @@ impl Pairs {
             shown: shown.collect(),
             curve: curve.points(),
             clusters: clusters_of(&mut components, rows),
-            ids: interned.into_ids(),
+            ids,
+            memory,
         })
     }
 }
@@ -121,8 +127,9 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
 
 impl PairFile {
     fn of(path: &Path) -> Result<Self> {
-        let table = Table::open(path)?;
-        let value = ["similarity", "distance"].into_iter().find(|name| table.schema.index_of(name).is_ok());
+        let table = Table::open(path, &[])?;
+        let is_named = |name: &&str| table.schema.index_of(name).is_ok() || table.schema.fields().is_empty();
+        let value = ["distance", "similarity"].into_iter().find(is_named);
         let no_pairs = || {
             let at = path.display();
             Error::input(format!("{at} has no column distance or similarity; name the pairs that a join wrote"))
@@ -131,8 +138,12 @@ impl PairFile {
     }
 
     fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
-        let table = Table::open(&self.path)?;
-        let [left, right, value] = [table.column("left")?, table.column("right")?, table.column(&self.value)?];
+        let table = Table::open(&self.path, &PAIR)?;
+        if table.schema.fields().is_empty() {
+            return Ok(()); // no line of JSON, no pair
+        }
+        let [left, right] = PAIR.map(|name| table.column(name));
+        let (left, right, value) = (left?, right?, table.column(&self.value)?);
         table.each(context, |first, batch| {
             let values = self.values(first, batch, value)?;
             let (left, right) = (texts_of(batch.column(left))?, texts_of(batch.column(right))?);
@@ -185,10 +196,10 @@ impl Interned {
         Ok(place)
     }
 
-    fn into_ids(self) -> Vec<String> {
+    fn into_ids(self) -> (Vec<String>, Vec<Reservation>) {
         let mut ids: Vec<(u32, String)> = self.places.into_iter().map(|(id, place)| (place, id)).collect();
         ids.sort_unstable();
-        ids.into_iter().map(|(_, id)| id).collect()
+        (ids.into_iter().map(|(_, id)| id).collect(), self.memory)
     }
 }
 
@@ -214,6 +225,9 @@ impl Curve {
     /// Thresholds, ascending, with the pairs that are at most so far apart or at least so alike.
     fn points(self) -> Vec<(f64, u64)> {
         let edge = |k: usize| self.low + self.width * k as f64;
+        if self.steps.iter().all(|&pairs| pairs == 0) {
+            return Vec::new(); // thresholds from nowhere to nowhere
+        }
         let mut sum = 0;
         let mut add = |pairs: u64| {
             sum += pairs;

@@ -13,13 +13,18 @@ use adjoin::source::guarded;
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_csv::reader::Format;
-use arrow_schema::{ArrowError, DataType, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8 << 10;
 /// Lines from which the types of a text file's columns are told.
 const LINES_LOOKED_AT: usize = 1_000;
+/// Most characters of a name.
+const NAME_CHARACTERS_MAX: usize = 400;
+/// Names for which memory is taken at once, and what one takes, about.
+const NAMES_AT_ONCE: usize = 1 << 12;
+const BYTES_A_NAME: u64 = 512;
 
 type Batches = Box<dyn Iterator<Item = std::result::Result<RecordBatch, ArrowError>>>;
 
@@ -31,7 +36,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens a table; columns of ids, which a text file does not tell from numbers, are named in `ids`.
+    pub(super) fn open(path: &Path, ids: &[&str]) -> Result<Self> {
         let format = TableFormat::of(path).map_err(|_| {
             Error::option(format!("{}: a table is a .parquet, .csv or .jsonl file; name one", path.display()))
         })?;
@@ -44,8 +50,9 @@ impl Table {
             }
             TableFormat::Csv => {
                 let format = Format::default().with_header(true);
-                let schema = Arc::new(format.infer_schema(&mut file, Some(LINES_LOOKED_AT))?.0);
+                let schema = format.infer_schema(&mut file, Some(LINES_LOOKED_AT))?.0;
                 file.rewind()?;
+                let schema = Arc::new(corrected(&schema, ids));
                 let builder = arrow_csv::ReaderBuilder::new(schema.clone()).with_format(format);
                 Ok((schema, Box::new(builder.with_batch_size(BATCH_ROWS).build(file)?)))
             }
@@ -53,7 +60,7 @@ impl Table {
                 let mut lines = BufReader::new(file);
                 let schema = arrow_json::reader::infer_json_schema(&mut lines, Some(LINES_LOOKED_AT))?.0;
                 lines.rewind()?;
-                let schema = Arc::new(schema);
+                let schema = Arc::new(corrected(&schema, &[]));
                 let builder = arrow_json::ReaderBuilder::new(schema.clone()).with_batch_size(BATCH_ROWS);
                 Ok((schema, Box::new(builder.build(lines)?)))
             }
@@ -87,6 +94,17 @@ impl Table {
     }
 }
 
+/// What a text file's first lines tell of its columns, put right: ids are texts, as 007 is another id than 7, and values
+/// of pairs need not be whole because the first ones are.
+fn corrected(schema: &Schema, ids: &[&str]) -> Schema {
+    let of = |field: &Arc<Field>| match field.name().as_str() {
+        "distance" | "similarity" => Field::new(field.name(), DataType::Float64, true),
+        name if ids.contains(&name) => Field::new(name, DataType::Utf8, true),
+        _ => field.as_ref().clone(),
+    };
+    Schema::new(schema.fields().iter().map(of).collect::<Vec<_>>())
+}
+
 /// How the values of a column are shown.
 const SHOWN: FormatOptions<'static> = FormatOptions::new();
 
@@ -104,7 +122,7 @@ pub(crate) fn names_of(
     columns: (Option<&str>, Option<&str>),
     ids: &HashSet<&str>,
 ) -> Result<HashMap<String, String>> {
-    let table = Table::open(path)?;
+    let table = Table::open(path, &[columns.0.unwrap_or("id")])?;
     let id = match columns.0 {
         Some(name) => Some(table.column(name)?),
         None => table.schema.index_of("id").ok(),
@@ -121,7 +139,7 @@ pub(crate) fn names_of(
             (0..table.schema.fields().len()).find(is_text).ok_or_else(none)?
         }
     };
-    let mut names = HashMap::new();
+    let (mut names, mut memory) = (HashMap::new(), Vec::new());
     table.each(context, |first, batch| {
         let id_of = id.map(|id| texts_of(batch.column(id))).transpose()?;
         let name_of = texts_of(batch.column(name))?;
@@ -131,7 +149,10 @@ pub(crate) fn names_of(
                 None => (first + k as u64).to_string(),
             };
             if ids.contains(id.as_str()) {
-                names.insert(id, name_of(k)?);
+                if names.len().is_multiple_of(NAMES_AT_ONCE) {
+                    memory.push(context.reserve(NAMES_AT_ONCE as u64 * BYTES_A_NAME, "the names on this report")?);
+                }
+                names.insert(id, name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect());
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Results that speak of rows: how many neighbours each has, which hang together, which can go.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::place::Place;
@@ -73,4 +74,34 @@ fn options_for_other_results_are_refused() {
         place.refused(&format!("join set.fbin --eps 1 {options}"), words);
     }
     assert_eq!(place.text("there.csv"), "of old");
+}
+
+/// Whoever takes out all rows of an id would lose the one that is kept.
+#[test]
+fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
+    let place = Place::new();
+    let rows = [("a", Some([0.0, 1.0])), ("a", Some([0.0, 1.0])), ("b", Some([9.0, 1.0]))];
+    crate::inputs::write_parquet(&place.path("set.parquet"), &rows);
+    let join = "join set.parquet --eps 1 --output keep -o gone.csv";
+    place.refused(
+        &format!("{join} --id-column key --on-duplicate-id keep"),
+        &["more than once", "leave out --id-column"],
+    );
+    place.done(join);
+    assert_eq!(lines(&place, "gone.csv", "id,kept_id,distance"), ["1,0,0.0"]);
+}
+
+/// What is sorted for standard output goes to the place for temporary files; a store is only read.
+#[test]
+fn a_store_that_may_only_be_read_gives_results_of_rows() {
+    let place = Place::new();
+    place.done("gen --rows 500 --dimensions 4 -o set.fbin");
+    place.done("build set.fbin -o store");
+    let wanted = place.done("join store --eps 1 --exact --output clusters -o -").out;
+    assert!(wanted.lines().count() > 10);
+    std::fs::set_permissions(place.path("store"), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let line = ["join", "store", "--eps", "1", "--exact", "--output", "clusters", "-o", "-"];
+    let Some(mut command) = place.powerless(&line) else { return };
+    let ran = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), wanted, "{}", String::from_utf8_lossy(&ran.stderr));
 }

@@ -215,6 +215,19 @@ fn folders_that_may_not_be_written() {
     }
 }
 
+/// A threshold that is given is used; the recall that was asked for with it is a promise all the same.
+#[test]
+fn a_recall_that_is_not_promised_is_said() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 8 --seed 2 -o set.fbin");
+    let join = "join set.fbin --eps 1.6 --strategy rule=union,threshold";
+    let ran = place.run(&format!("{join}=0.01 --recall 0.99"));
+    assert_eq!(ran.code, Some(1), "{}", ran.said);
+    assert!(ran.said.contains("does not promise the recall") && ran.said.contains("0.99 was asked"), "{}", ran.said);
+    place.done(&format!("{join}=0.01"));
+    place.done(&format!("{join}=9 --recall 0.99"));
+}
+
 #[test]
 fn budgets_that_are_too_small() {
     let place = Place::new();

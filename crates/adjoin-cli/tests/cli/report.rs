@@ -79,6 +79,46 @@ fn a_result_without_pairs_has_a_page_too() {
 }
 
 #[test]
+fn nothing_is_a_page_in_every_format() {
+    let place = Place::new();
+    place.done("gen --rows 100 --dimensions 8 -o set.fbin");
+    for format in ["csv", "jsonl", "parquet"] {
+        place.done(&format!("join set.fbin --eps 0 --exact -o none.{format}"));
+        place.done(&format!("report none.{format} -o {format}.html"));
+        let data = data(&place, &format!("{format}.html"));
+        assert!(data["total"] == 0 && data["curve"]["thresholds"].as_array().unwrap().is_empty(), "{data}");
+    }
+}
+
+/// 007 is another id than 7, and ids need not go on as the first thousand lines begin; nor need distances be whole.
+#[test]
+fn ids_in_text_are_taken_as_they_are_written() {
+    let place = Place::new();
+    let mut pairs = String::from("left,right,distance\n007,008,0\n7,9,0\n");
+    (0..1_500).for_each(|k| pairs += &format!("{k},{},1\n", k + 1));
+    place.write("pairs.csv", (pairs + "abc,xyz,0.5\n").as_bytes());
+    place.write("names.csv", b"id,text\n007,agent\n7,number\n");
+    place.done("report pairs.csv --names names.csv -o page.html");
+    let data = data(&place, "page.html");
+    assert_eq!((&data["total"], &data["clusters_total"]), (&1_503.into(), &3.into()));
+    let named = |id: &str, text: &str| data["names"].as_array().unwrap().contains(&serde_json::json!([id, text]));
+    assert!(named("007", "agent") && named("7", "number") && named("abc", ""));
+}
+
+#[test]
+fn clusters_that_fit_are_shown_beside_one_that_does_not() {
+    let place = Place::new();
+    let mut pairs = String::from("left,right,distance\n");
+    (0..100_001).for_each(|k| pairs += &format!("0,{},0.5\n", k + 1));
+    place.write("pairs.csv", (pairs + "a,b,0.25\n").as_bytes());
+    place.done("report pairs.csv -o page.html");
+    let data = data(&place, "page.html");
+    assert_eq!(data["clusters_total"], 2);
+    let shown = data["clusters"].as_array().unwrap();
+    assert!(shown.len() == 1 && shown[0].as_array().unwrap().len() == 2, "{shown:?}");
+}
+
+#[test]
 fn a_browser_draws_it_without_a_complaint() {
     let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
     else {

@@ -100,6 +100,19 @@ fn more_work_is_never_counted_as_less() {
     assert!(counts["memory"]["peak_bytes"].as_u64() <= counts["memory"]["budget_bytes"].as_u64());
 }
 
+/// A trace is there whole, or not at all.
+#[test]
+fn a_join_that_fails_leaves_no_trace() {
+    let place = Place::new();
+    place.done("gen --rows 500 --dimensions 4 -o set.fbin");
+    place.write("trace.txt", b"of old");
+    place.refused("join missing.fbin --eps 1 --trace new.txt", &["missing.fbin"]);
+    place.refused("join set.fbin --eps 1 --trace trace.txt --force --memory 19MB", &["--memory"]);
+    assert_eq!(place.text("trace.txt"), "of old");
+    place.done("join set.fbin --eps 1 --trace trace.txt --force");
+    assert!(Trace::parse(&place.read("trace.txt")).is_ok() && place.listing().len() == 2);
+}
+
 #[test]
 fn the_device_is_told_and_a_trace_names_every_read() {
     let place = Place::new();

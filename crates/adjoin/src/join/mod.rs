@@ -18,5 +18,5 @@ mod watched;
 
 pub use curve::neighbour_curve;
 pub use options::{Aim, JoinOptions};
-pub use prepare::{Prepared, prepare, prepare_each};
+pub use prepare::{Prepared, least_memory, prepare, prepare_each};
 pub use run::join;

@@ -9,6 +9,7 @@ use super::estimate::{DrawnPair, PairSample};
 use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
 use super::neighbours::Search;
 use super::options::{Aim, JoinOptions};
+use super::run::queued_bytes;
 use super::sample::{Drawn, draw_places};
 use super::verify::Verifier;
 use super::watched::Watched;
@@ -22,10 +23,9 @@ use crate::source::IdKind;
 use crate::store::{Store, least_read_ahead, read_ahead_bytes};
 use crate::workers::streamed_items;
 
-/// Bytes that results hold on their way out: batches between workers and sink, and what the sink's writer gathers.
-const SINK_BYTES: u64 = 10 << 20;
-/// The same for ids.
-const SINK_ID_BYTES: u64 = 8 << 20;
+/// Bytes that the sink's writer gathers, and for ids beside that.
+const WRITER_BYTES: u64 = 4 << 20;
+const WRITER_ID_BYTES: u64 = 2 << 20;
 /// The least memory for margins on their way to edges.
 const MARGIN_BYTES_MIN: u64 = 4 << 20;
 /// Bytes of the schedule for each task: the task itself, the next uses of its buckets, and the loads before it; most
@@ -105,6 +105,15 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
     with_planner(context, store, options, with_ids, |planner| planner.prepare())
 }
 
+/// The least memory that a join can be planned and run with, so that a sink that is made before can refuse, with the need
+/// of both in one message, what would not fit.
+///
+/// # Errors
+/// Where the predicate is not of the store's metric, or the store cannot be read.
+pub fn least_memory(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<u64> {
+    with_planner(context, store, options, with_ids, |planner| Ok(planner.least()))
+}
+
 /// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
 /// found for all of them together. Each plan is that of [`prepare`] for its recall alone; none where no sample supports
 /// the promise.
@@ -123,8 +132,10 @@ pub fn prepare_each(
 
 /// What is the same for all plans that are made of a store at one threshold.
 trait Planning {
-    fn prepare(&self) -> Result<Prepared>;
-    fn prepare_each(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>>;
+    /// What a join that misses nothing needs, whatever its pass over the buckets finds.
+    fn least(&self) -> u64;
+    fn prepare(&mut self) -> Result<Prepared>;
+    fn prepare_each(&mut self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>>;
 }
 
 fn with_planner<R>(
@@ -132,7 +143,7 @@ fn with_planner<R>(
     store: &Store,
     options: &JoinOptions,
     with_ids: bool,
-    plan: impl FnOnce(&dyn Planning) -> Result<R>,
+    plan: impl FnOnce(&mut dyn Planning) -> Result<R>,
 ) -> Result<R> {
     check_metric(store, options)?;
     let (manifest, watch) = (store.manifest(), Stopwatch::start());
@@ -140,10 +151,7 @@ fn with_planner<R>(
         let centers = store.centers::<T>()?;
         let threshold = Threshold::new(options.predicate, manifest.vectors);
         let (threshold, centers) = (&threshold, &centers);
-        let mut planner = Planner::<T> { context, store, options, with_ids, threshold, centers, coding: None, watch };
-        let coding = planner.fit_coding()?;
-        planner.coding = coding.as_ref();
-        plan(&planner)
+        plan(&mut Planner::<T> { context, store, options, with_ids, threshold, centers, coding: None, watch })
     })
 }
 
@@ -158,11 +166,24 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
 }
 
 impl<T: Coordinate> Planning for Planner<'_, T> {
-    fn prepare(&self) -> Result<Prepared> {
+    fn least(&self) -> u64 {
+        let Self { context, store, with_ids, .. } = *self;
+        let (extents, sizes) = (store.extents(), self.sizes());
+        let pass = pass_bytes::<T>(context, &sizes, store.manifest().vectors.dimensions);
+        let run = bytes_beside_cache::<T>(context, store, (0, Policy::Lru), with_ids)
+            + least_read_ahead(extents, with_ids)
+            + sizes.two_largest();
+        let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
+        run.max(least).max(PairSample::memory_bytes(&self.search(Rule::MarginSum)))
+    }
+
+    fn prepare(&mut self) -> Result<Prepared> {
+        self.coding = self.fit_coding()?;
         self.plan(self.edges(&self.sizes())?)
     }
 
-    fn prepare_each(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
+    fn prepare_each(&mut self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
+        self.coding = self.fit_coding()?;
         let all = self.calibrated(rule, recalls, u64::MAX)?;
         all.into_iter().map(|edges| edges.map(|edges| self.plan(edges)).transpose()).collect()
     }
@@ -175,7 +196,7 @@ struct Planner<'a, T: Coordinate> {
     with_ids: bool,
     threshold: &'a Threshold,
     centers: &'a Panel<T>,
-    coding: Option<&'a Coding>,
+    coding: Option<Coding>,
     /// Since planning began.
     watch: Stopwatch,
 }
@@ -202,7 +223,7 @@ impl<T: Coordinate> Planner<'_, T> {
         }
         // What is needed later is refused now.
         let bytes = Drawn::<T>::memory_bytes(store, CODING_VECTORS);
-        drop(context.reserve(bytes.max(self.least(&self.sizes())), "this join")?);
+        drop(context.reserve(bytes.max(self.least()), "this join")?);
         let _memory = context.reserve(bytes, "this join")?;
         let drawn = Drawn::read(context, store, centers, &draw_places(store, CODING_VECTORS, options.seed, "coding"))?;
         Ok(Some(Coding::fit(&drawn.members.panel)))
@@ -230,7 +251,7 @@ impl<T: Coordinate> Planner<'_, T> {
             sizes,
             schedule,
             threshold: *self.threshold,
-            coding: self.coding.cloned(),
+            coding: self.coding.clone(),
             admission: edges.admission,
             recall: edges.recall,
             watched: edges.watched,
@@ -277,7 +298,8 @@ impl<T: Coordinate> Planner<'_, T> {
     }
 
     fn search(&self, rule: Rule) -> Search<'_, T> {
-        let Self { context, store, options, threshold, centers, coding, .. } = *self;
+        let Self { context, store, options, threshold, centers, .. } = *self;
+        let coding = self.coding.as_ref();
         let read_ahead = calibration_read_ahead(store.extents(), context.budget().free());
         Search { context, store, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
     }
@@ -402,24 +424,12 @@ impl<T: Coordinate> Planner<'_, T> {
         (admitted, pairs.expect_results())
     }
 
-    /// What a join that misses nothing needs, whatever its pass over the buckets finds.
-    fn least(&self, sizes: &BucketSizes) -> u64 {
-        let Self { context, store, with_ids, .. } = *self;
-        let extents = store.extents();
-        let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
-        let run = bytes_beside_cache::<T>(context, store, (0, Policy::Lru), with_ids)
-            + least_read_ahead(extents, with_ids)
-            + sizes.two_largest();
-        let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
-        run.max(least).max(PairSample::memory_bytes(&self.search(Rule::MarginSum)))
-    }
-
     fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
         let Self { context, store, threshold, .. } = *self;
         let extents = store.extents();
         let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
         // What the run needs is refused now and not after the pass.
-        drop(context.reserve(self.least(sizes), "this join")?);
+        drop(context.reserve(self.least(), "this join")?);
         let free = context.budget().free() - pass;
         let read_ahead = read_ahead_bytes(extents, false, free - MARGIN_BYTES_MIN);
         // The rest is for the edges.
@@ -494,6 +504,7 @@ fn bytes_beside_cache<T: Coordinate>(
     let workers = context.threads as u64 * Verifier::<T>::memory_bytes(rows, dimensions);
     let a_task = if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE };
     let tasks = (buckets + edges) as u64 * a_task;
-    let ids = if with_ids && store.manifest().ids != IdKind::None { SINK_ID_BYTES } else { 0 };
-    workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + SINK_BYTES + ids
+    let with_ids = with_ids && store.manifest().ids != IdKind::None;
+    let sink = WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 } + queued_bytes(with_ids);
+    workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + sink
 }

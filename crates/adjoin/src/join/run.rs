@@ -28,8 +28,16 @@ use crate::workers::lock;
 
 /// Jobs and batches that wait for each worker.
 const QUEUED_PER_WORKER: usize = 4;
+/// Bytes of pairs on their way from the workers to the sink, with ids and without.
+const QUEUED_BYTES: u64 = 12 << 20;
+const QUEUED_BYTES_WITHOUT_IDS: u64 = 6 << 20;
 /// Tasks of a job: waking a worker costs as much as a small task.
 const TASKS_PER_JOB: usize = 32;
+
+/// Bytes of pairs that are on their way to the sink at most.
+pub(super) fn queued_bytes(with_ids: bool) -> u64 {
+    if with_ids { QUEUED_BYTES } else { QUEUED_BYTES_WITHOUT_IDS }
+}
 
 /// Finds every pair that `options` asks for, as planned, and hands them to `sink`.
 ///
@@ -168,6 +176,9 @@ impl<T: Coordinate> Run<'_, T> {
     fn work(&self, jobs: &Mutex<Receiver<Job<T>>>, batches: &SyncSender<PairBatch>) -> Result<Counts> {
         let manifest = self.store.manifest();
         let ids = if self.prepared.with_ids { manifest.ids } else { IdKind::None };
+        // Each worker fills one while its others wait, and the sink has one; what grows may be twice as large.
+        let in_flight = (QUEUED_PER_WORKER + 1) * self.context.threads.max(1) + 1;
+        let batch_bytes = queued_bytes(ids != IdKind::None) / (2 * in_flight as u64);
         let mut verifier = Verifier::new(
             self.context.kernel,
             self.centers,
@@ -175,7 +186,7 @@ impl<T: Coordinate> Run<'_, T> {
             &self.prepared.threshold,
             self.prepared.coding.as_ref(),
             self.prepared.admission,
-            PairBatch::new(ids),
+            (PairBatch::new(ids), batch_bytes),
         );
         let mut emit = |batch| {
             let sent = self.waits.for_sink.measure(|| batches.send(batch).is_ok());

@@ -16,7 +16,7 @@ use crate::sink::PairBatch;
 const BLOCK_ROWS: usize = 64;
 /// Hits whose values are computed at once.
 pub(super) const DECIDED_AT_ONCE: usize = 256;
-/// Pairs of a batch.
+/// Pairs of a batch, at most.
 const BATCH_PAIRS: usize = 16 * 1024;
 
 /// What was compared so far.
@@ -55,6 +55,7 @@ pub(super) struct Verifier<'a, T: Coordinate> {
     pairs: Vec<(u32, u32)>,
     values: Vec<f64>,
     batch: PairBatch,
+    batch_bytes: u64,
     pub(super) counts: Counts,
 }
 
@@ -108,7 +109,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         threshold: &'a Threshold,
         coding: Option<&'a Coding>,
         admission: Admission,
-        batch: PairBatch,
+        (batch, batch_bytes): (PairBatch, u64),
     ) -> Self {
         let filter = Filter::new(kernel, threshold, coding);
         let (rows, others) = (Side::default(), Side::default());
@@ -128,6 +129,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             pairs,
             values,
             batch,
+            batch_bytes,
             counts,
         }
     }
@@ -300,7 +302,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
                 let Some(value) = self.predicate.accept(value) else { continue };
                 self.counts.pairs += 1;
                 push(&mut self.batch, (a, x), (b, y), value);
-                if self.batch.len() >= BATCH_PAIRS {
+                if self.batch.len() >= BATCH_PAIRS || self.batch.bytes() >= self.batch_bytes {
                     let ids = self.batch.left_ids.kind();
                     emit(std::mem::replace(&mut self.batch, PairBatch::new(ids)))?;
                 }

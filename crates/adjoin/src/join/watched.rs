@@ -66,13 +66,13 @@ impl Watched {
         }
     }
 
-    /// The recall reached, given the pairs found of each. A promise that this belies was not kept.
+    /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
+    /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let tally = |(&neighbours, &found): (&u64, &u64)| Tally { neighbours: neighbours as f64, found: found as f64 };
         let tallies: Vec<Tally> = self.neighbours.iter().zip(found).map(tally).collect();
         let Recalls { pair, per_vector } = recalls(&tallies, self.whole, self.seed);
-        let kept = told.kept && pair.high >= told.target && per_vector.high >= told.target;
-        RecallStatistics { pair, per_vector, kept, ..told.clone() }
+        RecallStatistics { pair, per_vector, ..told.clone() }
     }
 }
 
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_the_run_belies_is_not_kept() {
+    fn the_recall_is_that_of_the_pairs_found() {
         let vectors: Vec<(u64, u64)> = (0..1000).map(|row| (row, 4)).collect();
         let watched = Watched::new(&Context::default(), vectors, false, 1).unwrap();
         let told = RecallStatistics { target: 0.9, ..RecallStatistics::proved(0.9) };
         let of = |found: u64| watched.measured(&told, &vec![found; 1000]);
-        assert!(of(4).kept && of(4).pair.estimate == 1.0 && of(4).pair.low < 1.0);
-        assert!(!of(3).kept && of(3).per_vector.estimate == 0.75);
+        assert!(of(4).pair.estimate == 1.0 && of(4).pair.low < 1.0 && of(4).kept);
+        assert!(of(3).per_vector.estimate == 0.75 && of(3).per_vector.high < 0.8);
     }
 }

@@ -1,8 +1,6 @@
 //! Orders of buckets to measure the default against: what an order on disk without meaning would give, and two that are
 //! made from the graph.
 
-use std::collections::BinaryHeap;
-
 use super::bucket_graph::BucketGraph;
 use crate::random::Random;
 
@@ -49,45 +47,96 @@ pub(super) fn shuffled(buckets: usize) -> Vec<u32> {
     order
 }
 
+/// Buckets that are not placed yet, by how many neighbours each shares with a window: in a list for each number, as a
+/// number changes by one at a time. (The unit heap of Gorder.)
+struct Shares {
+    shared: Vec<u32>,
+    /// The first of each list, and before and after each bucket in its list.
+    first: Vec<Option<u32>>,
+    before: Vec<Option<u32>>,
+    after: Vec<Option<u32>>,
+    placed: Vec<bool>,
+}
+
+impl Shares {
+    /// None shares anything yet; of buckets that share as many, the one that came last is first.
+    fn new(buckets: usize) -> Self {
+        let empty = || vec![None; buckets];
+        let (first, placed) = (vec![None], vec![false; buckets]);
+        let mut all = Self { shared: vec![0; buckets], first, before: empty(), after: empty(), placed };
+        (0..buckets as u32).rev().for_each(|bucket| all.link(bucket));
+        all
+    }
+
+    fn link(&mut self, bucket: u32) {
+        let list = self.shared[bucket as usize] as usize;
+        if list == self.first.len() {
+            self.first.push(None);
+        }
+        let next = self.first[list].replace(bucket);
+        (self.before[bucket as usize], self.after[bucket as usize]) = (None, next);
+        if let Some(next) = next {
+            self.before[next as usize] = Some(bucket);
+        }
+    }
+
+    fn unlink(&mut self, bucket: u32) {
+        let (before, after) = (self.before[bucket as usize], self.after[bucket as usize]);
+        match before {
+            Some(before) => self.after[before as usize] = after,
+            None => self.first[self.shared[bucket as usize] as usize] = after,
+        }
+        if let Some(after) = after {
+            self.before[after as usize] = before;
+        }
+    }
+
+    /// Another neighbour of a bucket has come into the window, or left it.
+    fn change(&mut self, bucket: u32, entered: bool) {
+        if self.placed[bucket as usize] {
+            return;
+        }
+        self.unlink(bucket);
+        let shared = &mut self.shared[bucket as usize];
+        *shared = if entered { *shared + 1 } else { *shared - 1 };
+        self.link(bucket);
+    }
+
+    fn place(&mut self, bucket: u32) {
+        self.unlink(bucket);
+        self.placed[bucket as usize] = true;
+    }
+
+    /// One that shares most.
+    fn most(&mut self) -> Option<u32> {
+        while self.first.len() > 1 && self.first.last() == Some(&None) {
+            self.first.pop();
+        }
+        self.first.last().copied().flatten()
+    }
+}
+
 /// Next comes the bucket that shares most neighbours with those of a sliding window (DiskJoin, Algorithm 2, after
-/// Gorder). The window holds as many buckets as fit into the cache, divided by the mean degree.
-///
-/// How many each bucket shares is kept up to date as buckets enter and leave the window. The queue may hold numbers that
-/// have become smaller since; they are put right when they come to its top.
+/// Gorder); first the one with most neighbours. The window holds as many buckets as fit into the cache, divided by the
+/// mean degree.
 pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     let adjacency = Adjacency::new(graph);
     let degree = 2.0 * graph.edges.len() as f64 / graph.buckets.max(1) as f64;
     let window = ((buckets_in_cache / degree.max(1.0)) as usize).max(1);
-    let mut shared = vec![0i64; graph.buckets];
-    let mut placed = vec![false; graph.buckets];
+    let mut shares = Shares::new(graph.buckets);
     let mut order: Vec<u32> = Vec::with_capacity(graph.buckets);
-    // Ties by the number of the bucket, the smallest first; at the start, by degree.
-    let first = (0..graph.buckets as u32).max_by_key(|&bucket| (adjacency.degree(bucket), std::cmp::Reverse(bucket)));
-    let mut queue: BinaryHeap<(i64, std::cmp::Reverse<u32>)> =
-        (0..graph.buckets as u32).map(|bucket| (0, std::cmp::Reverse(bucket))).collect();
-    queue.extend(first.map(|bucket| (i64::MAX, std::cmp::Reverse(bucket))));
-    while let Some((noted, std::cmp::Reverse(bucket))) = queue.pop() {
-        if placed[bucket as usize] {
-            continue;
-        }
-        if noted != i64::MAX && noted != shared[bucket as usize] {
-            queue.push((shared[bucket as usize], std::cmp::Reverse(bucket)));
-            continue;
-        }
-        placed[bucket as usize] = true;
+    let all = 0..graph.buckets as u32;
+    let mut next = all.max_by_key(|&bucket| (adjacency.degree(bucket), std::cmp::Reverse(bucket)));
+    while let Some(bucket) = next {
+        shares.place(bucket);
         order.push(bucket);
         let leaving = order.len().checked_sub(window + 1).map(|at| order[at]);
-        for (moved, change) in [(Some(bucket), 1), (leaving, -1)] {
-            let Some(moved) = moved else { continue };
-            for &common in adjacency.of(moved) {
-                for &other in adjacency.of(common).iter().filter(|&&other| !placed[other as usize]) {
-                    shared[other as usize] += change;
-                    if change > 0 {
-                        queue.push((shared[other as usize], std::cmp::Reverse(other)));
-                    }
-                }
+        for (moved, entered) in [(Some(bucket), true), (leaving, false)] {
+            for &common in moved.map_or(&[][..], |moved| adjacency.of(moved)) {
+                adjacency.of(common).iter().for_each(|&other| shares.change(other, entered));
             }
         }
+        next = shares.most();
     }
     order
 }

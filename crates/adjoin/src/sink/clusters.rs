@@ -1,7 +1,7 @@
 //! Which rows hang together by pairs, one after the other: connected components.
 
 use super::components::Components;
-use super::row_ids::{IdColumn, Rows};
+use super::row_ids::{IdColumn, Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
 use crate::context::Context;
@@ -26,13 +26,19 @@ struct Sizes {
 }
 
 impl<'a> Clusters<'a> {
-    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
+    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned,
+    /// which needs `beside` bytes at least.
     ///
     /// # Errors
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
-    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>) -> Result<Self> {
+    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
-        let rows = Rows::reserve(context, store, target, (Components::memory_bytes(end), 1, "finding clusters"))?;
+        let rows = Rows::reserve(
+            context,
+            store,
+            [target, None],
+            Needs { bytes: Components::memory_bytes(end), sorters: 1, beside, purpose: "finding clusters" },
+        )?;
         let fields = vec![id_field("id", rows.ids()), id_field("cluster", rows.ids())];
         let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
         Ok(Self { rows, components: Components::new(end), table })

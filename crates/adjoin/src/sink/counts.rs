@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::UInt64Array;
 use arrow_schema::{DataType, Field};
 
-use super::row_ids::{IdColumn, Rows};
+use super::row_ids::{IdColumn, Needs, Rows};
 use super::row_numbers::RowNumbers;
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
@@ -22,13 +22,19 @@ pub struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned.
+    /// Starts a result; without a target only the summary is told. Takes its memory before the join is planned,
+    /// which needs `beside` bytes at least.
     ///
     /// # Errors
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
-    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>) -> Result<Self> {
+    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
-        let rows = Rows::reserve(context, store, target, (RowNumbers::memory_bytes(end), 1, "counting neighbours"))?;
+        let rows = Rows::reserve(
+            context,
+            store,
+            [target, None],
+            Needs { bytes: RowNumbers::memory_bytes(end), sorters: 1, beside, purpose: "counting neighbours" },
+        )?;
         let fields = vec![id_field("id", rows.ids()), Field::new("count", DataType::UInt64, false)];
         let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
         Ok(Self { rows, counts: RowNumbers::new(end, |_| 0), table })

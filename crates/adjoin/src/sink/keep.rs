@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow_array::Float32Array;
 
 use super::components::Components;
-use super::row_ids::{IdColumn, Rows};
+use super::row_ids::{IdColumn, Needs, Rows};
 use super::row_numbers::{ROW_BYTES, RowSet};
 use super::sink::{PairBatch, PairSink, Written};
 use super::sorter::{Sorted, Sorter};
-use super::table::{TableWriter, id_field, value_field};
+use super::table::{Ended, TableWriter, id_field, value_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{Metric, VectorType};
@@ -69,14 +69,17 @@ impl<'a> Keep<'a> {
         store: &'a Store,
         rule: KeepRule,
         (target, kept): (Option<&Target>, Option<&Target>),
+        beside: u64,
     ) -> Result<Self> {
+        refuse_duplicate_ids(store)?;
         let end = Rows::end(store);
-        let needs = match rule {
+        let (bytes, sorters) = match rule {
             // Rows, and removed ones by the kept and by their own.
-            KeepRule::Greedy => (RowSet::memory_bytes(end), 3, "choosing rows to keep"),
-            KeepRule::Cluster => (Components::memory_bytes(end), 1, "choosing rows to keep"),
+            KeepRule::Greedy => (RowSet::memory_bytes(end), 3),
+            KeepRule::Cluster => (Components::memory_bytes(end), 1),
         };
-        let rows = Rows::reserve(context, store, target.or(kept), needs)?;
+        let needs = Needs { bytes, sorters, beside, purpose: "choosing rows to keep" };
+        let rows = Rows::reserve(context, store, [target, kept], needs)?;
         let pairs = match rule {
             KeepRule::Greedy => Pairs::Greedy(rows.sorter()),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
@@ -113,8 +116,23 @@ impl PairSink for Keep<'_> {
         };
         let all = rows.store.manifest().rows;
         rows.context.progress.note(&format!("{} of {all} rows are kept, {count} can go", all - count));
-        let bytes = removed.map_or(Ok(0), Removed::finish)? + kept.map_or(Ok(0), Kept::finish)?;
+        // Both are whole before either appears.
+        let ended = [removed.map(Removed::end), kept.map(Kept::end)].into_iter().flatten();
+        let ended = ended.collect::<Result<Vec<Ended>>>()?;
+        let bytes = ended.into_iter().map(Ended::publish).sum::<Result<u64>>()?;
         Ok(Written { bytes, spill_bytes })
+    }
+}
+
+/// Refuses ids that do not tell which of several rows goes: whoever took out all rows of such an id would lose the one
+/// that is kept.
+fn refuse_duplicate_ids(store: &Store) -> Result<()> {
+    match store.manifest().duplicate_ids {
+        0 => Ok(()),
+        count => Err(Error::input(format!(
+            "{count} ids are there more than once, so the rows to keep cannot be told by them; leave out --id-column, \
+             and rows are named by their number"
+        ))),
     }
 }
 
@@ -282,9 +300,9 @@ impl Removed {
         self.table.write(vec![self.ids.take(), self.kept_ids.take(), Arc::new(values)])
     }
 
-    fn finish(mut self) -> Result<u64> {
+    fn end(mut self) -> Result<Ended> {
         self.write()?;
-        self.table.finish()
+        self.table.end()
     }
 }
 
@@ -305,8 +323,8 @@ impl Kept {
         if self.ids.is_full() { self.table.write(vec![self.ids.take()]) } else { Ok(()) }
     }
 
-    fn finish(mut self) -> Result<u64> {
+    fn end(mut self) -> Result<Ended> {
         self.table.write(vec![self.ids.take()])?;
-        self.table.finish()
+        self.table.end()
     }
 }

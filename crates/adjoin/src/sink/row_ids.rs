@@ -13,37 +13,53 @@ use crate::output::{Target, parent};
 use crate::source::{IdKind, Ids};
 use crate::store::{ReadAhead, Store, least_read_ahead};
 
-/// Rows that are written at once.
+/// Rows that are written at once, at most, and bytes of their ids.
 const BATCH_ROWS: usize = 8 << 10;
+const BATCH_BYTES: u64 = 256 << 10;
 /// The most memory of a sorter: more would not make it faster.
 const SORTER_BYTES_MAX: u64 = 256 << 20;
 /// The part of the free memory that sinks may take for sorting, while a join needs the rest.
 const SHARE: u64 = 8;
 
+/// The memory of a sink, from before a join is planned.
+pub(super) struct Needs {
+    /// What is held all the time.
+    pub(super) bytes: u64,
+    /// Sorters at work at once.
+    pub(super) sorters: u64,
+    /// What the join needs at least, which is planned with what is left.
+    pub(super) beside: u64,
+    /// What it is for, as a refusal says it.
+    pub(super) purpose: &'static str,
+}
+
 /// What a sink works with that speaks of rows.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
-    /// Where temporary files go.
+    /// Where temporary files go: beside the result, on whose disk there must be room anyway.
     at: PathBuf,
     sorter_bytes: u64,
     _memory: Reservation,
 }
 
 impl<'a> Rows<'a> {
-    /// Reserves `bytes`, and memory for so many sorters at once, before a join is planned with what is left.
+    /// Reserves memory before a join is planned; refuses what leaves too little for it.
     pub(super) fn reserve(
         context: &'a Context,
         store: &'a Store,
-        target: Option<&Target>,
-        (bytes, sorters, purpose): (u64, u64, &str),
+        targets: [Option<&Target>; 2],
+        Needs { bytes, sorters, beside, purpose }: Needs,
     ) -> Result<Self> {
         let fixed = bytes + least_read_ahead(store.extents(), true);
-        let share = context.budget().free().saturating_sub(fixed) / SHARE / sorters;
+        let share = context.budget().free().saturating_sub(fixed + beside) / SHARE / sorters;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
-        let memory = context.reserve(fixed + sorters * sorter_bytes, purpose)?;
-        let at = target.and_then(Target::path).map_or(store.folder(), parent);
-        Ok(Self { context, store, at: at.to_owned(), sorter_bytes, _memory: memory })
+        let needed = fixed + sorters * sorter_bytes;
+        drop(context.reserve(needed + beside, purpose)?);
+        let memory = context.reserve(needed, purpose)?;
+        let path = targets.into_iter().flatten().find_map(Target::path);
+        let at = path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned());
+        Ok(Self { context, store, at, sorter_bytes, _memory: memory })
     }
 
     /// One more than the largest row number there may be.
@@ -156,7 +172,7 @@ impl IdColumn {
 
     /// Whether so much has come that it should be written.
     pub(super) fn is_full(&self) -> bool {
-        self.rows.len() >= BATCH_ROWS
+        self.rows.len() >= BATCH_ROWS || self.ids.bytes() >= BATCH_BYTES
     }
 
     /// The column; begins a new one.

@@ -36,6 +36,12 @@ impl PairBatch {
         self.values.len()
     }
 
+    /// Bytes that they take.
+    pub fn bytes(&self) -> u64 {
+        let a_pair = 2 * size_of::<u64>() + size_of::<f32>();
+        (self.len() * a_pair) as u64 + self.left_ids.held_bytes() + self.right_ids.held_bytes()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

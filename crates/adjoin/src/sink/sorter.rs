@@ -17,6 +17,9 @@ pub(super) const SORTER_BYTES_MIN: u64 = 2 << 20;
 /// Read at once of each run that is merged.
 const BLOCK_BYTES: usize = 64 << 10;
 
+/// Runs that are merged at once, at most: a process may open about 1,000 files, and three sorters may merge at a time.
+const RUNS_AT_ONCE: usize = 256;
+
 /// What a run holds in memory while it is merged: a block, and what is left of the one before.
 const READER_BYTES: usize = 2 * BLOCK_BYTES;
 
@@ -122,7 +125,7 @@ impl Sorter {
         } else {
             self.spill()?;
             self.held = Held::default(); // its memory is for the blocks now
-            self.merge_to(self.memory as usize / READER_BYTES)?;
+            self.merge_to((self.memory as usize / READER_BYTES).min(RUNS_AT_ONCE))?;
         }
         let Self { disk, held, runs, .. } = self;
         let mut sorted = Sorted { disk, held, next: 0, runs, merge: None };

@@ -19,6 +19,8 @@ use crate::source::{IdKind, Ids};
 
 /// Rows of a Parquet row group.
 const ROW_GROUP_ROWS: usize = 128 * 1024;
+/// Bytes of one, as encoded: long ids make it shorter.
+const ROW_GROUP_BYTES: usize = 6 << 20;
 /// Bytes gathered before text goes out.
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
 
@@ -133,6 +135,14 @@ impl TableWriter {
     /// # Errors
     /// Where it cannot be written.
     pub(super) fn finish(self) -> Result<u64> {
+        self.end()?.publish()
+    }
+
+    /// Ends the result, which is then on disk and has no name yet.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub(super) fn end(self) -> Result<Ended> {
         let place = self.place;
         let end_text = |text: Text| text.into_inner().map_err(|error| place.failed(error.into_error()));
         let output = match self.writer {
@@ -144,10 +154,24 @@ impl TableWriter {
             }
         };
         output.sync()?;
-        if let Some(draft) = self.draft {
-            draft.publish()?;
-        }
-        Ok(self.written.load(Ordering::Relaxed))
+        Ok(Ended { draft: self.draft, bytes: self.written.load(Ordering::Relaxed) })
+    }
+}
+
+/// A result that is whole.
+pub(super) struct Ended {
+    draft: Option<Draft>,
+    bytes: u64,
+}
+
+impl Ended {
+    /// Makes it appear; returns its bytes.
+    ///
+    /// # Errors
+    /// Where its name is taken meanwhile, or the disk refuses.
+    pub(super) fn publish(self) -> Result<u64> {
+        self.draft.map_or(Ok(()), Draft::publish)?;
+        Ok(self.bytes)
     }
 }
 
@@ -167,6 +191,7 @@ fn text(output: OutputWriter) -> Text {
 fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Result<ArrowWriter<OutputWriter>> {
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_dictionary_enabled(false)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();

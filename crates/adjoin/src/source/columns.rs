@@ -40,6 +40,15 @@ pub(super) struct Columns {
     ids: IdKind,
 }
 
+/// Places of the columns that are read of a table with this schema, ascending: that of vectors and, if there is one,
+/// that of ids. `path` is for messages.
+///
+/// # Errors
+/// Where there is no such column, or it cannot be told which it is.
+pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Vec<usize>> {
+    Ok(Columns::choose(path, schema, options)?.places())
+}
+
 impl Columns {
     /// Chooses as the options say, or the only column of vectors and the column `id`.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {

@@ -21,6 +21,7 @@ mod shards;
 mod vectors;
 mod window;
 
+pub use columns::columns_read;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub use open::{SourceOptions, open};

@@ -111,6 +111,14 @@ impl Ids {
         }
     }
 
+    /// Bytes that they take in memory.
+    pub fn held_bytes(&self) -> u64 {
+        match self {
+            Self::Utf8(texts) => self.bytes() + 8 * texts.ends.len() as u64,
+            _ => self.bytes(),
+        }
+    }
+
     /// Bytes of all ids.
     pub fn bytes(&self) -> u64 {
         match self {

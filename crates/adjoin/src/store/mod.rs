@@ -25,6 +25,6 @@ pub use manifest::{Assignment, Centers, FileFacts, Files, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions};
 pub use read_ahead::{BucketBytes, ReadAhead, least_read_ahead, read_ahead_bytes};
 pub use read_vectors::read_vectors;
-pub use reader::{ReadCounts, Store, bucket_bytes, is_store};
+pub use reader::{ReadCounts, Store, bucket_bytes, is_store, sole_store};
 pub use verify::{Damage, Part, VerifyReport, verify};
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

@@ -44,6 +44,34 @@ pub fn is_store(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
+/// The store among the inputs of a join: none where all are sources. It comes alone, and without the options, each given
+/// or not, that have a meaning only while one is built.
+///
+/// # Errors
+/// Where it does not, or the device does not let us look.
+pub fn sole_store<'a>(
+    context: &Context,
+    inputs: &'a [String],
+    for_builds: &[(&str, bool)],
+) -> Result<Option<&'a Path>> {
+    for input in inputs {
+        if !is_store(context, Path::new(input))? {
+            continue;
+        }
+        if inputs.len() > 1 {
+            return Err(Error::option(format!("{input} is a store and joins alone; give one store, or sources only")));
+        }
+        if let Some((option, _)) = for_builds.iter().find(|(_, given)| *given) {
+            return Err(Error::option(format!(
+                "{input} is a store, and {option} has a meaning only while one is built; leave it out, or build again \
+                 with it"
+            )));
+        }
+        return Ok(Some(Path::new(input)));
+    }
+    Ok(None)
+}
+
 /// The manifest of a store.
 pub(super) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;

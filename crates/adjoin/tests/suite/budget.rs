@@ -1,12 +1,16 @@
 //! Budgets that are too small are refused with the least that would do, and that does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use adjoin::context::RUNTIME_BYTES;
 use adjoin::error::{ErrorKind, Result};
+use adjoin::join::{join, prepare};
 use adjoin::options::Element;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
+use adjoin::sink::{PairBatch, PairSink, Written};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, assert_same, error_of};
@@ -81,5 +85,40 @@ fn the_least_budget_of_a_join_with_many_edges_is_known_after_its_pass() {
             Ok(joined) => joined,
         };
         assert_same(&whole.pairs, &join(1 << 30).unwrap().pairs, "with the least budget");
+    }
+}
+
+/// Remembers how large the largest batch was.
+struct Largest(Arc<AtomicU64>);
+
+impl PairSink for Largest {
+    fn wants_ids(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        self.0.fetch_max(batch.bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
+    }
+}
+
+/// Many threads have many batches waiting for a slow sink; together they hold no more than is reserved.
+#[test]
+fn batches_that_wait_hold_what_is_reserved_for_them() {
+    let (set, eps) = dense_set();
+    let built = Setup::default().build(&set).unwrap();
+    for threads in [1, 64] {
+        let setup = Setup { threads, ..Setup::default() };
+        let (context, options) = (setup.context(), setup.join_options(Predicate::L2 { eps }));
+        let prepared = prepare(&context, &built.store, &options, false).unwrap();
+        let largest = Arc::new(AtomicU64::new(0));
+        join(&context, &built.store, &prepared, &options, Box::new(Largest(largest.clone()))).unwrap();
+        let at_once = 5 * threads as u64 + 1;
+        let held = largest.load(Ordering::Relaxed) * at_once;
+        assert!(held > 1 << 20 && held <= 10 << 20, "{threads} threads: {held}");
     }
 }

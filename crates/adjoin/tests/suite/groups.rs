@@ -35,11 +35,11 @@ impl Results {
         let results = Self { folder: tempfile::tempdir().unwrap() };
         let (context, store) = (setup.context(), &built.store);
         let target = |name: &str| results.target(name);
-        feed(&context, store, Box::new(Counts::create(&context, store, Some(&target("counts"))).unwrap()));
-        feed(&context, store, Box::new(Clusters::create(&context, store, Some(&target("clusters"))).unwrap()));
+        feed(&context, store, Box::new(Counts::create(&context, store, Some(&target("counts")), 0).unwrap()));
+        feed(&context, store, Box::new(Clusters::create(&context, store, Some(&target("clusters")), 0).unwrap()));
         for (rule, name) in [(KeepRule::Greedy, "greedy"), (KeepRule::Cluster, "first")] {
             let (removed, kept) = (target(name), target(&format!("{name}-kept")));
-            let keep = Keep::create(&context, store, rule, (Some(&removed), Some(&kept))).unwrap();
+            let keep = Keep::create(&context, store, rule, (Some(&removed), Some(&kept)), 0).unwrap();
             feed(&context, store, Box::new(keep));
         }
         assert_eq!(results.folder.path().read_dir().unwrap().count(), 6, "results alone are left");
@@ -251,7 +251,7 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let context = setup.context();
     let target = Target::File { path: folder.path().join("gone.csv"), force: false };
-    let keep = Keep::create(&context, &built.store, KeepRule::Greedy, (Some(&target), None)).unwrap();
+    let keep = Keep::create(&context, &built.store, KeepRule::Greedy, (Some(&target), None), 0).unwrap();
     let statistics = run_into(&context, &built.store, &setup, Predicate::l2(0.0).unwrap(), Box::new(keep)).unwrap();
     assert_eq!(statistics.pairs, Some(3 * 500 * 499 / 2));
     assert!(statistics.io.spill_bytes.unwrap() > 4 << 20, "{:?}", statistics.io);
@@ -268,7 +268,7 @@ fn rows_that_do_not_fit_are_refused_beforehand() {
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
     let context = Context::default().with_memory(18 << 20);
-    let error = error_of(Clusters::create(&context, &built.store, None));
+    let error = error_of(Clusters::create(&context, &built.store, None, 0));
     assert!(error.to_string().starts_with("finding clusters needs at least"), "{error}");
     assert!(is_store(&context, Path::new(&built.path())).unwrap());
 }

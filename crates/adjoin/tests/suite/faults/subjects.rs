@@ -205,7 +205,7 @@ impl Subject for Join {
         let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
         let sink: Box<dyn PairSink> = match self.wanted {
             Wanted::Pairs => Box::new(PairWriter::create(&context, &target, schema)?),
-            Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None))?),
+            Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0)?),
         };
         let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
         let statistics = adjoin::join::join(&context, &store, &prepared, &options, sink)?;
