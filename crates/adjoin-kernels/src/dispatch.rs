@@ -7,6 +7,7 @@ use crate::columns::Columns;
 use crate::panel::Panel;
 use crate::reference::Reference;
 use crate::tile::{self, Tiles};
+use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512};
 
@@ -155,6 +156,34 @@ impl Kernel {
     pub fn distance<T: Scalar>(&self, x: &[T], y: &[T]) -> T::Distance {
         assert_eq!(x.len(), y.len(), "elements of a padded row");
         T::tiles(&self.level).distance(x, y)
+    }
+
+    /// Inner product in f64, within [`crate::wide_error`] of the sum in the order of the elements.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn dot_wide(&self, x: &[f32], y: &[f32]) -> f64 {
+        assert_eq!(x.len(), y.len(), "elements of both");
+        self.wide().dot(x, y)
+    }
+
+    /// Squared distance in f64, within [`crate::wide_error`] of the sum in the order of the elements.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn squared_distance_wide(&self, x: &[f32], y: &[f32]) -> f64 {
+        assert_eq!(x.len(), y.len(), "elements of both");
+        self.wide().squared_distance(x, y)
+    }
+
+    fn wide(&self) -> &dyn Wide {
+        match &self.level {
+            Level::Reference(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token,
+        }
     }
 
     /// All squared distances: `out[r * columns.len() + c]` is that of `rows.row(order[r])` and column `c`.

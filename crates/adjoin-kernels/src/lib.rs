@@ -24,7 +24,7 @@
 //! The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on the level.
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
-//! choice of a level, `x86/` the fast levels.
+//! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64.
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
 
@@ -33,6 +33,7 @@ mod dispatch;
 mod panel;
 mod reference;
 mod tile;
+mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -41,3 +42,4 @@ pub use dispatch::{Kernel, Scalar};
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;
 pub use tile::{TILE_COLUMNS, TILE_ROWS, rounded_reach};
+pub use wide::wide_error;

@@ -2,7 +2,7 @@
 //!
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
-use adjoin_kernels::{Columns, Kernel, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error};
+use adjoin_kernels::{Columns, Kernel, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error};
 use proptest::prelude::*;
 
 type Hits = Vec<(u32, u32)>;
@@ -307,6 +307,29 @@ fn required_levels_are_here() {
         if !here.contains(&level) {
             assert!(!is_required, "ADJOIN_REQUIRE={required}, but this processor has only {here:?}");
             eprintln!("skipped: this processor lacks {level}");
+        }
+    }
+}
+
+/// Sums in f64 are the same on every level, and near those in the order of the elements, whatever the length and size.
+#[test]
+fn wide_sums_are_near_those_in_order() {
+    let mut random = Random(11);
+    for dimensions in [0, 1, 2, 31, 32, 33, 64, 100, 384, 1023, 8192] {
+        for element in [Random::float, Random::extreme_float] {
+            let [x, y] = [(); 2].map(|()| random.vectors(1, dimensions, element).remove(0));
+            let terms = || x.iter().zip(&y).map(|(&x, &y)| (f64::from(x), f64::from(y)));
+            let (in_order, absolute) =
+                terms().fold((0.0, 0.0), |(sum, all): (f64, f64), (x, y)| (sum + x * y, all + (x * y).abs()));
+            let squared = exact_f32(&x, &y);
+            for kernel in Kernel::available() {
+                let (dot, distance) = (kernel.dot_wide(&x, &y), kernel.squared_distance_wide(&x, &y));
+                let reference = Kernel::named("reference").unwrap();
+                assert_eq!(dot.to_bits(), reference.dot_wide(&x, &y).to_bits(), "{} {dimensions}", kernel.name());
+                assert_eq!(distance.to_bits(), reference.squared_distance_wide(&x, &y).to_bits(), "{}", kernel.name());
+                assert!((dot - in_order).abs() <= wide_error(dimensions) * absolute, "{dot:e} {in_order:e}");
+                assert!((distance - squared).abs() <= wide_error(dimensions) * squared, "{distance:e} {squared:e}");
+            }
         }
     }
 }

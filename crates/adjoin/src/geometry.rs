@@ -6,10 +6,12 @@
 //! small: each pair of the result lies within it. [`Coordinate`] bounds what rounding can do. With these bounds a rule
 //! that leaves out pairs is a proof (docs/methods.md, "Rounding").
 
-use adjoin_kernels::{Kernel, Panel, Scalar, relative_error};
+use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, f32_values, halves_as_floats, squared_difference, squared_norms, sums};
+use crate::predicate::{
+    Predicate, f32_values, halves_as_floats, squared_difference, squared_distance, squared_norms, sums,
+};
 
 /// Vectors that are converted at once: what is held beside them stays in the first-level caches.
 const LOADED_AT_ONCE: usize = 16;
@@ -43,9 +45,12 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// The squared distances of pairs of padded rows as [`crate::predicate::squared_distance`] sums them, which under L2
-    /// gives the same for coordinates as for stored elements.
-    fn squared_exactly<const N: usize>(kernel: Kernel, dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N];
+    /// The squared distance of two padded rows as [`crate::predicate::squared_distance`] sums it, which under L2 gives the
+    /// same for coordinates as for stored elements.
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64;
+
+    /// The same, and how far it may be off, faster.
+    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64);
 
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
@@ -167,8 +172,12 @@ impl Coordinate for u8 {
         false
     }
 
-    fn squared_exactly<const N: usize>(kernel: Kernel, _dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N] {
-        pairs.map(|(x, y)| kernel.distance(x, y).into())
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
+        squared_distance(Element::U8, x, y)
+    }
+
+    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64) {
+        (kernel.distance(x, y).into(), 0.0)
     }
 
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
@@ -243,9 +252,14 @@ impl Coordinate for f32 {
         true
     }
 
-    fn squared_exactly<const N: usize>(_kernel: Kernel, dimensions: usize, pairs: [(&[Self], &[Self]); N]) -> [f64; N] {
-        let pairs = pairs.map(|(x, y)| (&x[..dimensions], &y[..dimensions]));
-        sums(pairs, |&x| f64::from(x), squared_difference)
+    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
+        // What fills up a row adds zeros.
+        sums([(x, y)], |&x| f64::from(x), squared_difference)[0]
+    }
+
+    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64) {
+        let squared = kernel.squared_distance_wide(x, y);
+        (squared, squared * wide_error(x.len()))
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {

@@ -67,6 +67,14 @@ impl Predicate {
         })
     }
 
+    /// A value that [`accept`](Self::accept) treats as it does the exact one: the given one where that is certain, `exactly`
+    /// otherwise. The exact one is at most `error` away from `value`; this is rarely near the threshold, or near where one
+    /// f32 ends and the next begins.
+    pub(crate) fn as_exact(&self, (value, error): (f64, f64), exactly: impl FnOnce() -> f64) -> f64 {
+        let (low, high) = (value - error, value + error);
+        if self.accept(low) == self.accept(high) { low } else { exactly() }
+    }
+
     /// The same, given the [`squared_distance`] (L2) or the [`cosine`] of the pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
@@ -120,6 +128,12 @@ pub(crate) fn halves_as_floats(stored: &[u8]) -> Vec<f32> {
 /// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.
 pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
+}
+
+/// [`cosine`] of vectors of f32, or of f16 as the equal floats.
+pub(crate) fn cosine_of_floats(x: &[f32], y: &[f32]) -> f64 {
+    let [dot, xx, yy] = sums([(x, y), (x, x), (y, y)], |&x| x.into(), |x, y| x * y);
+    dot / (xx * yy).sqrt()
 }
 
 /// Inner product of two stored vectors, as [`cosine`] sums it.
@@ -208,6 +222,28 @@ mod tests {
         assert!(Predicate::l2(2f64.sqrt()).unwrap().decide(bytes, &[0, 0], &[1, 1]).is_some());
         let three = VectorType { element: Element::I8, dimensions: 3 };
         assert!(Predicate::l2(3f64.sqrt()).unwrap().decide(three, &[0, 0, 255], &[1, 1, 0]).is_none());
+    }
+
+    /// A value that is only nearly right is taken where it says the same as the exact one, threshold and f32 alike.
+    #[test]
+    fn what_is_nearly_right_decides_as_the_exact_value() {
+        let predicate = Predicate::cosine(0.75).unwrap();
+        let mut exactly = 0;
+        for step in -2_000..2_000 {
+            // Some of these lie at the threshold, others where one f32 ends and the next begins.
+            let exact = 0.75 + f64::from(step) * 2f64.powi(-32);
+            for off in [-1e-12, 0.0, 1e-12] {
+                let taken = predicate.as_exact((exact + off, 1e-12), || {
+                    exactly += 1;
+                    exact
+                });
+                assert_eq!(predicate.accept(taken), predicate.accept(exact), "{exact} {off}");
+            }
+        }
+        assert!((1..1_000).contains(&exactly), "{exactly}");
+        let near = Predicate::l2(0.0).unwrap();
+        assert_eq!(near.accept(near.as_exact((0.0, 0.0), || 1.0)), Some(0.0));
+        assert_eq!(near.accept(near.as_exact((1e-20, 1e-19), || 0.0)), Some(0.0));
     }
 
     #[test]

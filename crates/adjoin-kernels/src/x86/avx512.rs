@@ -16,6 +16,7 @@ use crate::columns::Columns;
 use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{Group, TILE_COLUMNS, TILE_ROWS, Tiles};
+use crate::wide::{self, Wide};
 
 /// Proof that the processor has AVX-512 F, BW, VL and VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,28 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vnni");
         here.then_some(Self(()))
     }
+}
+
+impl Wide for Avx512 {
+    fn dot(&self, x: &[f32], y: &[f32]) -> f64 {
+        // SAFETY: `self` proves the level.
+        unsafe { wide_dot(x, y) }
+    }
+
+    fn squared_distance(&self, x: &[f32], y: &[f32]) -> f64 {
+        // SAFETY: `self` proves the level.
+        unsafe { wide_squared_distance(x, y) }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
+    wide::dot(x, y)
+}
+
+#[target_feature(enable = "avx512f")]
+fn wide_squared_distance(x: &[f32], y: &[f32]) -> f64 {
+    wide::squared_distance(x, y)
 }
 
 impl Tiles<u8> for Avx512 {
@@ -47,9 +70,8 @@ impl Tiles<u8> for Avx512 {
     }
 
     fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
-        for (row, place) in out.iter_mut().enumerate() {
-            *place = Tiles::<u8>::distance(self, x, panel.row(row));
-        }
+        // SAFETY: `self` proves the level.
+        unsafe { one_to_many_u8(x, panel, out) }
     }
 
     fn matrix(&self, group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
@@ -224,6 +246,7 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
 
 /// Squared distance of two padded vectors, by differences.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
 fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
     let zero = _mm512_setzero_si512();
     let mut sums = [zero; 2];
@@ -234,6 +257,14 @@ fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
         sums = [_mm512_dpwssd_epi32(sums[0], low, low), _mm512_dpwssd_epi32(sums[1], high, high)];
     }
     _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1])) as u32
+}
+
+/// `Tiles::one_to_many` for bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn one_to_many_u8(x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
+    for (row, place) in out.iter_mut().enumerate() {
+        *place = distance_u8(x, panel.row(row));
+    }
 }
 
 /// What a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.

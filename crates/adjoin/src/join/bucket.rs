@@ -2,14 +2,14 @@
 
 use std::sync::OnceLock;
 
-use adjoin_kernels::{Kernel, Panel};
+use adjoin_kernels::{Kernel, Panel, wide_error};
 
 use super::codes::{Codes, Coding};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{dot, halves_as_floats, squared_norms, sums};
+use crate::predicate::{Predicate, cosine_of_floats, dot, halves_as_floats, squared_norms};
 use crate::source::Ids;
 use crate::store::format::Extent;
 use crate::store::{BucketBytes, ReadAhead, Store};
@@ -26,20 +26,24 @@ pub(super) struct Members<T> {
 }
 
 /// Vectors as they are stored; halves as the equal floats, since decisions would convert them again and again.
-struct Exact {
-    element: Element,
-    stored: Vec<u8>,
-    squared_norms: Vec<f64>,
+enum Exact {
+    Floats { values: Vec<f32>, squared_norms: Vec<f64> },
+    Integers { element: Element, stored: Vec<u8>, squared_norms: Vec<f64> },
 }
 
 impl Exact {
-    fn new(vectors: VectorType, stored: &[u8]) -> Self {
-        let (element, stored) = match vectors.element {
-            Element::F16 => (Element::F32, halves_as_floats(stored).into_iter().flat_map(f32::to_le_bytes).collect()),
-            element => (element, stored.to_vec()),
+    fn new(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> Self {
+        let values = match vectors.element {
+            Element::F16 => halves_as_floats(stored),
+            Element::F32 => stored.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+            element => {
+                let squared_norms = squared_norms(vectors, stored);
+                return Self::Integers { element, stored: stored.to_vec(), squared_norms };
+            }
         };
-        let squared_norms = squared_norms(VectorType { element, ..vectors }, &stored);
-        Self { element, stored, squared_norms }
+        let squared_norms =
+            values.chunks_exact(vectors.dimensions).map(|vector| kernel.dot_wide(vector, vector)).collect();
+        Self::Floats { values, squared_norms }
     }
 
     /// Bytes that so many vectors take, and as many again while halves become floats.
@@ -48,36 +52,55 @@ impl Exact {
         rows * (wider * vectors.bytes() + size_of::<f64>()) as u64
     }
 
-    fn cosines<const N: usize>(&self, dimensions: usize, pairs: [(u32, u32); N], other: &Self) -> [f64; N] {
-        let vectors = pairs.map(|(x, y)| (self.vector(dimensions, x as usize), other.vector(dimensions, y as usize)));
-        let dots = match self.element {
-            Element::F32 => {
-                let floats = vectors.map(|(x, y)| (x.as_chunks::<4>().0, y.as_chunks::<4>().0));
-                sums(floats, |&bytes| f32::from_le_bytes(bytes).into(), |x, y| x * y)
+    /// Writes the vectors, divided by their lengths, to the rows of a panel.
+    fn load<T: Coordinate>(&self, vectors: VectorType, panel: &mut Panel<T>) {
+        match self {
+            Self::Floats { values, squared_norms } => {
+                let vectors = values.chunks_exact(vectors.dimensions).zip(squared_norms);
+                for (row, (vector, squared_norm)) in vectors.enumerate() {
+                    let length = squared_norm.sqrt();
+                    let to = panel.row_mut(row).iter_mut().zip(vector);
+                    to.for_each(|(to, &x)| *to = T::from_mean(f64::from(x) / length));
+                }
             }
-            element => vectors.map(|(x, y)| dot(element, x, y)),
-        };
-        let norms = pairs.map(|(x, y)| self.squared_norms[x as usize] * other.squared_norms[y as usize]);
-        std::array::from_fn(|k| dots[k] / norms[k].sqrt())
+            Self::Integers { stored, .. } => T::load(vectors, Metric::Cosine, stored, panel),
+        }
     }
 
-    fn vector(&self, dimensions: usize, member: usize) -> &[u8] {
-        let bytes = self.element.bytes() * dimensions;
-        &self.stored[member * bytes..][..bytes]
+    /// The cosine of a member and one of others, or one that is as good for the predicate.
+    fn cosine(&self, kernel: Kernel, predicate: Predicate, dimensions: usize, (x, y): (u32, u32), other: &Self) -> f64 {
+        let (x, y) = (x as usize, y as usize);
+        let at = |member: usize| member * dimensions..(member + 1) * dimensions;
+        match (self, other) {
+            (
+                Self::Floats { values: a, squared_norms: a_norms },
+                Self::Floats { values: b, squared_norms: b_norms },
+            ) => {
+                let (a, b, length) = (&a[at(x)], &b[at(y)], (a_norms[x] * b_norms[y]).sqrt());
+                // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
+                let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(dimensions));
+                predicate.as_exact(nearly, || cosine_of_floats(a, b))
+            }
+            (
+                Self::Integers { element, stored: a, squared_norms: a_norms },
+                Self::Integers { stored: b, squared_norms: b_norms, .. },
+            ) => dot(*element, &a[at(x)], &b[at(y)]) / (a_norms[x] * b_norms[y]).sqrt(),
+            _ => unreachable!("both are of one store"),
+        }
     }
 }
 
 impl<T: Coordinate> Members<T> {
     /// Takes vectors as stored, end to end.
-    pub(super) fn new(store: &Store, stored: &[u8]) -> Self {
+    pub(super) fn new(store: &Store, kernel: Kernel, stored: &[u8]) -> Self {
         let manifest = store.manifest();
         let vectors = manifest.vectors;
         let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
-        let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(vectors, stored));
-        // Halves are converted once.
-        let (element, stored) =
-            exact.as_ref().map_or((vectors.element, stored), |exact| (exact.element, &exact.stored));
-        T::load(VectorType { element, ..vectors }, manifest.metric, stored, &mut panel);
+        let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(kernel, vectors, stored));
+        match &exact {
+            Some(exact) => exact.load(vectors, &mut panel),
+            None => T::load(vectors, manifest.metric, stored, &mut panel),
+        }
         Self { panel, exact, codes: OnceLock::new(), vectors }
     }
 
@@ -97,24 +120,24 @@ impl<T: Coordinate> Members<T> {
         self.panel.rows()
     }
 
-    /// The squared distances (L2) or cosines of pairs (member, member of `other`). Under L2, coordinates are the stored
-    /// elements, or as far from each other.
-    pub(super) fn values(&self, kernel: Kernel, pairs: &[(u32, u32)], other: &Self, values: &mut Vec<f64>) {
+    /// The squared distances (L2) or cosines of pairs (member, member of `other`), or ones that are as good for the
+    /// predicate. Under L2, coordinates are the stored elements, or as far from each other.
+    pub(super) fn values(
+        &self,
+        kernel: Kernel,
+        predicate: Predicate,
+        pairs: &[(u32, u32)],
+        other: &Self,
+        values: &mut Vec<f64>,
+    ) {
         values.clear();
-        let (four, rest) = pairs.as_chunks::<4>();
-        values.extend(four.iter().flat_map(|&pairs| self.values_of(kernel, pairs, other)));
-        values.extend(rest.iter().flat_map(|&pair| self.values_of(kernel, [pair], other)));
-    }
-
-    fn values_of<const N: usize>(&self, kernel: Kernel, pairs: [(u32, u32); N], other: &Self) -> [f64; N] {
-        let dimensions = self.vectors.dimensions;
-        match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.cosines(dimensions, pairs, b),
+        values.extend(pairs.iter().map(|&pair| match (&self.exact, &other.exact) {
+            (Some(a), Some(b)) => a.cosine(kernel, predicate, self.vectors.dimensions, pair, b),
             _ => {
-                let rows = |(x, y): (u32, u32)| (self.panel.row(x as usize), other.panel.row(y as usize));
-                T::squared_exactly(kernel, dimensions, pairs.map(rows))
+                let (x, y) = (self.panel.row(pair.0 as usize), other.panel.row(pair.1 as usize));
+                predicate.as_exact(T::squared_nearly(kernel, x, y), || T::squared_exactly(x, y))
             }
-        }
+        }));
     }
 }
 
@@ -153,7 +176,7 @@ pub(super) struct LoadedBucket<T> {
 impl<T: Coordinate> LoadedBucket<T> {
     /// Takes what was read; the bucket's center is the row of its number in `centers`.
     pub(super) fn new(store: &Store, kernel: Kernel, centers: &Panel<T>, read: BucketBytes<'_>) -> Self {
-        let members = Members::new(store, read.vectors);
+        let members = Members::new(store, kernel, read.vectors);
         let mut own = vec![T::Distance::default(); members.len()];
         kernel.one_to_many(centers.row(read.number as usize), &members.panel, &mut own);
         let dimensions = members.panel.dimensions();

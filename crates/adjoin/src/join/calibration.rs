@@ -1,6 +1,8 @@
 //! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and asks the
 //! bootstrap; makes the graph of edges on the way, as an edge that is left out costs recall too.
 
+use std::sync::Arc;
+
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
@@ -40,7 +42,7 @@ const EDGES_BYTES_MIN: u64 = 4 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
-    pub(super) graph: ThresholdGraph,
+    pub(super) graph: Arc<ThresholdGraph>,
     pub(super) threshold: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
@@ -75,49 +77,56 @@ pub(super) struct Goal {
 }
 
 /// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
-/// supports the promise.
+/// supports the promise. The goals share the passes over the store.
 pub(super) fn calibrate<T: Coordinate>(
     search: &Search<'_, T>,
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
     let rows = search.store.manifest().rows;
-    let mut all: Vec<Option<Calibrated>> = goals.iter().map(|_| None).collect();
-    let mut spent = vec![Spent::default(); goals.len()];
+    let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
     let mut vectors = VECTORS;
     for round in 0u64.. {
         let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
         let wanted = if whole { rows } else { 2 * vectors };
-        let open: Vec<usize> = (0..goals.len()).filter(|&k| all[k].is_none()).collect();
+        let open = all.iter_mut().zip(goals).filter(|(attempt, _)| attempt.found.is_none());
+        let reseeded = open.map(|(attempt, goal)| {
+            attempt.goal.seed = goal.seed.wrapping_add(round << 32);
+            attempt
+        });
+        let mut open: Vec<&mut Attempt> = reseeded.collect();
         if open.is_empty() || wanted > vectors_max {
             break;
         }
-        let reseeded = |seed: u64| seed.wrapping_add(round << 32);
-        let (sampled, distances) = Sampled::draw(search, wanted, whole, reseeded(goals[open[0]].seed))?;
-        for k in open {
-            let goal = Goal { seed: reseeded(goals[k].seed), ..goals[k] };
-            spent[k].sample_distances += distances;
-            all[k] = match goal.threshold {
-                Some(threshold) => Some(sampled.with_threshold(search, threshold, goal, &mut spent[k])?),
-                None => sampled.calibrate(search, goal, &mut spent[k])?,
-            };
-        }
+        let (sampled, distances) = Sampled::draw(search, wanted, whole, open[0].goal.seed)?;
+        open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
+        let (given, sought): (Vec<_>, Vec<_>) = open.into_iter().partition(|attempt| attempt.goal.threshold.is_some());
+        sampled.calibrate(search, sought)?;
+        given.into_iter().try_for_each(|attempt| sampled.with_threshold(search, attempt))?;
         if whole {
             break;
         }
         vectors *= MORE;
     }
-    Ok(all)
+    Ok(all.into_iter().map(|attempt| attempt.found).collect())
 }
 
 /// Vectors whose neighbours a calibration looks for at first.
 pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
 
-/// Distances computed so far.
-#[derive(Clone, Default)]
-struct Spent {
+/// A goal on its way.
+struct Attempt {
+    goal: Goal,
+    found: Option<Calibrated>,
+    /// Distances computed so far.
     center_distances: u64,
     sample_distances: u64,
+}
+
+impl Attempt {
+    fn new(goal: Goal) -> Self {
+        Self { goal, found: None, center_distances: 0, sample_distances: 0 }
+    }
 }
 
 /// Drawn vectors with their neighbours.
@@ -150,70 +159,70 @@ impl Sampled {
         Ok((Self { places, neighbours: found, setting, whole, memory }, computed))
     }
 
-    /// Finds the threshold and the edges, if this sample supports any.
-    fn calibrate<T: Coordinate>(
-        &self,
-        search: &Search<'_, T>,
-        goal: Goal,
-        spent: &mut Spent,
-    ) -> Result<Option<Calibrated>> {
-        let Goal { recall, seed, .. } = goal;
+    /// Finds threshold and edges for each goal that this sample supports.
+    fn calibrate<T: Coordinate>(&self, search: &Search<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
         let every_edge = self.sample(&ThresholdGraph::default(), |k| self.sets(k), true);
         let enough =
             self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
-        if !enough || every_edge.calibrate(recall, seed).is_none() {
-            return Ok(None);
-        }
-        // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there only
-        // from a larger one on than each of them.
-        let stricter = every_edge.calibrate(1.0 - (1.0 - recall) / 3.0, seed);
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
-        let horizons = [(stricter.unwrap_or(farther), CENTERS[0]), (farther, CENTERS[1]), (farther, CENTERS[2])];
-        for (number, (threshold, centers)) in horizons.into_iter().enumerate() {
-            let horizon = Horizon { threshold: reach_of(search, threshold), centers };
-            let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
-            spent.center_distances += distances;
+        let supported = sought.into_iter().filter_map(|attempt| {
+            let Goal { recall, seed, .. } = attempt.goal;
+            every_edge.calibrate(recall, seed).filter(|_| enough)?;
+            // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there
+            // only from a larger one on than each of them.
+            let stricter = every_edge.calibrate(1.0 - (1.0 - recall) / 3.0, seed);
+            Some((attempt, reach_of(search, stricter.unwrap_or(farther))))
+        });
+        let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
+        for (number, centers) in CENTERS.into_iter().enumerate() {
+            // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
+            let Some(threshold) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
+            let (graph, distances) = threshold_graph(search, Horizon { threshold, centers }, self.memory.edges)?;
             let sample = self.sample(&graph, |k| self.sets(k), false);
-            if let Some(t) = sample.calibrate(recall, seed).filter(|&t| t <= horizon.threshold) {
-                return self.calibrated(search, graph, (t, true), seed, spent).map(Some);
+            let graph = Arc::new(graph);
+            let mut left = Vec::new();
+            for (attempt, horizon) in open {
+                attempt.center_distances += distances;
+                match sample.calibrate(attempt.goal.recall, attempt.goal.seed).filter(|&t| t <= horizon) {
+                    Some(t) => self.settle(search, attempt, graph.clone(), (t, true))?,
+                    None => left.push((attempt, reach_of(search, farther))),
+                }
             }
+            open = left;
             if number > 0 && centers >= search.centers.rows() {
                 break;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// What is known of a threshold that was given.
-    fn with_threshold<T: Coordinate>(
-        &self,
-        search: &Search<'_, T>,
-        threshold: f64,
-        goal: Goal,
-        spent: &mut Spent,
-    ) -> Result<Calibrated> {
+    /// Finds out what is known of a threshold that was given.
+    fn with_threshold<T: Coordinate>(&self, search: &Search<'_, T>, attempt: &mut Attempt) -> Result<()> {
+        let Goal { recall, threshold, seed } = attempt.goal;
+        let Some(threshold) = threshold else { return Ok(()) };
         let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
         let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
-        spent.center_distances += distances;
+        attempt.center_distances += distances;
         let sample = self.sample(&graph, |k| self.sets(k), false);
-        let kept = sample.calibrate(goal.recall, goal.seed).is_some_and(|needed| needed <= threshold);
-        self.calibrated(search, graph, (threshold, kept), goal.seed, spent)
+        let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= threshold);
+        self.settle(search, attempt, Arc::new(graph), (threshold, kept))
     }
 
-    fn calibrated<T: Coordinate>(
+    /// Notes what is known of a threshold.
+    fn settle<T: Coordinate>(
         &self,
         search: &Search<'_, T>,
-        graph: ThresholdGraph,
+        attempt: &mut Attempt,
+        graph: Arc<ThresholdGraph>,
         (threshold, kept): (f64, bool),
-        seed: u64,
-        spent: &Spent,
-    ) -> Result<Calibrated> {
+    ) -> Result<()> {
+        let seed = attempt.goal.seed;
         let is_aside = |k| self.whole || !self.sets(k);
         let aside = self.sample(&graph, is_aside, false);
         let with_neighbours = self.neighbours.iter().zip(0..).filter(|(found, k)| found.count > 0 && is_aside(*k));
         let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
-        Ok(Calibrated {
+        attempt.found = Some(Calibrated {
             recalls: aside.recalls(threshold, seed),
             watched: Watched::new(search.context, watched, self.whole, seed)?,
             threshold,
@@ -222,9 +231,10 @@ impl Sampled {
             vectors_with_neighbours: aside.neighbours.len() as u64,
             pairs: aside.pairs(),
             graph,
-            center_distances: spent.center_distances,
-            sample_distances: spent.sample_distances,
-        })
+            center_distances: attempt.center_distances,
+            sample_distances: attempt.sample_distances,
+        });
+        Ok(())
     }
 
     /// Whether a vector is one of those that set the threshold.

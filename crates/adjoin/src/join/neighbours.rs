@@ -190,7 +190,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             for hits in self.hits.chunks(DECIDED_AT_ONCE) {
                 self.pairs.clear();
                 self.pairs.extend(hits.iter().map(members));
-                rows.members.values(context.kernel, &self.pairs, &bucket.members, &mut self.values);
+                rows.members.values(context.kernel, predicate, &self.pairs, &bucket.members, &mut self.values);
                 let decided = self.pairs.iter().zip(&self.values);
                 let within = decided.filter(|&(_, &value)| predicate.accept(value).is_some());
                 let found: Vec<_> = within

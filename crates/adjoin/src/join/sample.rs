@@ -37,7 +37,7 @@ pub(super) fn draw_places(store: &Store, count: u64, seed: u64, purpose: &str) -
 impl<T: Coordinate> Drawn<T> {
     /// Reads vectors.
     pub(super) fn read(context: &Context, store: &Store, centers: &Panel<T>, places: &[(u32, u32)]) -> Result<Self> {
-        let members = Members::new(store, &read_vectors(context, store, places)?);
+        let members = Members::new(store, context.kernel, &read_vectors(context, store, places)?);
         let own = |(k, &(bucket, _)): (usize, &(u32, u32))| {
             let squared = context.kernel.distance(members.panel.row(k), centers.row(bucket as usize));
             T::at_most(squared, centers.dimensions())

@@ -297,7 +297,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.pairs.clear();
             self.pairs.extend(hits.iter().map(members).filter(|&(x, y)| is_new(x, y)));
             self.counts.exact_checks += if T::is_float() { self.pairs.len() as u64 } else { 0 };
-            a.members.values(self.kernel, &self.pairs, &b.members, &mut self.values);
+            a.members.values(self.kernel, self.predicate, &self.pairs, &b.members, &mut self.values);
             for (&(x, y), &value) in self.pairs.iter().zip(&self.values) {
                 let Some(value) = self.predicate.accept(value) else { continue };
                 self.counts.pairs += 1;
