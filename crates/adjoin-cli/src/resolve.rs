@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::FileSystem;
+use adjoin::device::{FileSystem, current_resident_bytes};
 use adjoin::error::{Error, Result};
 use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
@@ -20,8 +20,13 @@ use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
+/// A context for this process, whatever it holds already.
+pub(crate) fn own_context() -> Context {
+    Context::default().in_process_of(current_resident_bytes())
+}
+
 pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Context> {
-    let mut context = Context::default().with_resources(&resources.memory, resources.threads)?;
+    let mut context = own_context().with_resources(&resources.memory, resources.threads)?;
     context.cancel = stopped.cancel.clone();
     if let Some(name) = &resources.kernel {
         context.kernel = kernel(name)?;

@@ -27,10 +27,17 @@ fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
             *sum = difference.mul_add(difference, *sum);
         }
     }
-    let mut half = LANES / 2;
+    sum_in_halves(lanes)
+}
+
+/// Adds the upper half of the lanes to the lower, again and again.
+#[inline(always)]
+pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut lanes: [F; N]) -> F {
+    let mut half = N / 2;
     while half > 0 {
         for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
+            let upper = lanes[lane + half];
+            lanes[lane] += upper;
         }
         half /= 2;
     }

@@ -1,7 +1,7 @@
 //! Sums in f64 over vectors of floats, in one fixed order that suits vector registers: every level repeats it bit for bit,
 //! as each is these loops compiled for it.
 
-use crate::reference::Reference;
+use crate::reference::{Reference, sum_in_halves};
 
 /// Partial sums.
 const LANES: usize = 32;
@@ -47,14 +47,7 @@ fn sum(x: &[f32], y: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
     for (lane, (&x, &y)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
         *lane += term(x.into(), y.into());
     }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
-        }
-        half /= 2;
-    }
-    lanes[0]
+    sum_in_halves(lanes)
 }
 
 /// How far [`crate::Kernel::dot_wide`] and [`crate::Kernel::squared_distance_wide`] may be from the same sums taken in

@@ -15,6 +15,8 @@ use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries.
 pub const RUNTIME_BYTES: u64 = 16 << 20;
+/// What the program itself comes to hold beyond what was resident before its work.
+const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
 /// Budget of a run whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 
@@ -42,6 +44,7 @@ pub struct Context {
     /// Is told how far the work is.
     pub progress: Arc<dyn Progress>,
     memory_bytes: u64,
+    runtime_bytes: u64,
     /// What the process held before, where the budget is for what comes on top.
     before_bytes: Option<u64>,
     budget: MemoryBudget,
@@ -57,6 +60,7 @@ impl Default for Context {
             cancel: Cancel::default(),
             progress: Arc::new(Silent),
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            runtime_bytes: RUNTIME_BYTES,
             before_bytes: None,
             budget,
         }
@@ -67,7 +71,14 @@ impl Context {
     /// The same with a budget of `memory_bytes` for the whole process.
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
-        Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(RUNTIME_BYTES)), ..self }
+        Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(self.runtime_bytes)), ..self }
+    }
+
+    /// The same in a process that holds `resident_bytes` already, for a budget that is given afterwards: a command that an
+    /// interpreter runs begins with more than one of its own.
+    #[must_use]
+    pub fn in_process_of(self, resident_bytes: u64) -> Self {
+        Self { runtime_bytes: RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES), ..self }
     }
 
     /// The same with a budget and a number of threads as a user types them; as many threads as cores where none is given.
@@ -76,8 +87,8 @@ impl Context {
     /// Where the budget is no size or too small for anything, or the number of threads makes no sense.
     pub fn with_resources(self, memory: &str, threads: Option<usize>) -> Result<Self> {
         let bytes = parse_bytes(memory)?;
-        if bytes <= RUNTIME_BYTES {
-            let least = RUNTIME_BYTES.div_ceil(1_000_000) + 1;
+        if bytes <= self.runtime_bytes {
+            let least = self.runtime_bytes.div_ceil(1_000_000) + 1;
             return Err(Error::budget(format!(
                 "--memory {memory} is not enough to start; give --memory {least}MB or more"
             )));
@@ -120,7 +131,7 @@ impl Context {
     pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
         self.budget.reserve(bytes).map_err(|_| {
             let held = self.budget.total() - self.budget.free();
-            let least = bytes + held + RUNTIME_BYTES;
+            let least = bytes + held + self.runtime_bytes;
             Error::budget(format!(
                 "{purpose} needs at least {} of memory, the budget is {}; give --memory {}MB or more",
                 format_bytes(least),

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::output::{check_free, write_file};
 
@@ -12,7 +11,7 @@ use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
-    let mut context = Context::default().with_resources(&arguments.memory, None)?;
+    let mut context = resolve::own_context().with_resources(&arguments.memory, None)?;
     context.cancel = stopped.cancel.clone();
     if !arguments.quiet {
         context.progress = Arc::new(Terminal::new());

@@ -52,7 +52,7 @@ pub struct Keep<'a> {
 /// What is held of the pairs.
 enum Pairs {
     /// All of them: by their later row.
-    Greedy(Sorter),
+    Greedy(Box<Sorter>),
     Cluster(Components),
 }
 
@@ -81,7 +81,7 @@ impl<'a> Keep<'a> {
         let needs = Needs { bytes, sorters, beside, purpose: "choosing rows to keep" };
         let rows = Rows::reserve(context, store, [target, kept], needs)?;
         let pairs = match rule {
-            KeepRule::Greedy => Pairs::Greedy(rows.sorter()),
+            KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
         };
         let removed = target.map(|target| Removed::create(&rows, target)).transpose()?;
