@@ -12,7 +12,7 @@ use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_fiel
 use adjoin::source::{IdKind, Ids, columns_read};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
-use arrow_array::{ArrayRef, Float32Array, RecordBatch, RecordBatchReader, UInt64Array};
+use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchReader, UInt64Array};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -41,8 +41,7 @@ pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, option
         for batch in reader {
             let cannot_read = |error| PyOSError::new_err(format!("cannot read the table: {error}"));
             let batch = batch.and_then(|batch| batch.project(&columns)).map_err(cannot_read)?;
-            let a_row = batch.get_array_memory_size().div_ceil(batch.num_rows().max(1));
-            let rows = (BATCH_BYTES / a_row.max(1)).max(1);
+            let rows = (BATCH_BYTES / row_bytes(&batch)).max(1);
             for start in (0..batch.num_rows()).step_by(rows) {
                 Python::attach(|py| py.check_signals())?;
                 let part = batch.slice(start, rows.min(batch.num_rows() - start));
@@ -51,6 +50,25 @@ pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, option
         }
         writer.finish().map_err(|error| spool_failed(&path, &error))
     })
+}
+
+/// Bytes of a row, about. The buffers are not asked: those of a slice hold the rows of the whole table.
+fn row_bytes(batch: &RecordBatch) -> usize {
+    let elements = |column: &ArrayRef| {
+        if let Some(lists) = column.as_fixed_size_list_opt() {
+            return lists.len() * lists.value_length() as usize;
+        }
+        let small = column.as_list_opt::<i32>().map(|lists| spanned(lists.value_offsets()));
+        let large = || column.as_list_opt::<i64>().map(|lists| spanned(lists.value_offsets()));
+        small.or_else(large).unwrap_or(column.len())
+    };
+    let all: usize = batch.columns().iter().map(elements).sum();
+    (all * size_of::<f64>() / batch.num_rows().max(1)).max(1)
+}
+
+/// Elements between the first offset and the last.
+fn spanned<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
+    offsets.last().zip(offsets.first()).map_or(0, |(&end, &start)| (end - start).as_usize())
 }
 
 fn spool_failed(path: &Path, error: &dyn std::error::Error) -> PyErr {

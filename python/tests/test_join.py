@@ -17,6 +17,7 @@ import numpy
 import pandas
 import polars
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
@@ -141,6 +142,16 @@ def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndar
     chunks = [pyarrow.table({"kind": pyarrow.array([kind]).dictionary_encode(), "vector": [[1.0, 2.0]]}) for kind in "ab"]
     with adjoin.join(pyarrow.concat_tables(chunks), eps=0.0, exact=True) as result:
         assert len(result) == 1
+
+
+@pytest.mark.parametrize("lists", [as_fixed_lists, lambda vectors: pyarrow.array(list(vectors))])
+def test_small_batches_of_a_large_table_stay_as_they_are(lists: Any, tmp_path: Path) -> None:
+    table = pyarrow.table({"vector": lists(numpy.ones((60_000, 64), "float32"))})
+    batches = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1_000))
+    for source, most in [(batches, 60), (table, 60_000 * 64 * 8 // (8 << 20) + 1)]:
+        adjoin._engine.spool(source, str(tmp_path / "all.arrow"), adjoin._store_options(1, None, None, None, "error", "error"))
+        with pyarrow.ipc.open_file(tmp_path / "all.arrow") as written:
+            assert written.num_record_batches <= most and written.read_all().num_rows == 60_000
 
 
 def test_what_a_stream_says_is_passed_on() -> None:
