@@ -132,6 +132,30 @@ def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
     assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
 
 
+def bytes_of(process: subprocess.Popen[str], field: str) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(status.split(f"{field}:")[1].split()[0])
+
+
+def test_memory_is_kept_as_seen_from_outside(tmp_path: Path) -> None:
+    code = f"""import sys, adjoin
+print("ready", flush=True)
+sys.stdin.readline()
+with adjoin.join({str(SAMPLE)!r}, id_column="name", min_similarity=0.9, memory="96MB", temporary={str(tmp_path)!r}) as result:
+    print(len(result), flush=True)
+    sys.stdin.readline()
+"""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        assert process.stdin and process.stdout and process.stdout.readline() == "ready\n"
+        before = bytes_of(process, "VmRSS")
+        print(file=process.stdin, flush=True)
+        assert int(process.stdout.readline()) > 30_000
+        assert bytes_of(process, "VmHWM") - before <= 96_000_000
+        print(file=process.stdin, flush=True)
+    assert process.returncode == 0
+
+
 def test_a_table_in_one_chunk_needs_no_more_than_one_in_many(vectors: numpy.ndarray) -> None:
     wide = numpy.tile(vectors, (400, 1))[:, :4].copy()
     ballast = pyarrow.array(["x" * 100] * len(wide))
