@@ -18,7 +18,7 @@ use pyo3_arrow::PyRecordBatchReader;
 
 use crate::options::{Resources, StoreOptions, Wanted, json};
 use crate::pair_file::{self, PairFileWriter};
-use crate::run::{Running, raised};
+use crate::run::{Running, lock, raised};
 
 /// A join that was done: its pairs lie in a temporary file.
 #[pyclass(frozen)]
@@ -121,13 +121,13 @@ impl Joined {
 
     /// Removes the store, where one was built for the join.
     fn close(&self) {
-        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        lock(&self.kept).take();
     }
 }
 
 impl Joined {
     fn store(&self) -> Result<PathBuf> {
-        let kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let kept = lock(&self.kept);
         let closed = || Error::option("this result was closed; join again");
         kept.as_ref().map(|kept| kept.store.clone()).ok_or_else(closed)
     }

@@ -9,9 +9,7 @@
 use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{
-    Predicate, f32_values, halves_as_floats, squared_difference, squared_distance, squared_norms, sums,
-};
+use crate::predicate::{Predicate, f32_values, halves_as_floats, squared_difference, squared_norms, sums};
 
 /// Vectors that are converted at once: what is held beside them stays in the first-level caches.
 const LOADED_AT_ONCE: usize = 16;
@@ -45,12 +43,9 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// The squared distance of two padded rows as [`crate::predicate::squared_distance`] sums it, which under L2 gives the
-    /// same for coordinates as for stored elements.
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64;
-
-    /// The same, and how far it may be off, faster.
-    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64);
+    /// Decides two padded rows by their squared distance as [`crate::predicate::squared_distance`] sums it, which under L2
+    /// gives the same for coordinates as for stored elements.
+    fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
@@ -172,12 +167,8 @@ impl Coordinate for u8 {
         false
     }
 
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
-        squared_distance(Element::U8, x, y)
-    }
-
-    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64) {
-        (kernel.distance(x, y).into(), 0.0)
+    fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32> {
+        predicate.accept(kernel.distance(x, y).into())
     }
 
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
@@ -252,14 +243,11 @@ impl Coordinate for f32 {
         true
     }
 
-    fn squared_exactly(x: &[Self], y: &[Self]) -> f64 {
-        // What fills up a row adds zeros.
-        sums([(x, y)], |&x| f64::from(x), squared_difference)[0]
-    }
-
-    fn squared_nearly(kernel: Kernel, x: &[Self], y: &[Self]) -> (f64, f64) {
+    fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32> {
         let squared = kernel.squared_distance_wide(x, y);
-        (squared, squared * wide_error(x.len()))
+        // What fills up a row adds zeros.
+        let exactly = || sums([(x, y)], |&x| f64::from(x), squared_difference)[0];
+        predicate.accept_near((squared, squared * wide_error(x.len())), exactly)
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {

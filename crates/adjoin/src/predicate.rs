@@ -67,20 +67,19 @@ impl Predicate {
         })
     }
 
-    /// A value that [`accept`](Self::accept) treats as it does the exact one: the given one where that is certain, `exactly`
-    /// otherwise. The exact one is at most `error` away from `value`; this is rarely near the threshold, or near where one
-    /// f32 ends and the next begins.
-    pub(crate) fn as_exact(&self, (value, error): (f64, f64), exactly: impl FnOnce() -> f64) -> f64 {
-        let (low, high) = (value - error, value + error);
-        if self.accept(low) == self.accept(high) { low } else { exactly() }
-    }
-
     /// The same, given the [`squared_distance`] (L2) or the [`cosine`] of the pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
             Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
             Self::Cosine { min_similarity } => (value >= min_similarity).then_some(value as f32),
         }
+    }
+
+    /// The same, given a value that is at most `error` away from that; `exactly` is asked where it could say something
+    /// else, which is rarely: near the threshold, and where one f32 ends and the next begins.
+    pub(crate) fn accept_near(&self, (value, error): (f64, f64), exactly: impl FnOnce() -> f64) -> Option<f32> {
+        let low = self.accept(value - error);
+        if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
 }
 
@@ -233,17 +232,17 @@ mod tests {
             // Some of these lie at the threshold, others where one f32 ends and the next begins.
             let exact = 0.75 + f64::from(step) * 2f64.powi(-32);
             for off in [-1e-12, 0.0, 1e-12] {
-                let taken = predicate.as_exact((exact + off, 1e-12), || {
+                let decided = predicate.accept_near((exact + off, 1e-12), || {
                     exactly += 1;
                     exact
                 });
-                assert_eq!(predicate.accept(taken), predicate.accept(exact), "{exact} {off}");
+                assert_eq!(decided, predicate.accept(exact), "{exact} {off}");
             }
         }
         assert!((1..1_000).contains(&exactly), "{exactly}");
         let near = Predicate::l2(0.0).unwrap();
-        assert_eq!(near.accept(near.as_exact((0.0, 0.0), || 1.0)), Some(0.0));
-        assert_eq!(near.accept(near.as_exact((1e-20, 1e-19), || 0.0)), Some(0.0));
+        assert_eq!(near.accept_near((0.0, 0.0), || 1.0), Some(0.0));
+        assert_eq!(near.accept_near((1e-20, 1e-19), || 0.0), Some(0.0));
     }
 
     #[test]

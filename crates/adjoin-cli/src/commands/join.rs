@@ -40,8 +40,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let store = &opened.store;
     let mut statistics = {
         let with_ids = output.what == What::Pairs && output.target.is_some();
-        let beside = least_memory(&context, store, &options, with_ids)?;
-        let of_rows = sink_of_rows(&context, store, &output, beside)?;
+        let of_rows = sink_of_rows(&context, store, &options, &output)?;
         let prepared = prepare(&context, store, &options, with_ids)?;
         announce(&context, store, prepared.predicted_results(), &output, arguments.yes)?;
         let sink = match of_rows {
@@ -73,20 +72,22 @@ fn sink_of_pairs(context: &Context, store: &Store, target: Option<&Target>) -> R
     })
 }
 
-/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves: `beside`
-/// at least.
+/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves.
 fn sink_of_rows<'a>(
     context: &'a Context,
     store: &'a Store,
+    options: &JoinOptions,
     output: &Output,
-    beside: u64,
 ) -> Result<Option<Box<dyn PairSink + 'a>>> {
     let target = output.target.as_ref();
+    let beside = || least_memory(context, store, options);
     Ok(match output.what {
         What::Pairs => None,
-        What::Counts => Some(Box::new(Counts::create(context, store, target, beside)?)),
-        What::Clusters => Some(Box::new(Clusters::create(context, store, target, beside)?)),
-        What::Keep(rule) => Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()), beside)?)),
+        What::Counts => Some(Box::new(Counts::create(context, store, target, beside()?)?)),
+        What::Clusters => Some(Box::new(Clusters::create(context, store, target, beside()?)?)),
+        What::Keep(rule) => {
+            Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()), beside()?)?))
+        }
     })
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Page {
     pairs: PairData,
     clusters: Vec<Vec<u32>>,
     #[serde(skip)]
-    _memory: Vec<Reservation>,
+    memory: Vec<Reservation>,
 }
 
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ impl Page {
             names,
             pairs,
             clusters,
-            _memory: memory,
+            memory,
         })
     }
 
@@ -106,7 +106,8 @@ impl Page {
     }
 
     /// Shows texts for ids.
-    pub(crate) fn give_names(&mut self, mut texts: HashMap<String, String>) {
+    pub(crate) fn give_names(&mut self, (mut texts, memory): (HashMap<String, String>, Vec<Reservation>)) {
+        self.memory.extend(memory);
         for (id, text) in &mut self.names {
             if let Some(given) = texts.remove(id) {
                 *text = given;
@@ -170,7 +171,7 @@ impl Names {
 
     fn place(&mut self, id: u32) -> u32 {
         *self.places.entry(id).or_insert_with(|| {
-            self.shown.push(self.all[id as usize].clone());
+            self.shown.push(std::mem::take(&mut self.all[id as usize])); // it is asked for once
             self.shown.len() as u32 - 1
         })
     }

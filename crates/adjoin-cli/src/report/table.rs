@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
+use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
 use adjoin::sink::TableFormat;
 use adjoin::source::guarded;
@@ -115,13 +116,13 @@ pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<St
     Ok(move |row| shown.value(row).try_to_string().map_err(refused))
 }
 
-/// The texts of some ids; `columns` are those of ids and of texts.
+/// The texts of some ids, and the memory that they take; `columns` are those of ids and of texts.
 pub(crate) fn names_of(
     context: &Context,
     path: &Path,
     columns: (Option<&str>, Option<&str>),
     ids: &HashSet<&str>,
-) -> Result<HashMap<String, String>> {
+) -> Result<(HashMap<String, String>, Vec<Reservation>)> {
     let table = Table::open(path, &[columns.0.unwrap_or("id")])?;
     let id = match columns.0 {
         Some(name) => Some(table.column(name)?),
@@ -157,5 +158,5 @@ pub(crate) fn names_of(
         }
         Ok(())
     })?;
-    Ok(names)
+    Ok((names, memory))
 }

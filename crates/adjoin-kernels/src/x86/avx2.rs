@@ -7,7 +7,6 @@ use crate::columns::Columns;
 use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{self, Block, Group, TILE_COLUMNS, TILE_ROWS, Tiles};
-use crate::wide::{self, Wide};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -45,28 +44,6 @@ impl Avx2 {
         }
         block
     }
-}
-
-impl Wide for Avx2 {
-    fn dot(&self, x: &[f32], y: &[f32]) -> f64 {
-        // SAFETY: `self` proves the level.
-        unsafe { wide_dot(x, y) }
-    }
-
-    fn squared_distance(&self, x: &[f32], y: &[f32]) -> f64 {
-        // SAFETY: `self` proves the level.
-        unsafe { wide_squared_distance(x, y) }
-    }
-}
-
-#[target_feature(enable = "avx2")]
-fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
-    wide::dot(x, y)
-}
-
-#[target_feature(enable = "avx2")]
-fn wide_squared_distance(x: &[f32], y: &[f32]) -> f64 {
-    wide::squared_distance(x, y)
 }
 
 impl Tiles<u8> for Avx2 {

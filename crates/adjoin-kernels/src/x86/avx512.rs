@@ -16,7 +16,6 @@ use crate::columns::Columns;
 use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{Group, TILE_COLUMNS, TILE_ROWS, Tiles};
-use crate::wide::{self, Wide};
 
 /// Proof that the processor has AVX-512 F, BW, VL and VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -30,28 +29,6 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vnni");
         here.then_some(Self(()))
     }
-}
-
-impl Wide for Avx512 {
-    fn dot(&self, x: &[f32], y: &[f32]) -> f64 {
-        // SAFETY: `self` proves the level.
-        unsafe { wide_dot(x, y) }
-    }
-
-    fn squared_distance(&self, x: &[f32], y: &[f32]) -> f64 {
-        // SAFETY: `self` proves the level.
-        unsafe { wide_squared_distance(x, y) }
-    }
-}
-
-#[target_feature(enable = "avx512f")]
-fn wide_dot(x: &[f32], y: &[f32]) -> f64 {
-    wide::dot(x, y)
-}
-
-#[target_feature(enable = "avx512f")]
-fn wide_squared_distance(x: &[f32], y: &[f32]) -> f64 {
-    wide::squared_distance(x, y)
 }
 
 impl Tiles<u8> for Avx512 {

@@ -12,3 +12,33 @@ mod avx512;
 
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
+
+use crate::wide::{self, Wide};
+
+/// Compiles the sums in f64 for a level.
+macro_rules! wide_sums {
+    ($level:ty, $feature:literal) => {
+        impl Wide for $level {
+            fn dot(&self, x: &[f32], y: &[f32]) -> f64 {
+                #[target_feature(enable = $feature)]
+                fn dot(x: &[f32], y: &[f32]) -> f64 {
+                    wide::dot(x, y)
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { dot(x, y) }
+            }
+
+            fn squared_distance(&self, x: &[f32], y: &[f32]) -> f64 {
+                #[target_feature(enable = $feature)]
+                fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
+                    wide::squared_distance(x, y)
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { squared_distance(x, y) }
+            }
+        }
+    };
+}
+
+wide_sums!(Avx2, "avx2");
+wide_sums!(Avx512, "avx512f");

@@ -67,8 +67,15 @@ impl Exact {
         }
     }
 
-    /// The cosine of a member and one of others, or one that is as good for the predicate.
-    fn cosine(&self, kernel: Kernel, predicate: Predicate, dimensions: usize, (x, y): (u32, u32), other: &Self) -> f64 {
+    /// Decides a member and one of others by their cosine.
+    fn decide(
+        &self,
+        kernel: Kernel,
+        predicate: Predicate,
+        dimensions: usize,
+        (x, y): (u32, u32),
+        other: &Self,
+    ) -> Option<f32> {
         let (x, y) = (x as usize, y as usize);
         let at = |member: usize| member * dimensions..(member + 1) * dimensions;
         match (self, other) {
@@ -79,12 +86,12 @@ impl Exact {
                 let (a, b, length) = (&a[at(x)], &b[at(y)], (a_norms[x] * b_norms[y]).sqrt());
                 // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
                 let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(dimensions));
-                predicate.as_exact(nearly, || cosine_of_floats(a, b))
+                predicate.accept_near(nearly, || cosine_of_floats(a, b))
             }
             (
                 Self::Integers { element, stored: a, squared_norms: a_norms },
                 Self::Integers { stored: b, squared_norms: b_norms, .. },
-            ) => dot(*element, &a[at(x)], &b[at(y)]) / (a_norms[x] * b_norms[y]).sqrt(),
+            ) => predicate.accept(dot(*element, &a[at(x)], &b[at(y)]) / (a_norms[x] * b_norms[y]).sqrt()),
             _ => unreachable!("both are of one store"),
         }
     }
@@ -120,22 +127,22 @@ impl<T: Coordinate> Members<T> {
         self.panel.rows()
     }
 
-    /// The squared distances (L2) or cosines of pairs (member, member of `other`), or ones that are as good for the
-    /// predicate. Under L2, coordinates are the stored elements, or as far from each other.
-    pub(super) fn values(
+    /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result. Under
+    /// L2, coordinates are the stored elements, or as far from each other.
+    pub(super) fn decide(
         &self,
         kernel: Kernel,
         predicate: Predicate,
         pairs: &[(u32, u32)],
         other: &Self,
-        values: &mut Vec<f64>,
+        decided: &mut Vec<Option<f32>>,
     ) {
-        values.clear();
-        values.extend(pairs.iter().map(|&pair| match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.cosine(kernel, predicate, self.vectors.dimensions, pair, b),
+        decided.clear();
+        decided.extend(pairs.iter().map(|&pair| match (&self.exact, &other.exact) {
+            (Some(a), Some(b)) => a.decide(kernel, predicate, self.vectors.dimensions, pair, b),
             _ => {
                 let (x, y) = (self.panel.row(pair.0 as usize), other.panel.row(pair.1 as usize));
-                predicate.as_exact(T::squared_nearly(kernel, x, y), || T::squared_exactly(x, y))
+                T::decide(kernel, predicate, x, y)
             }
         }));
     }

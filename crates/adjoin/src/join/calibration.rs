@@ -100,9 +100,14 @@ pub(super) fn calibrate<T: Coordinate>(
         }
         let (sampled, distances) = Sampled::draw(search, wanted, whole, open[0].goal.seed)?;
         open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
-        let (given, sought): (Vec<_>, Vec<_>) = open.into_iter().partition(|attempt| attempt.goal.threshold.is_some());
+        let mut sought = Vec::new();
+        for attempt in open {
+            match attempt.goal.threshold {
+                Some(threshold) => sampled.with_threshold(search, threshold, attempt)?,
+                None => sought.push(attempt),
+            }
+        }
         sampled.calibrate(search, sought)?;
-        given.into_iter().try_for_each(|attempt| sampled.with_threshold(search, attempt))?;
         if whole {
             break;
         }
@@ -161,14 +166,20 @@ impl Sampled {
 
     /// Finds threshold and edges for each goal that this sample supports.
     fn calibrate<T: Coordinate>(&self, search: &Search<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
+        if sought.is_empty() {
+            return Ok(());
+        }
         let every_edge = self.sample(&ThresholdGraph::default(), |k| self.sets(k), true);
         let enough =
             self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
+        if !enough {
+            return Ok(());
+        }
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
         let supported = sought.into_iter().filter_map(|attempt| {
             let Goal { recall, seed, .. } = attempt.goal;
-            every_edge.calibrate(recall, seed).filter(|_| enough)?;
+            every_edge.calibrate(recall, seed)?;
             // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there
             // only from a larger one on than each of them.
             let stricter = every_edge.calibrate(1.0 - (1.0 - recall) / 3.0, seed);
@@ -198,9 +209,13 @@ impl Sampled {
     }
 
     /// Finds out what is known of a threshold that was given.
-    fn with_threshold<T: Coordinate>(&self, search: &Search<'_, T>, attempt: &mut Attempt) -> Result<()> {
-        let Goal { recall, threshold, seed } = attempt.goal;
-        let Some(threshold) = threshold else { return Ok(()) };
+    fn with_threshold<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
+        threshold: f64,
+        attempt: &mut Attempt,
+    ) -> Result<()> {
+        let Goal { recall, seed, .. } = attempt.goal;
         let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
         let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
         attempt.center_distances += distances;

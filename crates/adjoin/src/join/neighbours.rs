@@ -129,9 +129,9 @@ struct Comparison<'a, T: Coordinate> {
     reaching: Vec<Vec<(u32, u32)>>,
     filter: Filter<'a, T>,
     hits: Vec<(u32, u32)>,
-    /// The vectors and members of the hits, and their values.
+    /// The vectors and members of the hits, and what became of them.
     pairs: Vec<(u32, u32)>,
-    values: Vec<f64>,
+    decided: Vec<Option<f32>>,
     found: Vec<(u32, Neighbour)>,
 }
 
@@ -147,7 +147,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             filter,
             hits: Vec::new(),
             pairs: Vec::new(),
-            values: Vec::new(),
+            decided: Vec::new(),
             found: Vec::new(),
         }
     }
@@ -190,9 +190,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             for hits in self.hits.chunks(DECIDED_AT_ONCE) {
                 self.pairs.clear();
                 self.pairs.extend(hits.iter().map(members));
-                rows.members.values(context.kernel, predicate, &self.pairs, &bucket.members, &mut self.values);
-                let decided = self.pairs.iter().zip(&self.values);
-                let within = decided.filter(|&(_, &value)| predicate.accept(value).is_some());
+                rows.members.decide(context.kernel, predicate, &self.pairs, &bucket.members, &mut self.decided);
+                let within = self.pairs.iter().zip(&self.decided).filter(|(_, decided)| decided.is_some());
                 let found: Vec<_> = within
                     .filter_map(|(&(vector, member), _)| self.neighbour(vector, number, member, bucket))
                     .collect();

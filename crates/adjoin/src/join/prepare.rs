@@ -105,13 +105,13 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
     with_planner(context, store, options, with_ids, |planner| planner.prepare())
 }
 
-/// The least memory that a join can be planned and run with, so that a sink that is made before can refuse, with the need
+/// The least memory that a join without ids can be planned and run with, so that a sink that is made before can refuse, with the need
 /// of both in one message, what would not fit.
 ///
 /// # Errors
 /// Where the predicate is not of the store's metric, or the store cannot be read.
-pub fn least_memory(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<u64> {
-    with_planner(context, store, options, with_ids, |planner| Ok(planner.least()))
+pub fn least_memory(context: &Context, store: &Store, options: &JoinOptions) -> Result<u64> {
+    with_planner(context, store, options, false, |planner| Ok(planner.least()))
 }
 
 /// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours

@@ -51,9 +51,9 @@ pub(super) struct Verifier<'a, T: Coordinate> {
     others: Side<T>,
     reach: Vec<u32>,
     hits: Vec<(u32, u32)>,
-    /// Of the hits, the members of those that are to be decided, and their values.
+    /// Of the hits, the members of those that are to be decided, and what became of them.
     pairs: Vec<(u32, u32)>,
-    values: Vec<f64>,
+    decided: Vec<Option<f32>>,
     batch: PairBatch,
     batch_bytes: u64,
     pub(super) counts: Counts,
@@ -114,7 +114,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let filter = Filter::new(kernel, threshold, coding);
         let (rows, others) = (Side::default(), Side::default());
         let counts = Counts::default();
-        let (reach, hits, pairs, values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (reach, hits, pairs, decided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             kernel,
             centers,
@@ -127,7 +127,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             reach,
             hits,
             pairs,
-            values,
+            decided,
             batch,
             batch_bytes,
             counts,
@@ -297,9 +297,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.pairs.clear();
             self.pairs.extend(hits.iter().map(members).filter(|&(x, y)| is_new(x, y)));
             self.counts.exact_checks += if T::is_float() { self.pairs.len() as u64 } else { 0 };
-            a.members.values(self.kernel, self.predicate, &self.pairs, &b.members, &mut self.values);
-            for (&(x, y), &value) in self.pairs.iter().zip(&self.values) {
-                let Some(value) = self.predicate.accept(value) else { continue };
+            a.members.decide(self.kernel, self.predicate, &self.pairs, &b.members, &mut self.decided);
+            for (&(x, y), &decided) in self.pairs.iter().zip(&self.decided) {
+                let Some(value) = decided else { continue };
                 self.counts.pairs += 1;
                 push(&mut self.batch, (a, x), (b, y), value);
                 if self.batch.len() >= BATCH_PAIRS || self.batch.bytes() >= self.batch_bytes {

@@ -33,14 +33,10 @@ impl<'a> Clusters<'a> {
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
-        let rows = Rows::reserve(
-            context,
-            store,
-            [target, None],
-            Needs { bytes: Components::memory_bytes(end), sorters: 1, beside, purpose: "finding clusters" },
-        )?;
-        let fields = vec![id_field("id", rows.ids()), id_field("cluster", rows.ids())];
-        let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
+        let bytes = Components::memory_bytes(end);
+        let needs = Needs { bytes, sorters: 1, beside, purpose: "finding clusters" };
+        let column = id_field("cluster", store.manifest().ids);
+        let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })
     }
 }

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field};
 use super::row_ids::{IdColumn, Needs, Rows};
 use super::row_numbers::RowNumbers;
 use super::sink::{PairBatch, PairSink, Written};
-use super::table::{TableWriter, id_field};
+use super::table::TableWriter;
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::Target;
@@ -29,14 +29,10 @@ impl<'a> Counts<'a> {
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
-        let rows = Rows::reserve(
-            context,
-            store,
-            [target, None],
-            Needs { bytes: RowNumbers::memory_bytes(end), sorters: 1, beside, purpose: "counting neighbours" },
-        )?;
-        let fields = vec![id_field("id", rows.ids()), Field::new("count", DataType::UInt64, false)];
-        let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
+        let bytes = RowNumbers::memory_bytes(end);
+        let needs = Needs { bytes, sorters: 1, beside, purpose: "counting neighbours" };
+        let column = Field::new("count", DataType::UInt64, false);
+        let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
         Ok(Self { rows, counts: RowNumbers::new(end, |_| 0), table })
     }
 

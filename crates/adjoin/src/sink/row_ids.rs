@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use adjoin_device::Reservation;
 use arrow_array::ArrayRef;
+use arrow_schema::Field;
 
 use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
-use super::table::id_column;
+use super::table::{TableWriter, id_column, id_field};
 use crate::context::Context;
 use crate::error::Result;
 use crate::output::{Target, parent};
@@ -60,6 +61,20 @@ impl<'a> Rows<'a> {
         let path = targets.into_iter().flatten().find_map(Target::path);
         let at = path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned());
         Ok(Self { context, store, at, sorter_bytes, _memory: memory })
+    }
+
+    /// The same with a table of ids and one column more, where there is a target.
+    pub(super) fn with_table(
+        context: &'a Context,
+        store: &'a Store,
+        target: Option<&Target>,
+        needs: Needs,
+        column: Field,
+    ) -> Result<(Self, Option<TableWriter>)> {
+        let rows = Self::reserve(context, store, [target, None], needs)?;
+        let fields = vec![id_field("id", rows.ids()), column];
+        let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
+        Ok((rows, table))
     }
 
     /// One more than the largest row number there may be.
