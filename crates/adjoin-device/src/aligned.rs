@@ -22,6 +22,21 @@ impl AlignedBuffer {
         let blocks = vec![Block([0; BLOCK_BYTES]); len.div_ceil(BLOCK_BYTES)];
         Self { blocks, len }
     }
+
+    /// Bytes of memory held.
+    pub fn capacity(&self) -> usize {
+        self.blocks.len() * BLOCK_BYTES
+    }
+
+    /// Changes the length, within the memory already held where that suffices. What the bytes hold is not defined.
+    pub fn resize(&mut self, len: usize) {
+        let blocks = len.div_ceil(BLOCK_BYTES);
+        if blocks > self.blocks.len() {
+            self.blocks = Vec::new(); // nothing of the old contents is wanted: given back before more is taken
+            self.blocks = vec![Block([0; BLOCK_BYTES]); blocks];
+        }
+        self.len = len;
+    }
 }
 
 impl Deref for AlignedBuffer {
@@ -53,5 +68,17 @@ mod tests {
             buffer.fill(7);
             assert!(buffer.iter().all(|&byte| byte == 7));
         }
+    }
+
+    #[test]
+    fn a_buffer_becomes_shorter_and_longer() {
+        let mut buffer = AlignedBuffer::zeroed(5000);
+        let address = buffer.as_ptr();
+        for len in [1, 8192, 0, 4096] {
+            buffer.resize(len);
+            assert_eq!((buffer.len(), buffer.as_ptr()), (len, address), "{len}");
+        }
+        buffer.resize(8193);
+        assert_eq!((buffer.len(), buffer.as_ptr() as usize % BLOCK_BYTES), (8193, 0));
     }
 }

@@ -35,8 +35,10 @@
 
 pub mod context;
 pub mod error;
+mod execute;
 pub mod geometry;
 pub mod join;
+pub mod load;
 pub mod options;
 pub mod output;
 pub mod plan;

@@ -1,8 +1,9 @@
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::load::Buckets;
 use adjoin::options::format_bytes;
 use adjoin::source::IdKind;
-use adjoin::store::{Store, bucket_bytes};
+use adjoin::store::Store;
 
 use crate::Outcome;
 use crate::args::Info;
@@ -36,7 +37,7 @@ fn describe(store: &Store) -> String {
         format!("ids          {ids}"),
         format!("metric       {}", manifest.metric),
         format!("buckets      {buckets}, of {} vectors on average, {largest} at most", manifest.rows / buckets),
-        format!("on disk      {} of buckets", format_bytes(bucket_bytes(store.extents(), true))),
+        format!("on disk      {} of buckets", format_bytes(Buckets::of(&store).bytes(true))),
         format!("seed         {}", manifest.seed),
     ];
     lines.map(|line| line + "\n").concat()

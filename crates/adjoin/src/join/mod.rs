@@ -1,22 +1,12 @@
-//! Here is a store, find every pair within a threshold: carries out what [`crate::plan`] decided.
+//! Here is a store, find every pair within a threshold: [`prepare`] plans it (`planning/`), [`join`] carries that out
+//! (`execution/`).
 
-mod bucket;
-mod calibration;
-mod codes;
-mod curve;
-mod edge_sides;
-mod estimate;
-mod margins;
-mod nearness;
-mod neighbours;
+mod execution;
 mod options;
-mod prepare;
-mod run;
-mod sample;
-mod verify;
-mod watched;
+mod planning;
+mod prepared;
 
-pub use curve::neighbour_curve;
+pub use execution::join;
 pub use options::{Aim, JoinOptions};
-pub use prepare::{Prepared, least_memory, prepare, prepare_each};
-pub use run::join;
+pub use planning::{least_memory, neighbour_curve, prepare, prepare_each};
+pub use prepared::Prepared;

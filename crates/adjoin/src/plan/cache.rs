@@ -56,6 +56,24 @@ pub enum Step {
     Verify(Task),
 }
 
+/// A cache as a schedule finds it.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheStart<'a> {
+    /// Bytes of the cache.
+    pub capacity: u64,
+    /// Which bucket goes when another one needs its place.
+    pub policy: Policy,
+    /// The buckets that it holds already.
+    pub resident: &'a [u32],
+}
+
+impl CacheStart<'_> {
+    /// An empty cache.
+    pub fn cold(capacity: u64, policy: Policy) -> Self {
+        Self { capacity, policy, resident: &[] }
+    }
+}
+
 /// What a run over the tasks costs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
@@ -94,24 +112,42 @@ pub struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    /// Over `tasks`, with `capacity` bytes for buckets of the given sizes.
+    /// Over `tasks`, with a cache for buckets of the given sizes.
     ///
     /// # Panics
-    /// Where the two buckets of a task do not fit together, or there are 2^32 tasks.
-    pub fn new(tasks: &'a [Task], sizes: &'a [u64], capacity: u64, policy: Policy) -> Self {
+    /// Where the two buckets of a task do not fit together, what is held already does not fit, or there are 2^32 tasks.
+    pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart<'_>) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
-        Self {
+        let CacheStart { capacity, policy, resident } = start;
+        let (uses, first_uses) = match policy {
+            Policy::Belady => next_uses(tasks, sizes.len()),
+            _ => (Vec::new(), Vec::new()),
+        };
+        let mut steps = Self {
             tasks,
             sizes,
             capacity,
             policy,
-            next_uses: if policy == Policy::Belady { next_uses(tasks, sizes.len()) } else { Vec::new() },
+            next_uses: uses,
             at: 0,
             held: 0,
             resident: vec![None; sizes.len()],
             by_leave: BTreeSet::new(),
             finished: Vec::new(),
+        };
+        for &bucket in resident {
+            steps.hold(bucket, first_uses.get(bucket as usize).copied().unwrap_or(NEVER));
         }
+        assert!(steps.held <= capacity, "what the cache holds fits into it");
+        steps
+    }
+
+    /// Notes that a bucket is in the cache, and how soon it may go.
+    fn hold(&mut self, bucket: u32, leave: u32) {
+        let before = self.resident[bucket as usize].replace(leave);
+        assert!(before.is_none(), "a bucket is loaded when it is not in the cache");
+        self.held += self.sizes[bucket as usize];
+        self.by_leave.insert((leave, bucket));
     }
 
     fn evict(&mut self, bucket: u32) -> Step {
@@ -125,10 +161,8 @@ impl<'a> Steps<'a> {
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
-            self.held += size;
             let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
-            self.resident[bucket as usize] = Some(leave);
-            self.by_leave.insert((leave, bucket));
+            self.hold(bucket, leave);
             return Step::Load(bucket);
         }
         let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
@@ -171,8 +205,8 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// When the buckets of each task are used next after it.
-fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
+/// When the buckets of each task are used next after it, and when each bucket is used first.
+fn next_uses(tasks: &[Task], buckets: usize) -> (Vec<(u32, u32)>, Vec<u32>) {
     let mut next = vec![NEVER; buckets];
     let mut uses = vec![(NEVER, NEVER); tasks.len()];
     for (at, &(i, j)) in tasks.iter().enumerate().rev() {
@@ -180,7 +214,7 @@ fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
         next[i as usize] = at as u32;
         next[j as usize] = at as u32;
     }
-    uses
+    (uses, next)
 }
 
 /// The buckets that are read.
@@ -203,11 +237,11 @@ mod tests {
     use super::*;
 
     fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
-        count(Steps::new(tasks, sizes, capacity, Policy::Belady), sizes).loads
+        count(Steps::new(tasks, sizes, CacheStart::cold(capacity, Policy::Belady)), sizes).loads
     }
 
     fn order_of_loads(tasks: &[Task], policy: Policy) -> Vec<u32> {
-        loads_of(Steps::new(tasks, &[1; 4], 3, policy)).collect()
+        loads_of(Steps::new(tasks, &[1; 4], CacheStart::cold(3, policy))).collect()
     }
 
     #[test]
@@ -243,7 +277,7 @@ mod tests {
         let tasks: Vec<Task> = (0..5).flat_map(|i| (i..5).map(move |j| (i, j))).collect();
         for policy in Policy::ALL {
             let (mut held, mut verified) = (0, 0);
-            for step in Steps::new(&tasks, &sizes, 12, policy) {
+            for step in Steps::new(&tasks, &sizes, CacheStart::cold(12, policy)) {
                 match step {
                     Step::Load(bucket) => held += sizes[bucket as usize],
                     Step::Evict(bucket) => held -= sizes[bucket as usize],

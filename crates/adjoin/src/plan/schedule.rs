@@ -1,7 +1,7 @@
 //! The plan of a join: tasks in an order, and the cache that goes with it.
 
 use super::bucket_graph::BucketGraph;
-use super::cache::{CacheCounts, Policy, Steps, count, loads_of};
+use super::cache::{CacheCounts, CacheStart, Policy, Steps, count, loads_of};
 use super::order::{Order, Task, sort_tasks, tasks_of};
 
 /// What buckets take.
@@ -40,6 +40,8 @@ pub struct Schedule {
     pub tasks: Vec<Task>,
     /// Bytes of the cache.
     pub capacity: u64,
+    /// The buckets that are in it when a run begins.
+    pub resident: Vec<u32>,
     /// The buckets that a run reads, in its order; empty where to simulate it again holds less.
     listed_loads: Vec<u32>,
     /// What that costs.
@@ -62,24 +64,20 @@ impl Schedule {
 
     /// The steps of a run.
     pub fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Steps<'a> {
-        Steps::new(&self.tasks, &sizes.memory, self.capacity, self.policy)
+        let Self { capacity, policy, ref resident, .. } = *self;
+        Steps::new(&self.tasks, &sizes.memory, CacheStart { capacity, policy, resident })
     }
 }
 
-/// A schedule for a cache of `capacity` bytes. Where no order is asked for, the one that reads least: both are simulated,
+/// A schedule for a cache. Where no order is asked for, the one that reads least: both are simulated,
 /// as tree order wins on sparse graphs and block-nested loops on dense ones (docs/methods.md, "Order").
-pub fn schedule(
-    graph: BucketGraph,
-    sizes: &BucketSizes,
-    capacity: u64,
-    order: Option<Order>,
-    policy: Policy,
-) -> Schedule {
+pub fn schedule(graph: BucketGraph, sizes: &BucketSizes, start: CacheStart<'_>, order: Option<Order>) -> Schedule {
+    let CacheStart { capacity, policy, resident } = start;
     let buckets = graph.buckets as u64;
     let mut tasks = tasks_of(graph);
     let mut cost = |order| {
         sort_tasks(&mut tasks, &sizes.memory, capacity, order);
-        count(Steps::new(&tasks, &sizes.memory, capacity, policy), &sizes.extents)
+        count(Steps::new(&tasks, &sizes.memory, start), &sizes.extents)
     };
     let first = order.unwrap_or(Order::Tree);
     let (mut order_chosen, mut counts) = (first, cost(first));
@@ -94,9 +92,9 @@ pub fn schedule(
     let mut listed_loads = Vec::new();
     if policy == Policy::Belady {
         listed_loads.reserve_exact(counts.loads as usize);
-        listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, capacity, policy)));
+        listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
     }
-    Schedule { order: order_chosen, policy, tasks, capacity, listed_loads, counts }
+    Schedule { order: order_chosen, policy, tasks, capacity, resident: resident.to_vec(), listed_loads, counts }
 }
 
 #[cfg(test)]
@@ -111,10 +109,10 @@ mod tests {
     fn dense_graphs_are_joined_in_blocks_and_sparse_ones_in_tree_order() {
         let dense = (0..20).flat_map(|i| (i + 1..20).map(move |j| (i, j))).collect();
         let dense = BucketGraph { buckets: 20, edges: dense };
-        let plan = schedule(dense, &sizes(20), 16 * 5, None, Policy::Belady);
+        let plan = schedule(dense, &sizes(20), CacheStart::cold(16 * 5, Policy::Belady), None);
         assert_eq!(plan.order.name(), "block-nested");
         let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect() };
-        let plan = schedule(chain, &sizes(20), 32, None, Policy::Belady);
+        let plan = schedule(chain, &sizes(20), CacheStart::cold(32, Policy::Belady), None);
         assert_eq!((plan.order, plan.counts.loads, plan.counts.bytes), (Order::Tree, 20, 200));
     }
 

@@ -10,9 +10,10 @@ use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use super::table::{TableWriter, id_column, id_field};
 use crate::context::Context;
 use crate::error::Result;
+use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::output::{Target, parent};
 use crate::source::{IdKind, Ids};
-use crate::store::{ReadAhead, Store, least_read_ahead};
+use crate::store::Store;
 
 /// Rows that are written at once, at most, and bytes of their ids.
 const BATCH_ROWS: usize = 8 << 10;
@@ -94,27 +95,23 @@ impl<'a> Rows<'a> {
     /// Hands over every row of the store with its id and its vector as stored, bucket by bucket.
     pub(super) fn each(&self, phase: &str, mut take: impl FnMut(u64, &[u8], &[u8]) -> Result<()>) -> Result<()> {
         let Self { context, store, .. } = *self;
-        let (buckets, bytes) = (store.extents().len() as u32, store.manifest().vectors.bytes());
-        context.progress.begin(phase, "buckets", buckets.into());
+        let (buckets, bytes) = (&Buckets::of(store), store.manifest().vectors.bytes());
+        context.progress.begin(phase, "buckets", buckets.count().into());
         let memory = least_read_ahead(store.extents(), true);
-        let mut ahead = ReadAhead::new(context, store, true, memory, 0..buckets)?;
+        let mut ahead = ReadAhead::new(context, buckets, true, memory, 0..buckets.count(), &context.cancel)?;
         let mut id = Vec::new();
-        loop {
+        while let Some(stored) = ahead.next()? {
             context.cancel.check()?;
-            let taken = ahead.next(|read| {
-                context.progress.advance(read.number.into());
-                let vectors = read.vectors.chunks_exact(bytes);
-                read.bucket.rows.iter().zip(vectors).enumerate().try_for_each(|(k, (&row, vector))| {
-                    id.clear();
-                    read.bucket.ids.append_bytes_of(k, &mut id);
-                    take(row, &id, vector)
-                })
-            })?;
-            match taken {
-                Some(taken) => taken?,
-                None => return Ok(()),
+            context.progress.advance(stored.number().into());
+            let bucket = stored.decode(buckets)?;
+            let vectors = stored.bytes()[bucket.vectors].chunks_exact(bytes);
+            for (k, (&row, vector)) in bucket.rows.iter().zip(vectors).enumerate() {
+                id.clear();
+                bucket.ids.append_bytes_of(k, &mut id);
+                take(row, &id, vector)?;
             }
         }
+        Ok(())
     }
 
     /// The ids in the order of rows.

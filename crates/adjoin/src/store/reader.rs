@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{FileKind, ReadFile};
 use adjoin_kernels::Panel;
@@ -20,20 +19,6 @@ pub struct Store {
     extents: Vec<Extent>,
     centers: Vec<u8>,
     file: Arc<dyn ReadFile>,
-    reads: AtomicU64,
-    bytes_requested: AtomicU64,
-    bytes_read: AtomicU64,
-}
-
-/// What was read of a store's buckets so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadCounts {
-    /// Requests to the device.
-    pub reads: u64,
-    /// Bytes of the extents that were asked for.
-    pub bytes_requested: u64,
-    /// Bytes transferred for them.
-    pub bytes_read: u64,
 }
 
 /// Whether a folder is a store.
@@ -114,16 +99,7 @@ impl Store {
         }
         let extents = decode_table(&table, manifest.vectors, manifest.rows, facts.bytes)
             .map_err(|error| damaged(&manifest.files.table, &error.to_string()))?;
-        let store = Self {
-            folder: folder.to_owned(),
-            manifest,
-            extents,
-            centers,
-            file,
-            reads: AtomicU64::new(0),
-            bytes_requested: AtomicU64::new(0),
-            bytes_read: AtomicU64::new(0),
-        };
+        let store = Self { folder: folder.to_owned(), manifest, extents, centers, file };
         store.check_counts()?;
         Ok(store)
     }
@@ -152,16 +128,11 @@ impl Store {
         &self.extents
     }
 
-    /// Whether buckets are read past the page cache.
-    pub fn is_direct(&self) -> bool {
-        self.file.is_direct()
-    }
-
-    /// The centers in bucket order.
+    /// Reads the centers, in bucket order, into the rows of a panel from `first` on.
     ///
     /// # Errors
     /// Where their number of bytes is not that of such coordinates.
-    pub fn centers<T: Coordinate>(&self) -> Result<Panel<T>> {
+    pub(crate) fn read_centers<T: Coordinate>(&self, panel: &mut Panel<T>, first: usize) -> Result<()> {
         let vectors = self.manifest.vectors;
         let bytes = vectors.dimensions * size_of::<T>();
         if self.centers.len() != bytes * self.extents.len() {
@@ -170,15 +141,14 @@ impl Store {
                 self.folder.display()
             )));
         }
-        let mut panel = Panel::zeroed(self.extents.len(), vectors.dimensions);
         for (k, center) in self.centers.chunks_exact(bytes).enumerate() {
-            T::read_center(vectors.element, center, panel.row_mut(k));
+            T::read_center(vectors.element, center, panel.row_mut(first + k));
         }
-        Ok(panel)
+        Ok(())
     }
 
     /// The file of the buckets.
-    pub(super) fn file(&self) -> &Arc<dyn ReadFile> {
+    pub(crate) fn file(&self) -> &Arc<dyn ReadFile> {
         &self.file
     }
 
@@ -186,28 +156,12 @@ impl Store {
     ///
     /// # Errors
     /// Where the bytes are not as written.
-    pub(super) fn decode(&self, number: u32, bytes: &[u8]) -> Result<Bucket> {
+    pub(crate) fn decode(&self, number: u32, bytes: &[u8]) -> Result<Bucket> {
         let extent = &self.extents[number as usize];
         decode_bucket(number, self.manifest.vectors, extent, self.manifest.ids, bytes).map_err(|error| {
             let file = self.folder.join(&self.manifest.files.vectors.name);
             Error::corrupt(format!("{}: {error}; build the store again", file.display()))
         })
-    }
-
-    /// Counts a read of buckets.
-    pub(super) fn count(&self, requested: u64, transferred: u64) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.bytes_requested.fetch_add(requested, Ordering::Relaxed);
-        self.bytes_read.fetch_add(transferred, Ordering::Relaxed);
-    }
-
-    /// What was read of the buckets since the store was opened.
-    pub fn read_counts(&self) -> ReadCounts {
-        ReadCounts {
-            reads: self.reads.load(Ordering::Relaxed),
-            bytes_requested: self.bytes_requested.load(Ordering::Relaxed),
-            bytes_read: self.bytes_read.load(Ordering::Relaxed),
-        }
     }
 }
 
@@ -224,9 +178,4 @@ pub(super) fn read_whole(file: &dyn ReadFile) -> Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
     file.read_at(0, &mut contents)?;
     Ok(contents)
-}
-
-/// Bytes of the store's buckets in all, with or without ids.
-pub fn bucket_bytes(extents: &[Extent], with_ids: bool) -> u64 {
-    extents.iter().map(|extent| extent.bytes(with_ids)).sum()
 }

@@ -4,13 +4,12 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
+use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::{Element, VectorType};
 use adjoin::random::Random;
 use adjoin::source::{IdKind, SourceOptions, open};
 use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE, checksum, decode_bucket, decode_table};
-use adjoin::store::{
-    BuildOptions, FileFacts, Manifest, OnDuplicateId, ReadAhead, Store, build, least_read_ahead, verify,
-};
+use adjoin::store::{BuildOptions, FileFacts, Manifest, OnDuplicateId, Store, build, verify};
 
 use crate::files::Files;
 use crate::mutate::mutate;
@@ -65,14 +64,16 @@ impl Whole {
         let read = || -> Result<()> {
             let store = Store::open(&context, &self.path())?;
             // One of them is not of the store's kind, and is refused.
-            [store.centers::<u8>().map(drop), store.centers::<f32>().map(drop)]
+            let buckets = Buckets::of(&store);
+            [buckets.centers::<u8>().map(drop), buckets.centers::<f32>().map(drop)]
                 .into_iter()
                 .filter_map(std::result::Result::err)
                 .for_each(|error| check_error(&error, "centers of a wrong length"));
-            let buckets = 0..store.extents().len() as u32;
             let memory = least_read_ahead(store.extents(), true);
-            let mut ahead = ReadAhead::new(&context, &store, true, memory, buckets)?;
-            while ahead.next(|_| ())?.is_some() {}
+            let mut ahead = ReadAhead::new(&context, &buckets, true, memory, 0..buckets.count(), &context.cancel)?;
+            while let Some(stored) = ahead.next()? {
+                stored.decode(&buckets)?;
+            }
             Ok(())
         };
         if let Err(error) = read() {

@@ -22,10 +22,12 @@ const LAYERS: &[&[&str]] = &[
     &["live"],
     &["graph", "join"],
     &["truth"],
-    &["plan"],
     &["sink"],
+    &["execute"],
+    &["load"],
     &["store"],
     &["source"],
+    &["plan"],
     &["context", "error", "geometry", "options", "output", "predicate", "random", "report", "workers"],
 ];
 
@@ -117,6 +119,15 @@ fn in_rust(folder: &str, check: impl Fn(&str, &str) -> Vec<Finding>) -> Vec<Find
 #[test]
 fn modules_use_only_what_lies_below_them() {
     none_of(&in_rust(modules::ENGINE, modules::edges_that_go_up));
+}
+
+#[test]
+fn modules_inside_a_module_use_one_another_in_no_circle() {
+    let tree = Tree::of_repository();
+    let mut uses = Default::default();
+    let files = tree.files().filter(|path| path.starts_with(modules::ENGINE) && path.ends_with(".rs"));
+    files.for_each(|path| modules::note_uses(path, &tree.read(path), &mut uses));
+    none_of(&modules::circles(&uses));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Which module of the engine uses which.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::scan::{blank, heads, inline_modules, line_of, without_tests, words};
 use super::{Finding, IMPURE, IMPURE_WORDS, LAYERS, PURE_MODULES};
 
@@ -17,7 +19,7 @@ pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
     }
     let code = without_tests(&blank(source));
     let mut edges: Vec<_> = words(&code, "crate").flat_map(|at| heads(&code, at + "crate".len())).collect();
-    edges.extend(heads_above_the_root(path, &code));
+    edges.extend(heads_in(0, path, &code));
     let wrong = edges.into_iter().filter_map(|(at, to)| {
         let (what, instead) = objection(module, to)?;
         Some(Finding::new(path, line_of(&code, at), what, instead))
@@ -74,10 +76,10 @@ fn objection(from: &str, to: &str) -> Option<(String, String)> {
     (below <= above).then(|| (format!("{what}, which does not lie below it"), instead))
 }
 
-/// What is named through as many `super` as lead to the root of the crate.
-fn heads_above_the_root<'a>(path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
+/// What is named through as many `super` as lead to a module that lies so deep: 0 is the root of the crate.
+fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
     let inside = path.strip_prefix(ENGINE).unwrap_or(path).trim_end_matches("/mod.rs");
-    let file_depth = 1 + inside.matches('/').count();
+    let file_depth = 1 + inside.matches('/').count() - depth.min(1 + inside.matches('/').count());
     let modules = inline_modules(code);
     let mut found = Vec::new();
     for first in words(code, "super").filter(|&at| !code[..at].trim_end().ends_with("super::")) {
@@ -92,6 +94,45 @@ fn heads_above_the_root<'a>(path: &str, code: &'a str) -> Vec<(usize, &'a str)> 
         }
     }
     found
+}
+
+/// Which modules inside a module of the engine use which: (module, its parts, what each part uses).
+type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// Notes which parts of its module a file uses. What holds a module together, its `mod.rs`, may use all of them.
+pub(crate) fn note_uses(path: &str, source: &str, uses: &mut Uses) {
+    let Some((module, inside)) = path.strip_prefix(ENGINE).and_then(|inside| inside.split_once('/')) else { return };
+    let part = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
+    if part == "mod" || part == "tests" || inside.ends_with("/tests.rs") {
+        return;
+    }
+    let code = without_tests(&blank(source));
+    let below_crate = words(&code, "crate").flat_map(|at| heads(&code, at + "crate".len()));
+    let of_module = below_crate.filter(|(_, head)| *head == module);
+    let named = of_module.flat_map(|(at, head)| heads(&code, at + head.len())).chain(heads_in(1, path, &code));
+    let used = named.map(|(_, name)| name.to_owned()).filter(|name| name != part);
+    uses.entry(module.to_owned()).or_default().entry(part.to_owned()).or_default().extend(used);
+}
+
+/// Parts of a module that use one another in a circle.
+pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
+    let of_module = |(module, parts): (&String, &BTreeMap<String, BTreeSet<String>>)| {
+        let mut left = parts.clone();
+        // Whoever uses nobody that is left is in no circle.
+        loop {
+            let names: BTreeSet<String> = left.keys().cloned().collect();
+            let before = left.len();
+            left.retain(|_, used| !used.is_disjoint(&names));
+            if left.len() == before {
+                break;
+            }
+        }
+        let names: Vec<String> = left.into_keys().collect();
+        let what = format!("modules that use one another in a circle, or one that does: {}", names.join(", "));
+        let instead = "move what both need into a module below both";
+        (!names.is_empty()).then(|| Finding::new(&format!("{ENGINE}{module}"), 1, what, instead))
+    };
+    uses.iter().filter_map(of_module).collect()
 }
 
 /// No line.
@@ -114,6 +155,24 @@ fn canary_an_edge_that_goes_up_is_found_however_it_is_written() {
     assert_eq!(lines_found("store/mod.rs", "mod inner { use super::X;\nuse super::super::join; }"), [2]);
     assert_eq!(lines_found("error.rs", "use crate::options::Metric;\nuse super::source;\n"), [2]);
     assert_eq!(lines_found("graph/build.rs", "use crate::join::Run;\n"), [1]);
+}
+
+#[test]
+fn canary_a_circle_inside_a_module_is_found_however_it_is_written() {
+    let found = |files: &[(&str, &str)]| {
+        let mut uses = Uses::new();
+        files.iter().for_each(|(file, source)| note_uses(&format!("{ENGINE}{file}"), source, &mut uses));
+        circles(&uses).len()
+    };
+    let down = [("join/a.rs", "use super::b::B;"), ("join/b/c.rs", "use crate::join::{d, e::E};"), ("join/d.rs", "")];
+    assert_eq!(found(&down), 0);
+    assert_eq!(found(&[down[0], ("join/b/c.rs", "use super::super::a::A;")]), 1);
+    assert_eq!(found(&[down[0], ("join/b/mod.rs", "use super::a::A;")]), 1);
+    assert_eq!(found(&[down[0], ("join/b.rs", "use crate::join::{c, a};")]), 1);
+    assert_eq!(
+        found(&[down[0], ("join/b.rs", "use crate::store::a;"), ("join/mod.rs", "use self::a; use self::b;")]),
+        0
+    );
 }
 
 #[test]

@@ -6,23 +6,20 @@
 //! computed exactly. The idea of a quantised first pass is that of scalar-quantised indexes (faiss, Starling's PQ
 //! navigation); knowing the residuals makes it a proof.
 
-use adjoin_kernels::{Columns, Kernel, Panel};
+use adjoin_kernels::Panel;
 
-use super::bucket::Members;
 use crate::geometry::{Coordinate, Threshold};
 
 /// Steps that are tried, each half of the one before but for a factor of sqrt(2).
 const STEPS_TRIED: i32 = 8;
 /// Vectors on which they are tried.
 const VECTORS_TRIED: usize = 200;
-/// Where more than one in so many pairs may be within the threshold by their codes, the coordinates are asked.
-const PAIRS_PER_HIT: u64 = 16;
 /// Covers the roundings of sums of f64.
 const SLACK: f64 = 1e-12;
 
 /// How coordinates are rounded.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Coding {
+pub(crate) struct Coding {
     origin: Vec<f32>,
     step: f64,
     /// What the roundings of f64 may add to a residual.
@@ -30,8 +27,8 @@ pub(super) struct Coding {
 }
 
 /// Rounded vectors.
-pub(super) struct Codes {
-    panel: Panel<u8>,
+pub(crate) struct Codes {
+    pub(crate) panel: Panel<u8>,
     /// No vector is farther from what it was rounded to.
     residual: f64,
 }
@@ -39,7 +36,7 @@ pub(super) struct Codes {
 impl Coding {
     /// A coding for vectors like those drawn: their mean as the origin, and the step with which the largest residual is
     /// least. A finer one would clip more coordinates.
-    pub(super) fn fit<T: Coordinate>(drawn: &Panel<T>) -> Self {
+    pub(crate) fn fit<T: Coordinate>(drawn: &Panel<T>) -> Self {
         let dimensions = drawn.dimensions();
         let mean = |k: usize| {
             let sum: f64 = (0..drawn.rows()).map(|row| drawn.row(row)[k].value()).sum();
@@ -79,7 +76,7 @@ impl Coding {
     }
 
     /// Rounds all vectors of a panel.
-    pub(super) fn codes<T: Coordinate>(&self, vectors: &Panel<T>) -> Codes {
+    pub(crate) fn codes<T: Coordinate>(&self, vectors: &Panel<T>) -> Codes {
         let dimensions = vectors.dimensions();
         let mut panel = Panel::zeroed(vectors.rows(), dimensions);
         let encode = |row: usize| self.encode(&vectors.row(row)[..dimensions], panel.row_mut(row));
@@ -88,7 +85,7 @@ impl Coding {
     }
 
     /// The largest squared distance of codes that a pair within the threshold can have.
-    fn limit(&self, threshold: &Threshold, a: &Codes, b: &Codes) -> u32 {
+    pub(crate) fn limit(&self, threshold: &Threshold, a: &Codes, b: &Codes) -> u32 {
         let steps = (threshold.distance + a.residual + b.residual) / self.step;
         (steps * steps * (1.0 + SLACK)) as u32 // at most the largest
     }
@@ -96,83 +93,8 @@ impl Coding {
 
 impl Codes {
     /// Bytes that so many rounded vectors take.
-    pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+    pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         Panel::<u8>::bytes_for(rows, dimensions)
-    }
-}
-
-/// One worker's comparison of rows with columns: finds the pairs that may be within the threshold.
-pub(super) struct Filter<'a, T: Coordinate> {
-    kernel: Kernel,
-    threshold: &'a Threshold,
-    coding: Option<&'a Coding>,
-    columns: Columns<T>,
-    /// Whether `columns` are those of the present order.
-    packed: bool,
-    code_columns: Columns<u8>,
-}
-
-/// Some members of a bucket, in an order.
-#[derive(Clone, Copy)]
-pub(super) struct Ordered<'a, T> {
-    pub(super) members: &'a Members<T>,
-    pub(super) order: &'a [u32],
-}
-
-impl<'a, T: Coordinate> Filter<'a, T> {
-    pub(super) fn new(kernel: Kernel, threshold: &'a Threshold, coding: Option<&'a Coding>) -> Self {
-        let columns = kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]);
-        let code_columns = kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]);
-        Self { kernel, threshold, coding, columns, packed: false, code_columns }
-    }
-
-    /// Bytes that it holds for at most so many columns.
-    pub(super) fn memory_bytes(columns: usize, dimensions: usize) -> u64 {
-        let codes = if T::is_float() { Columns::<u8>::bytes_for(columns, dimensions) } else { 0 };
-        Columns::<T>::bytes_for(columns, dimensions) + codes
-    }
-
-    /// Takes members as columns.
-    pub(super) fn pack(&mut self, columns: Ordered<'_, T>) {
-        self.packed = false;
-        match self.coding {
-            Some(coding) => {
-                let codes = columns.members.codes(coding);
-                self.kernel.pack_into(&codes.panel, columns.order, &mut self.code_columns);
-            }
-            None => self.pack_coordinates(columns),
-        }
-    }
-
-    fn pack_coordinates(&mut self, columns: Ordered<'_, T>) {
-        if !self.packed {
-            self.kernel.pack_into(&columns.members.panel, columns.order, &mut self.columns);
-            self.packed = true;
-        }
-    }
-
-    /// Notes the pairs (place of the row, place of the column) that may be within the threshold, of each row with the
-    /// first `reach` columns, which are those that were packed. Returns how many pairs were looked at, tiles included.
-    pub(super) fn within(
-        &mut self,
-        rows: Ordered<'_, T>,
-        columns: Ordered<'_, T>,
-        reach: &[u32],
-        hits: &mut Vec<(u32, u32)>,
-    ) -> u64 {
-        hits.clear();
-        if let Some(coding) = self.coding {
-            let (a, b) = (rows.members.codes(coding), columns.members.codes(coding));
-            let limit = coding.limit(self.threshold, a, b);
-            let pairs = self.kernel.within(&a.panel, rows.order, &self.code_columns, reach, limit, hits);
-            if hits.len() as u64 * PAIRS_PER_HIT <= pairs {
-                return pairs;
-            }
-            hits.clear();
-            self.pack_coordinates(columns);
-        }
-        let limit = T::tile_limit(self.threshold);
-        self.kernel.within(&rows.members.panel, rows.order, &self.columns, reach, limit, hits)
     }
 }
 

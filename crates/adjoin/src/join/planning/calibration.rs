@@ -6,19 +6,16 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::bucket::LoadedBucket;
-use super::codes::Filter;
 use super::nearness::{Horizon, pass_bytes, threshold_graph};
-use super::neighbours::{Neighbours, Search, neighbours, neighbours_bytes};
-use super::sample::{Drawn, draw_places};
-use super::watched::Watched;
+use super::neighbours::{Comparison, Neighbours, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
+use crate::join::execution::Watched;
+use crate::load::{Drawn, LoadedBucket, Pass, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::ThresholdGraph;
 use crate::random::Random;
-use crate::store::{least_read_ahead, read_ahead_bytes};
+use crate::store::format::Extent;
 use crate::truth::{Recalls, Sample};
-use crate::workers::streamed_items;
 
 /// Vectors from which a threshold is set at first. From as many others the recall is told; they have no part in the
 /// threshold.
@@ -83,7 +80,7 @@ pub(super) fn calibrate<T: Coordinate>(
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
-    let rows = search.store.manifest().rows;
+    let rows = search.buckets.rows();
     let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
     let mut vectors = VECTORS;
     for round in 0u64.. {
@@ -147,12 +144,12 @@ struct Sampled {
 impl Sampled {
     /// Draws vectors and finds their neighbours; returns how many distances that took, too.
     fn draw<T: Coordinate>(search: &Search<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
-        let Search { context, store, centers, .. } = *search;
-        let places = draw_places(store, count, seed, "calibration");
+        let Search { context, buckets, centers, .. } = *search;
+        let places = draw_places(buckets, count, seed, "calibration");
         let memory = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         for chunk in places.chunks(memory.chunk as usize) {
-            let drawn = Drawn::read(context, store, centers, chunk)?;
+            let drawn = Drawn::read(context, buckets, centers, chunk)?;
             let (neighbours, distances) = neighbours(search, &drawn, count)?;
             computed += distances;
             found.extend(neighbours);
@@ -292,25 +289,21 @@ fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
 
 /// What fits into memory.
 fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memory> {
-    let Search { context, store, .. } = *search;
-    let manifest = store.manifest();
-    let (vectors, metric) = (manifest.vectors, manifest.metric);
-    let largest = store.extents().iter().max_by_key(|extent| extent.rows).expect("a store has buckets");
+    let Search { context, buckets, .. } = *search;
+    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
+    let largest = extents.iter().max_by_key(|extent| extent.rows).expect("a store has buckets");
     let bucket = LoadedBucket::<T>::memory_bytes(largest, vectors, metric, false);
-    let rows = largest.rows as usize;
-    let filter = Filter::<T>::memory_bytes(rows, vectors.dimensions);
-    let a_worker = filter + (rows * (4 + 2 * 64 * 8)) as u64;
-    let read_ahead = least_read_ahead(store.extents(), false);
-    let buckets = store.extents().len();
-    let passes = pass_bytes::<T>(search.rule, buckets, vectors.dimensions, context.threads);
-    let fixed = streamed_items(context.threads) as u64 * bucket
+    let a_worker = Comparison::<T>::memory_bytes(largest.rows as usize, vectors.dimensions);
+    let read_ahead = least_read_ahead(extents, false);
+    let passes = pass_bytes::<T>(search.rule, extents.len(), vectors.dimensions, context.threads);
+    let fixed = Pass::<T>::bytes(context.threads, bucket)
         + context.threads as u64 * a_worker
         + passes
-        + Panel::<T>::bytes_for(buckets, vectors.dimensions)
+        + Panel::<T>::bytes_for(extents.len(), vectors.dimensions)
         + neighbours_bytes(count)
         + read_ahead
         + EDGES_BYTES_MIN;
-    let per_vector = Drawn::<T>::memory_bytes(store, 1) + context.threads as u64 * 16;
+    let per_vector = Drawn::<T>::memory_bytes(buckets, 1) + context.threads as u64 * 16;
     let least = fixed + per_vector * CHUNK_VECTORS_MIN.min(count);
     drop(context.reserve(least, "calibrating this join")?);
     let free = context.budget().free() - fixed;
@@ -322,6 +315,6 @@ fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memo
 }
 
 /// Bytes for reading ahead during a calibration.
-pub(super) fn calibration_read_ahead(extents: &[crate::store::format::Extent], free: u64) -> u64 {
+pub(super) fn calibration_read_ahead(extents: &[Extent], free: u64) -> u64 {
     read_ahead_bytes(extents, false, free / 4)
 }

@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use crate::context::Context;
 use crate::error::Result;
 use crate::plan::EdgeSide;
-use crate::store::{PartitionSizes, Partitions, Store};
+use crate::store::{PartitionSizes, Partitions};
 use crate::workers::lock;
 
 /// Sides of edges on their way to each other: buckets lie in stripes, and a partition holds the sides between two
-/// stripes, in both directions. What does not fit into memory goes to a temporary file in the store's folder.
+/// stripes, in both directions. What does not fit into memory goes to a temporary file.
 pub(super) struct EdgeSides<'a, S> {
     context: &'a Context,
     buckets: u64,
@@ -22,14 +22,14 @@ pub(super) struct EdgeSides<'a, S> {
 
 impl<'a, S: EdgeSide> EdgeSides<'a, S> {
     /// None yet; `memory` bytes are for them.
-    pub(super) fn new(context: &'a Context, store: &Store, memory: u64) -> Self {
-        let buckets = store.extents().len() as u64;
+    pub(super) fn new(context: &'a Context, buckets: u32, memory: u64) -> Self {
+        let buckets = u64::from(buckets);
         // A third for the partition that is looked at; as large as that if every bucket is near every other.
         let (held, looked_at) = (memory / 3 * 2, memory / 3);
         let all = buckets * buckets * S::BYTES as u64;
         let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
         let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
-        let sides = Mutex::new(Partitions::new(context, store.folder(), "edges", sizes));
+        let sides = Mutex::new(Partitions::new(context, &std::env::temp_dir(), "edges", sizes));
         Self { context, buckets, stripes, partitions: sizes.partitions, sides, of: PhantomData }
     }
 

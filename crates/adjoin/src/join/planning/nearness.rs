@@ -3,12 +3,12 @@
 
 use adjoin_kernels::Panel;
 
-use super::bucket::{LoadedBucket, map_buckets};
 use super::edge_sides::EdgeSides;
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::Search;
 use crate::error::Result;
 use crate::geometry::Coordinate;
+use crate::load::{self, LoadedBucket};
 use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
@@ -30,21 +30,21 @@ pub(super) fn threshold_graph<T: Coordinate>(
     horizon: Horizon,
     memory: u64,
 ) -> Result<(ThresholdGraph, u64)> {
-    let Search { context, store, centers, threshold, rule, .. } = *search;
-    let sides = EdgeSides::new(context, store, memory);
+    let Search { context, buckets, centers, threshold, rule, .. } = *search;
+    let sides = EdgeSides::new(context, buckets.count(), memory);
     let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
-    let buckets = centers.rows();
+    let count = centers.rows();
     let distances = if rule.takes_whole() {
-        context.progress.begin("plan", "centers", buckets as u64);
-        map_items(context.threads, buckets, &context.cancel, || (), |(), bucket| pass.whole(bucket as u32))?
+        context.progress.begin("plan", "centers", count as u64);
+        map_items(context.threads, count, &context.cancel, || (), |(), bucket| pass.whole(bucket as u32))?
     } else {
         pass.run()?
     };
-    let computed = distances.iter().sum::<u64>() + (buckets * buckets) as u64;
+    let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
     let mut graph = ThresholdGraph::default();
     let mut edges_memory = Vec::new();
-    let rows = |bucket: u32| store.extents()[bucket as usize].rows;
+    let rows = |bucket: u32| buckets.extent(bucket).rows;
     let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
     sides.gather(|sides| {
         let before = graph.edges.len();
@@ -114,20 +114,19 @@ struct Looking<D> {
 
 impl<T: Coordinate> Pass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
-        let Search { context, store, centers, read_ahead, .. } = *self.search;
-        map_buckets(context, store, centers, ("plan", read_ahead), Looking::default, |looking, number, bucket| {
-            self.look_around(number, bucket, looking)
-        })
+        let Search { context, buckets, centers, read_ahead, .. } = *self.search;
+        let pass = load::Pass { context, buckets, centers, phase: "plan", read_ahead };
+        pass.run(Looking::default, |looking, number, bucket| self.look_around(number, bucket, looking))
     }
 
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, looking: &mut Looking<T::Distance>) -> Result<u64> {
-        let Search { context, store, centers, threshold, rule, .. } = *self.search;
-        let own_radius = f64::from(store.extents()[number as usize].radius);
+        let Search { context, buckets, centers, threshold, rule, .. } = *self.search;
+        let own_radius = f64::from(buckets.extent(number).radius);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
             let parts = rule.parts(threshold.distance, gap);
-            let radius = f64::from(store.extents()[other as usize].radius);
+            let radius = f64::from(buckets.extent(other).radius);
             let [first, second] = excess_limits(&parts, self.horizon.threshold, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
             // Where even the nearest a member could be is too far, nothing needs to be computed.

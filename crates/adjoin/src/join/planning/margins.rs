@@ -2,13 +2,12 @@
 
 use adjoin_kernels::{Columns, Panel};
 
-use super::bucket::{LoadedBucket, map_buckets};
 use super::edge_sides::EdgeSides;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
+use crate::load::{self, Buckets, LoadedBucket};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_graph, within};
-use crate::store::Store;
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
@@ -36,21 +35,23 @@ pub(super) struct PassMemory {
 /// The graph of the margin-sum rule. Computes the distance of each vector to each center.
 pub(super) fn margin_edges<T: Coordinate>(
     context: &Context,
-    store: &Store,
+    buckets: &Buckets<'_>,
+    centers: &Panel<T>,
     threshold: &Threshold,
     memory: PassMemory,
 ) -> Result<Graph> {
-    let centers = store.centers::<T>()?;
-    let buckets = centers.rows() as u32;
-    let radii = store.extents().iter().map(|extent| f64::from(extent.radius));
+    let count = buckets.count();
+    let radii = buckets.extents().iter().map(|extent| f64::from(extent.radius));
     let expected = radii.map(|radius| SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE)).collect();
-    let sink = EdgeSides::new(context, store, memory.margins);
-    let mut pass = Pass::new(context, store, &centers, threshold, (0..buckets).collect(), expected, memory.read_ahead);
+    let sink = EdgeSides::new(context, count, memory.margins);
+    let of =
+        |towards, shortfalls| Pass::new(context, buckets, centers, threshold, towards, shortfalls, memory.read_ahead);
+    let mut pass = of((0..count).collect(), expected);
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
-    let deeper: Vec<u32> = (0..buckets).filter(|&j| measured[j as usize] > pass.shortfalls[j as usize]).collect();
+    let deeper: Vec<u32> = (0..count).filter(|&j| measured[j as usize] > pass.shortfalls[j as usize]).collect();
     if !deeper.is_empty() {
-        pass = Pass::new(context, store, &centers, threshold, deeper, measured, memory.read_ahead);
+        pass = of(deeper, measured);
         pass.run(&sink)?;
         distances += pass.distances();
     }
@@ -58,7 +59,7 @@ pub(super) fn margin_edges<T: Coordinate>(
         let squared = context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
-    let mut graph = BucketGraph { buckets: buckets as usize, edges: Vec::new() };
+    let mut graph = BucketGraph { buckets: count as usize, edges: Vec::new() };
     let mut edges_memory = Vec::new();
     sink.gather(|sides| {
         let before = graph.edges.len();
@@ -72,23 +73,27 @@ pub(super) fn margin_edges<T: Coordinate>(
 }
 
 /// The graph of DiskJoin's triangle rule. Reads no bucket.
-pub(super) fn triangle_edges<T: Coordinate>(context: &Context, store: &Store, threshold: &Threshold) -> Result<Graph> {
-    let centers = store.centers::<T>()?;
+pub(super) fn triangle_edges<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    centers: &Panel<T>,
+    threshold: &Threshold,
+) -> Graph {
     let dimensions = centers.dimensions();
-    let radii: Vec<f32> = store.extents().iter().map(|extent| extent.radius).collect();
+    let radii: Vec<f32> = buckets.extents().iter().map(|extent| extent.radius).collect();
     let mut squared = vec![T::Distance::default(); centers.rows()];
     let graph = triangle_graph(&radii, threshold.distance, |i, distances| {
-        context.kernel.one_to_many(centers.row(i as usize), &centers, &mut squared);
+        context.kernel.one_to_many(centers.row(i as usize), centers, &mut squared);
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
     });
-    Ok(Graph { graph, center_distances: (centers.rows() * centers.rows()) as u64 })
+    Graph { graph, center_distances: (centers.rows() * centers.rows()) as u64 }
 }
 
 /// A pass over all members that finds their margins towards some centers.
 struct Pass<'a, T: Coordinate> {
     context: &'a Context,
-    store: &'a Store,
+    buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
     /// The centers in question, ascending, and the same packed, some at a time.
@@ -103,7 +108,7 @@ struct Pass<'a, T: Coordinate> {
 impl<'a, T: Coordinate> Pass<'a, T> {
     fn new(
         context: &'a Context,
-        store: &'a Store,
+        buckets: &'a Buckets<'a>,
         centers: &'a Panel<T>,
         threshold: &'a Threshold,
         towards: Vec<u32>,
@@ -111,21 +116,20 @@ impl<'a, T: Coordinate> Pass<'a, T> {
         read_ahead: u64,
     ) -> Self {
         let columns = towards.chunks(CHUNK_CENTERS).map(|chunk| context.kernel.pack(centers, chunk)).collect();
-        Self { context, store, centers, threshold, towards, columns, shortfalls, read_ahead }
+        Self { context, buckets, centers, threshold, towards, columns, shortfalls, read_ahead }
     }
 
     /// Distances that a run computes.
     fn distances(&self) -> u64 {
-        let (vectors, buckets) = (self.store.manifest().rows, self.centers.rows() as u64);
+        let (vectors, buckets) = (self.buckets.rows(), self.centers.rows() as u64);
         vectors * self.towards.len() as u64 + buckets * buckets
     }
 
     /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<f64>> {
-        let Self { context, store, centers, read_ahead, .. } = *self;
-        map_buckets(context, store, centers, ("plan", read_ahead), Vec::new, |distances, bucket, loaded| {
-            self.least_margins(bucket, loaded, distances, sink)
-        })
+        let Self { context, buckets, centers, read_ahead, .. } = *self;
+        let pass = load::Pass { context, buckets, centers, phase: "plan", read_ahead };
+        pass.run(Vec::new, |distances, bucket, loaded| self.least_margins(bucket, loaded, distances, sink))
     }
 
     /// The least margins of a bucket's members towards the centers that may matter.

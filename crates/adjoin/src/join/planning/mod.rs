@@ -1,27 +1,32 @@
 //! From a store and a threshold to a plan: the passes that its inputs need, then the plan itself.
 
+mod calibration;
+mod curve;
+mod edge_sides;
+mod estimate;
+mod margins;
+mod nearness;
+mod neighbours;
+
 use adjoin_kernels::{Columns, Panel};
 
-use super::bucket::LoadedBucket;
-use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
-use super::codes::Coding;
-use super::estimate::{DrawnPair, PairSample};
-use super::margins::{Graph, PassMemory, margin_edges, triangle_edges};
-use super::neighbours::Search;
+use self::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
+pub use self::curve::neighbour_curve;
+use self::estimate::{DrawnPair, PairSample};
+use self::margins::{Graph, PassMemory, margin_edges, triangle_edges};
+use self::neighbours::Search;
+use super::execution::{Verifier, Watched, queued_bytes};
 use super::options::{Aim, JoinOptions};
-use super::run::queued_bytes;
-use super::sample::{Drawn, draw_places};
-use super::verify::Verifier;
-use super::watched::Watched;
+use super::prepared::{Admission, Prepared};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
+use crate::load::{Buckets, Cache, Coding, Drawn, LoadedBucket, Pass, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::options::Metric;
-use crate::plan::{BucketGraph, BucketSizes, Explanation, Policy, Rule, Schedule, explain, pair_threshold, schedule};
+use crate::plan::{BucketGraph, BucketSizes, CacheStart, Policy, Rule, pair_threshold, schedule};
 use crate::report::{RecallStatistics, Stopwatch};
 use crate::source::IdKind;
-use crate::store::{Store, least_read_ahead, read_ahead_bytes};
-use crate::workers::streamed_items;
+use crate::store::Store;
 
 /// Bytes that the sink's writer gathers, and for ids beside that.
 const WRITER_BYTES: u64 = 4 << 20;
@@ -43,58 +48,6 @@ const CENTERS_AROUND: u64 = 256;
 
 /// Vectors from which is learned how floats are rounded.
 const CODING_VECTORS: u64 = 500;
-
-/// A join that is planned and can be run.
-pub struct Prepared {
-    pub(super) sizes: BucketSizes,
-    pub(super) schedule: Schedule,
-    pub(super) threshold: Threshold,
-    /// How floats are rounded for a first look.
-    pub(super) coding: Option<Coding>,
-    pub(super) admission: Admission,
-    pub(super) recall: RecallStatistics,
-    /// Tells the recall of a rule that is not exact.
-    pub(super) watched: Option<Watched>,
-    /// Distances that planning took, to centers and between sampled vectors and others.
-    pub(super) center_distances: u64,
-    pub(super) sample_distances: u64,
-    /// Pairs that the rule is expected to admit, and those of the result.
-    pub(super) predicted_pairs: u64,
-    predicted_results: u64,
-    pub(super) calibrate_seconds: Option<f64>,
-    pub(super) plan_seconds: f64,
-    pub(super) with_ids: bool,
-    /// Bytes for reading ahead of the cache.
-    pub(super) read_ahead: u64,
-}
-
-/// Which pairs of an edge are compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Admission {
-    pub(super) rule: Rule,
-    /// The threshold of a rule that needs one.
-    pub(super) threshold: Option<f64>,
-}
-
-impl Prepared {
-    /// What the join is going to do.
-    pub fn explain(&self, store: &Store) -> Explanation {
-        let rows = store.manifest().rows;
-        let Admission { rule, threshold } = self.admission;
-        explain((rule, threshold), rows, &self.sizes, &self.schedule, self.predicted_pairs)
-    }
-
-    /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
-    pub fn predicted_results(&self) -> u64 {
-        self.predicted_results
-    }
-
-    /// The recall that is promised and what is known of it before the join: what its tiles find beyond the rule comes on
-    /// top, and is measured when it runs.
-    pub fn recall(&self) -> &RecallStatistics {
-        &self.recall
-    }
-}
 
 /// Plans a join.
 ///
@@ -146,12 +99,12 @@ fn with_planner<R>(
     plan: impl FnOnce(&mut dyn Planning) -> Result<R>,
 ) -> Result<R> {
     check_metric(store, options)?;
-    let (manifest, watch) = (store.manifest(), Stopwatch::start());
-    with_coordinates!(manifest.vectors, manifest.metric, T => {
-        let centers = store.centers::<T>()?;
-        let threshold = Threshold::new(options.predicate, manifest.vectors);
+    let (buckets, watch) = (&Buckets::of(store), Stopwatch::start());
+    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
+        let centers = buckets.centers::<T>()?;
+        let threshold = Threshold::new(options.predicate, buckets.vectors());
         let (threshold, centers) = (&threshold, &centers);
-        plan(&mut Planner::<T> { context, store, options, with_ids, threshold, centers, coding: None, watch })
+        plan(&mut Planner::<T> { context, buckets, options, with_ids, threshold, centers, coding: None, watch })
     })
 }
 
@@ -167,10 +120,10 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
 
 impl<T: Coordinate> Planning for Planner<'_, T> {
     fn least(&self) -> u64 {
-        let Self { context, store, with_ids, .. } = *self;
-        let (extents, sizes) = (store.extents(), self.sizes());
-        let pass = pass_bytes::<T>(context, &sizes, store.manifest().vectors.dimensions);
-        let run = bytes_beside_cache::<T>(context, store, (0, Policy::Lru), with_ids)
+        let Self { context, buckets, with_ids, .. } = *self;
+        let (extents, sizes) = (buckets.extents(), self.sizes());
+        let pass = pass_bytes::<T>(context, &sizes, buckets.vectors().dimensions);
+        let run = bytes_beside_cache::<T>(context, buckets, (0, Policy::Lru), with_ids)
             + least_read_ahead(extents, with_ids)
             + sizes.two_largest();
         let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
@@ -191,7 +144,7 @@ impl<T: Coordinate> Planning for Planner<'_, T> {
 
 struct Planner<'a, T: Coordinate> {
     context: &'a Context,
-    store: &'a Store,
+    buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
     with_ids: bool,
     threshold: &'a Threshold,
@@ -217,22 +170,22 @@ struct Edges {
 impl<T: Coordinate> Planner<'_, T> {
     /// How floats are rounded, from drawn vectors; integers need no rounding.
     fn fit_coding(&self) -> Result<Option<Coding>> {
-        let Self { context, store, options, centers, .. } = *self;
+        let Self { context, buckets, options, centers, .. } = *self;
         if !T::is_float() {
             return Ok(None);
         }
         // What is needed later is refused now.
-        let bytes = Drawn::<T>::memory_bytes(store, CODING_VECTORS);
+        let bytes = Drawn::<T>::memory_bytes(buckets, CODING_VECTORS);
         drop(context.reserve(bytes.max(self.least()), "this join")?);
         let _memory = context.reserve(bytes, "this join")?;
-        let drawn = Drawn::read(context, store, centers, &draw_places(store, CODING_VECTORS, options.seed, "coding"))?;
+        let drawn =
+            Drawn::read(context, buckets, centers, &draw_places(buckets, CODING_VECTORS, options.seed, "coding"))?;
         Ok(Some(Coding::fit(&drawn.members.panel)))
     }
 
     fn sizes(&self) -> BucketSizes {
-        let Self { store, with_ids, .. } = *self;
-        let (vectors, metric) = (store.manifest().vectors, store.manifest().metric);
-        let extents = store.extents();
+        let Self { buckets, with_ids, .. } = *self;
+        let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
         let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids);
         BucketSizes {
             extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
@@ -242,11 +195,11 @@ impl<T: Coordinate> Planner<'_, T> {
 
     /// A plan for edges.
     fn plan(&self, edges: Edges) -> Result<Prepared> {
-        let Self { context, store, options, with_ids, .. } = *self;
+        let Self { context, buckets, options, with_ids, .. } = *self;
         let sizes = self.sizes();
         let Division { capacity, read_ahead, policy } =
-            divide::<T>(context, store, &edges.graph, &sizes, with_ids, options)?;
-        let schedule = schedule(edges.graph, &sizes, capacity, options.order, policy);
+            divide::<T>(context, buckets, &edges.graph, &sizes, with_ids, options)?;
+        let schedule = schedule(edges.graph, &sizes, CacheStart::cold(capacity, policy), options.order);
         Ok(Prepared {
             sizes,
             schedule,
@@ -263,6 +216,7 @@ impl<T: Coordinate> Planner<'_, T> {
             calibrate_seconds: edges.calibrate_seconds,
             with_ids,
             read_ahead,
+            reads: buckets.read_counts(),
         })
     }
 
@@ -298,10 +252,10 @@ impl<T: Coordinate> Planner<'_, T> {
     }
 
     fn search(&self, rule: Rule) -> Search<'_, T> {
-        let Self { context, store, options, threshold, centers, .. } = *self;
+        let Self { context, buckets, options, threshold, centers, .. } = *self;
         let coding = self.coding.as_ref();
-        let read_ahead = calibration_read_ahead(store.extents(), context.budget().free());
-        Search { context, store, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
+        let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
+        Search { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
     }
 
     /// Whether a calibrated rule is expected to compute fewer distances than one that misses nothing, and if so, of how
@@ -310,7 +264,7 @@ impl<T: Coordinate> Planner<'_, T> {
         let search = self.search(Rule::Union);
         let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
-        let (eps, rows) = (self.threshold.distance, self.store.manifest().rows);
+        let (eps, rows) = (self.threshold.distance, self.buckets.rows());
         let guessed = THRESHOLDS_GUESSED.iter().find(|(recall, _)| target <= *recall).map_or(f64::MAX, |(_, t)| *t);
         let [by_proof, by_union, near] = pairs.expect(|pair| {
             let of = |rule: Rule| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
@@ -402,7 +356,7 @@ impl<T: Coordinate> Planner<'_, T> {
 
     /// Pairs that are compared where buckets are taken whole.
     fn whole_pairs(&self, graph: &BucketGraph) -> u64 {
-        let rows = |bucket: u32| u64::from(self.store.extents()[bucket as usize].rows);
+        let rows = |bucket: u32| u64::from(self.buckets.extent(bucket).rows);
         let own = (0..self.centers.rows() as u32).map(|bucket| rows(bucket) * rows(bucket).saturating_sub(1) / 2);
         own.sum::<u64>() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
     }
@@ -425,9 +379,9 @@ impl<T: Coordinate> Planner<'_, T> {
     }
 
     fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
-        let Self { context, store, threshold, .. } = *self;
-        let extents = store.extents();
-        let pass = pass_bytes::<T>(context, sizes, store.manifest().vectors.dimensions);
+        let Self { context, buckets, threshold, centers, .. } = *self;
+        let extents = buckets.extents();
+        let pass = pass_bytes::<T>(context, sizes, buckets.vectors().dimensions);
         // What the run needs is refused now and not after the pass.
         drop(context.reserve(self.least(), "this join")?);
         let free = context.budget().free() - pass;
@@ -437,8 +391,8 @@ impl<T: Coordinate> Planner<'_, T> {
         let memory = PassMemory { read_ahead, margins };
         let _memory = context.reserve(pass + read_ahead + memory.margins, "this join")?;
         match rule {
-            Rule::Triangle => triangle_edges::<T>(context, store, threshold),
-            _ => margin_edges::<T>(context, store, threshold, memory),
+            Rule::Triangle => Ok(triangle_edges(context, buckets, centers, threshold)),
+            _ => margin_edges(context, buckets, centers, threshold, memory),
         }
     }
 }
@@ -449,7 +403,7 @@ fn pass_bytes<T: Coordinate>(context: &Context, sizes: &BucketSizes, dimensions:
     let largest = sizes.memory.iter().copied().max().unwrap_or(0);
     let centers = Panel::<T>::bytes_for(buckets, dimensions) + Columns::<T>::bytes_for(buckets, dimensions);
     let a_worker = (buckets * (32 * size_of::<T::Distance>() + 20 + size_of::<T::Distance>())) as u64;
-    centers + context.threads as u64 * a_worker + streamed_items(context.threads) as u64 * largest
+    centers + context.threads as u64 * a_worker + Pass::<T>::bytes(context.threads, largest)
 }
 
 /// How the budget is divided among the parts of a run.
@@ -463,22 +417,22 @@ struct Division {
 /// holds no edge. Where the uses to come of so many edges cannot be held, the cache goes by those that were.
 fn divide<T: Coordinate>(
     context: &Context,
-    store: &Store,
+    buckets: &Buckets<'_>,
     graph: &BucketGraph,
     sizes: &BucketSizes,
     with_ids: bool,
     options: &JoinOptions,
 ) -> Result<Division> {
     let least = sizes.least_cache(graph);
-    let others = |policy| bytes_beside_cache::<T>(context, store, (graph.edges.len(), policy), with_ids);
-    let needs = |policy| others(policy) + least_read_ahead(store.extents(), with_ids) + least;
+    let others = |policy| bytes_beside_cache::<T>(context, buckets, (graph.edges.len(), policy), with_ids);
+    let needs = |policy| others(policy) + least_read_ahead(buckets.extents(), with_ids) + least;
     let fits = needs(options.policy) <= context.budget().free();
     let policy = if fits { options.policy } else { Policy::Lru };
     // Checks that the least fits beside all else; what is more than that is the cache.
     drop(context.reserve(needs(policy), "this join")?);
     let others = others(policy);
     let free = context.budget().free() - others;
-    let read_ahead = read_ahead_bytes(store.extents(), with_ids, free - least);
+    let read_ahead = read_ahead_bytes(buckets.extents(), with_ids, free - least);
     let free = free - read_ahead;
     let capacity = match options.cache_bytes {
         Some(wanted) if wanted < least => {
@@ -494,17 +448,17 @@ fn divide<T: Coordinate>(
 /// What the run holds beside the cache of buckets, for a graph of so many edges and a cache of a policy.
 fn bytes_beside_cache<T: Coordinate>(
     context: &Context,
-    store: &Store,
+    buckets: &Buckets<'_>,
     (edges, policy): (usize, Policy),
     with_ids: bool,
 ) -> u64 {
-    let dimensions = store.manifest().vectors.dimensions;
-    let buckets = store.extents().len();
-    let rows = store.extents().iter().map(|extent| extent.rows).max().unwrap_or(0) as usize;
+    let dimensions = buckets.vectors().dimensions;
+    let count = buckets.extents().len();
+    let rows = buckets.extents().iter().map(|extent| extent.rows).max().unwrap_or(0) as usize;
     let workers = context.threads as u64 * Verifier::<T>::memory_bytes(rows, dimensions);
     let a_task = if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE };
-    let tasks = (buckets + edges) as u64 * a_task;
-    let with_ids = with_ids && store.manifest().ids != IdKind::None;
+    let tasks = (count + edges) as u64 * a_task;
+    let with_ids = with_ids && (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
     let sink = WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 } + queued_bytes(with_ids);
-    workers + Panel::<T>::bytes_for(buckets, dimensions) + tasks + sink
+    workers + Panel::<T>::bytes_for(count, dimensions) + Cache::<T>::table_bytes(count) + tasks + sink
 }

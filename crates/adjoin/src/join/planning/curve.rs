@@ -2,14 +2,13 @@
 
 use adjoin_kernels::{Columns, Panel};
 
-use super::bucket::{LoadedBucket, map_buckets};
-use super::sample::{Drawn, draw_places};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
+use crate::load::{Buckets, Drawn, LoadedBucket, Pass, draw_places, least_read_ahead};
 use crate::options::Metric;
-use crate::store::{Store, least_read_ahead};
-use crate::workers::{lock, streamed_items};
+use crate::store::Store;
+use crate::workers::lock;
 
 /// Vectors that are compared with all others.
 const VECTORS: u64 = 256;
@@ -27,7 +26,8 @@ const BINS: usize = 1 << 16;
 /// Where the store cannot be read or the budget is too small.
 pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
-    let counts = with_coordinates!(manifest.vectors, manifest.metric, T => count::<T>(context, store, seed)?);
+    let buckets = Buckets::of(store);
+    let counts = with_coordinates!(manifest.vectors, manifest.metric, T => count::<T>(context, &buckets, seed)?);
     let drawn = VECTORS.min(manifest.rows) as f64;
     let at = |&neighbours: &f64| {
         let wanted = (neighbours * drawn).ceil() as u64;
@@ -47,27 +47,28 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
 }
 
 /// How many others of the drawn vectors lie in each bin.
-fn count<T: Coordinate>(context: &Context, store: &Store, seed: u64) -> Result<Vec<u64>> {
-    let (manifest, extents) = (store.manifest(), store.extents());
-    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, manifest.vectors, manifest.metric, false);
+fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<Vec<u64>> {
+    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
+    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, false);
     let largest = extents.iter().map(memory).max().unwrap_or(0);
     let rows = extents.iter().map(|extent| extent.rows as usize).max().unwrap_or(0);
-    let dimensions = manifest.vectors.dimensions;
+    let dimensions = vectors.dimensions;
     let a_worker =
         8 * BINS as u64 + Columns::<T>::bytes_for(rows, dimensions) + (BLOCK * rows * size_of::<T::Distance>()) as u64;
     let read_ahead = least_read_ahead(extents, false);
-    let bytes = Drawn::<T>::memory_bytes(store, VECTORS)
+    let bytes = Drawn::<T>::memory_bytes(buckets, VECTORS)
         + Panel::<T>::bytes_for(extents.len(), dimensions)
         + (context.threads as u64 + 1) * a_worker
-        + streamed_items(context.threads) as u64 * largest
+        + Pass::<T>::bytes(context.threads, largest)
         + read_ahead;
     let _memory = context.reserve(bytes, "the curve of neighbours")?;
 
-    let centers = store.centers::<T>()?;
-    let drawn = Drawn::read(context, store, &centers, &draw_places(store, VECTORS, seed, "curve"))?;
+    let centers = &buckets.centers::<T>()?;
+    let drawn = Drawn::read(context, buckets, centers, &draw_places(buckets, VECTORS, seed, "curve"))?;
     let total = std::sync::Mutex::new(vec![0u64; BINS]);
     let state = Vec::<T::Distance>::new;
-    map_buckets(context, store, &centers, ("curve", read_ahead), state, |distances, _, bucket| {
+    let pass = Pass { context, buckets, centers, phase: "curve", read_ahead };
+    pass.run(state, |distances, _, bucket| {
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         let columns = context.kernel.pack(&bucket.members.panel, &members);
         let all: Vec<u32> = (0..drawn.len() as u32).collect();

@@ -4,25 +4,20 @@ use std::sync::Mutex;
 
 use adjoin_kernels::{Panel, TILE_COLUMNS};
 
-use super::bucket::{LoadedBucket, map_buckets};
-use super::codes::{Coding, Filter, Ordered};
-use super::sample::Drawn;
-use super::verify::DECIDED_AT_ONCE;
 use crate::context::Context;
 use crate::error::Result;
+use crate::execute::{Ordered, Tiles};
 use crate::geometry::{Coordinate, Threshold};
+use crate::load::{Buckets, Coding, Drawn, LoadedBucket, Pass};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
 use crate::predicate::Predicate;
 use crate::random::Random;
-use crate::store::Store;
 use crate::workers::lock;
 
 /// Neighbours noted of all vectors, about. Of a vector that has more than its part, as many are drawn at random.
 const NOTED: u64 = 300_000;
 /// The part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
-/// Drawn vectors that go to the kernel at once; bounds the hits that are held.
-const BLOCK_ROWS: usize = 64;
 /// Covers the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
@@ -62,7 +57,7 @@ fn noted_max(vectors: u64) -> usize {
 #[derive(Clone, Copy)]
 pub(super) struct Search<'a, T: Coordinate> {
     pub(super) context: &'a Context,
-    pub(super) store: &'a Store,
+    pub(super) buckets: &'a Buckets<'a>,
     pub(super) centers: &'a Panel<T>,
     pub(super) threshold: &'a Threshold,
     pub(super) predicate: Predicate,
@@ -82,12 +77,12 @@ pub(super) fn neighbours<T: Coordinate>(
     drawn: &Drawn<T>,
     of: u64,
 ) -> Result<(Vec<Neighbours>, u64)> {
-    let Search { context, store, centers, .. } = *search;
+    let Search { context, buckets, centers, read_ahead, .. } = *search;
     let most = noted_max(of);
     let found = Mutex::new(vec![Neighbours::default(); drawn.len()]);
     let state = || Comparison::new(search, drawn);
-    let phase = ("calibrate", search.read_ahead);
-    let distances = map_buckets(context, store, centers, phase, state, |comparison, number, bucket| {
+    let pass = Pass { context, buckets, centers, phase: "calibrate", read_ahead };
+    let distances = pass.run(state, |comparison, number, bucket| {
         let distances = comparison.compare(number, bucket);
         let mut found = lock(&found);
         for vector in drawn.of_bucket(number) {
@@ -120,41 +115,34 @@ impl Neighbours {
 }
 
 /// A worker's state.
-struct Comparison<'a, T: Coordinate> {
+pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a Search<'a, T>,
     drawn: &'a Drawn<T>,
     /// Of each drawn vector to the center of the bucket in question.
     distances: Vec<T::Distance>,
     /// Drawn vectors that may have a neighbour in it, with how many of its members they are compared, by that number.
     reaching: Vec<Vec<(u32, u32)>>,
-    filter: Filter<'a, T>,
-    hits: Vec<(u32, u32)>,
-    /// The vectors and members of the hits, and what became of them.
-    pairs: Vec<(u32, u32)>,
-    decided: Vec<Option<f32>>,
+    tiles: Tiles<'a, T>,
     found: Vec<(u32, Neighbour)>,
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
     fn new(search: &'a Search<'a, T>, drawn: &'a Drawn<T>) -> Self {
-        let filter = Filter::new(search.context.kernel, search.threshold, search.coding);
+        let Search { context, predicate, threshold, coding, .. } = *search;
+        let tiles = Tiles::new(context.kernel, predicate, threshold, coding);
         let distances = vec![T::Distance::default(); drawn.len()];
-        Self {
-            search,
-            drawn,
-            distances,
-            reaching: Vec::new(),
-            filter,
-            hits: Vec::new(),
-            pairs: Vec::new(),
-            decided: Vec::new(),
-            found: Vec::new(),
-        }
+        Self { search, drawn, distances, reaching: Vec::new(), tiles, found: Vec::new() }
+    }
+
+    /// Bytes that a worker holds for buckets of at most `rows` members, those for each drawn vector apart.
+    pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        // Order and distance of each member, sorted.
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8)) as u64
     }
 
     /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
     fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let Search { context, centers, threshold, predicate, .. } = *self.search;
+        let Search { context, centers, threshold, .. } = *self.search;
         let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
         let own = |member: u32| bucket.own_at_most[member as usize];
         order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
@@ -177,31 +165,35 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
                 self.reaching[(reach as usize - 1) / TILE_COLUMNS].push((vector, reach));
             }
         }
+        let (rows, reach): (Vec<u32>, Vec<u32>) = self.reaching.iter().rev().flatten().copied().unzip();
+        let drawn = Ordered { members: &self.drawn.members, order: &rows };
         let columns = Ordered { members: &bucket.members, order: &order };
-        self.filter.pack(columns);
-        let mut computed = self.drawn.len() as u64;
-        let reaching = std::mem::take(&mut self.reaching);
-        let all: Vec<(u32, u32)> = reaching.iter().rev().flatten().copied().collect();
-        for block in all.chunks(BLOCK_ROWS) {
-            let (rows, reach): (Vec<u32>, Vec<u32>) = block.iter().copied().unzip();
-            let rows = Ordered { members: &self.drawn.members, order: &rows };
-            computed += self.filter.within(rows, columns, &reach, &mut self.hits);
-            let members = |&(row, column): &(u32, u32)| (rows.order[row as usize], order[column as usize]);
-            for hits in self.hits.chunks(DECIDED_AT_ONCE) {
-                self.pairs.clear();
-                self.pairs.extend(hits.iter().map(members));
-                rows.members.decide(context.kernel, predicate, &self.pairs, &bucket.members, &mut self.decided);
-                let within = self.pairs.iter().zip(&self.decided).filter(|(_, decided)| decided.is_some());
-                let found: Vec<_> = within
-                    .filter_map(|(&(vector, member), _)| self.neighbour(vector, number, member, bucket))
-                    .collect();
-                self.found.extend(found);
-            }
-        }
-        self.reaching = reaching;
-        computed
+        let (sides, found) =
+            (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
+        let compared = self.tiles.compare(
+            drawn,
+            columns,
+            &reach,
+            |_, _| true,
+            |vector, member, _| {
+                found.extend(sides.neighbour(vector, number, member, bucket));
+                Ok(())
+            },
+        );
+        let compared = compared.expect("nothing here fails");
+        self.drawn.len() as u64 + compared.verified_pairs
     }
+}
 
+/// Drawn vectors and a bucket, seen from each other.
+struct Sides<'a, T: Coordinate> {
+    search: &'a Search<'a, T>,
+    drawn: &'a Drawn<T>,
+    /// Of each drawn vector to the center of the bucket.
+    distances: &'a [T::Distance],
+}
+
+impl<T: Coordinate> Sides<'_, T> {
     /// What is noted of a pair within the threshold; nothing of a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
         let Search { context, centers, threshold, rule, .. } = *self.search;

@@ -3,25 +3,22 @@
 
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 
-use super::bucket::LoadedBucket;
-use super::codes::{Coding, Filter, Ordered};
-use super::prepare::Admission;
 use crate::error::Result;
+use crate::execute::{Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
-use crate::plan::{Combine, Gap, Measure, Place, within};
+use crate::join::prepared::Admission;
+use crate::load::{Coding, LoadedBucket};
+use crate::plan::{Combine, Gap, Measure, Place, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
+use crate::source::IdKind;
 
-/// Rows that go to the kernel at once; bounds the hits that are held.
-const BLOCK_ROWS: usize = 64;
-/// Hits whose values are computed at once.
-pub(super) const DECIDED_AT_ONCE: usize = 256;
 /// Pairs of a batch, at most.
 const BATCH_PAIRS: usize = 16 * 1024;
 
 /// What was compared so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(in crate::join) struct Counts {
     pub(super) pairs: u64,
     pub(super) candidate_pairs: u64,
     pub(super) verified_pairs: u64,
@@ -40,23 +37,24 @@ impl std::ops::AddAssign for Counts {
 }
 
 /// One worker's state.
-pub(super) struct Verifier<'a, T: Coordinate> {
+pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     kernel: Kernel,
     centers: &'a Panel<T>,
-    predicate: Predicate,
     threshold: &'a Threshold,
     admission: Admission,
-    filter: Filter<'a, T>,
+    tiles: Tiles<'a, T>,
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
-    hits: Vec<(u32, u32)>,
-    /// Of the hits, the members of those that are to be decided, and what became of them.
-    pairs: Vec<(u32, u32)>,
-    decided: Vec<Option<f32>>,
-    batch: PairBatch,
-    batch_bytes: u64,
-    pub(super) counts: Counts,
+    batch: Batch,
+    counts: Counts,
+}
+
+/// The pairs that go to the sink next.
+struct Batch {
+    pairs: PairBatch,
+    /// Bytes from which on it is handed over.
+    bytes: u64,
 }
 
 /// The members of one bucket.
@@ -102,52 +100,33 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
+    /// Batches have ids of a kind, and are handed over once they have so many bytes.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
-        predicate: Predicate,
-        threshold: &'a Threshold,
+        (predicate, threshold): (Predicate, &'a Threshold),
         coding: Option<&'a Coding>,
         admission: Admission,
-        (batch, batch_bytes): (PairBatch, u64),
+        (ids, bytes): (IdKind, u64),
     ) -> Self {
-        let filter = Filter::new(kernel, threshold, coding);
-        let (rows, others) = (Side::default(), Side::default());
-        let counts = Counts::default();
-        let (reach, hits, pairs, decided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self {
-            kernel,
-            centers,
-            predicate,
-            threshold,
-            admission,
-            filter,
-            rows,
-            others,
-            reach,
-            hits,
-            pairs,
-            decided,
-            batch,
-            batch_bytes,
-            counts,
-        }
+        let tiles = Tiles::new(kernel, predicate, threshold, coding);
+        let (rows, others, reach) = (Side::default(), Side::default(), Vec::new());
+        let (batch, counts) = (Batch { pairs: PairBatch::new(ids), bytes }, Counts::default());
+        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, batch, counts }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
-    pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+    pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let a_member = 2 * (size_of::<T::Distance>() + size_of::<Place>() + 16 + 4) + 4;
-        let hits = BLOCK_ROWS * rows.next_multiple_of(16) * 8;
-        Filter::<T>::memory_bytes(rows, dimensions) + (rows * a_member + 2 * hits) as u64
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * a_member) as u64
     }
 
     /// Compares a bucket with itself, or two buckets that have an edge; full batches go to `emit`.
-    pub(super) fn verify(
+    fn verify(
         &mut self,
-        task: (u32, u32),
-        a: &LoadedBucket<T>,
-        b: &LoadedBucket<T>,
-        emit: &mut dyn FnMut(PairBatch) -> Result<()>,
+        task: Task,
+        (a, b): (&LoadedBucket<T>, &LoadedBucket<T>),
+        emit: &mut dyn FnMut(PairBatch),
     ) -> Result<()> {
         if task.0 == task.1 {
             self.select_own(a);
@@ -193,17 +172,20 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         a: &LoadedBucket<T>,
         b: &LoadedBucket<T>,
         is_new: impl Fn(u32, u32) -> bool,
-        emit: &mut dyn FnMut(PairBatch) -> Result<()>,
+        emit: &mut dyn FnMut(PairBatch),
     ) -> Result<()> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
-        self.filter.pack(Ordered { members: &b.members, order: &self.others.order });
-        for start in (0..self.reach.len()).step_by(BLOCK_ROWS) {
-            let block = start..self.reach.len().min(start + BLOCK_ROWS);
-            let columns = Ordered { members: &b.members, order: &self.others.order };
-            let rows = Ordered { members: &a.members, order: &self.rows.order[block.clone()] };
-            self.counts.verified_pairs += self.filter.within(rows, columns, &self.reach[block], &mut self.hits);
-            self.decide(start, a, b, &is_new, emit)?;
-        }
+        let rows = Ordered { members: &a.members, order: &self.rows.order };
+        let columns = Ordered { members: &b.members, order: &self.others.order };
+        let (batch, mut pairs) = (&mut self.batch, 0);
+        let compared = self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
+            pairs += 1;
+            batch.push((a, x), (b, y), value, emit);
+            Ok(())
+        })?;
+        self.counts.pairs += pairs;
+        self.counts.verified_pairs += compared.verified_pairs;
+        self.counts.exact_checks += if T::is_float() { compared.decided_pairs } else { 0 };
         Ok(())
     }
 
@@ -228,14 +210,6 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let mut place_of = vec![u32::MAX; self.others.places.len()];
         self.others.order.iter().zip(0..).for_each(|(&y, at)| place_of[y as usize] = at);
         Computed { reach: of_row, place: place_of }
-    }
-
-    /// The last batch, which may be short.
-    pub(super) fn finish(self, emit: &mut dyn FnMut(PairBatch) -> Result<()>) -> Result<Counts> {
-        if !self.batch.is_empty() {
-            emit(self.batch)?;
-        }
-        Ok(self.counts)
     }
 
     /// Each member with those before it.
@@ -281,34 +255,27 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.rows.keep(self.reach.len());
         self.others.keep(widest);
     }
+}
 
-    /// Decides the hits of rows from `start` on.
-    fn decide(
+impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
+    type Batch = PairBatch;
+    type Report = Counts;
+
+    fn visit(
         &mut self,
-        start: usize,
-        a: &LoadedBucket<T>,
-        b: &LoadedBucket<T>,
-        is_new: &impl Fn(u32, u32) -> bool,
-        emit: &mut dyn FnMut(PairBatch) -> Result<()>,
+        task: Task,
+        buckets: (&LoadedBucket<T>, &LoadedBucket<T>),
+        emit: &mut dyn FnMut(PairBatch),
     ) -> Result<()> {
-        let members =
-            |&(row, column): &(u32, u32)| (self.rows.order[start + row as usize], self.others.order[column as usize]);
-        for hits in self.hits.chunks(DECIDED_AT_ONCE) {
-            self.pairs.clear();
-            self.pairs.extend(hits.iter().map(members).filter(|&(x, y)| is_new(x, y)));
-            self.counts.exact_checks += if T::is_float() { self.pairs.len() as u64 } else { 0 };
-            a.members.decide(self.kernel, self.predicate, &self.pairs, &b.members, &mut self.decided);
-            for (&(x, y), &decided) in self.pairs.iter().zip(&self.decided) {
-                let Some(value) = decided else { continue };
-                self.counts.pairs += 1;
-                push(&mut self.batch, (a, x), (b, y), value);
-                if self.batch.len() >= BATCH_PAIRS || self.batch.bytes() >= self.batch_bytes {
-                    let ids = self.batch.left_ids.kind();
-                    emit(std::mem::replace(&mut self.batch, PairBatch::new(ids)))?;
-                }
-            }
+        self.verify(task, buckets, emit)
+    }
+
+    /// Hands over the last batch, which may be short.
+    fn finish(self, emit: &mut dyn FnMut(PairBatch)) -> Counts {
+        if !self.batch.pairs.is_empty() {
+            emit(self.batch.pairs);
         }
-        Ok(())
+        self.counts
     }
 }
 
@@ -345,18 +312,26 @@ impl<T: Coordinate> Side<T> {
     }
 }
 
-/// Adds a pair, the earlier row on the left.
-fn push<T: Coordinate>(
-    batch: &mut PairBatch,
-    (a, x): (&LoadedBucket<T>, u32),
-    (b, y): (&LoadedBucket<T>, u32),
-    value: f32,
-) {
-    let a_first = a.row(x) < b.row(y);
-    let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
-    batch.left_rows.push(left.row(l));
-    batch.right_rows.push(right.row(r));
-    batch.left_ids.push_from(left.ids(), l as usize);
-    batch.right_ids.push_from(right.ids(), r as usize);
-    batch.values.push(value);
+impl Batch {
+    /// Adds a pair, the earlier row on the left; a full batch goes to `emit`.
+    fn push<T: Coordinate>(
+        &mut self,
+        (a, x): (&LoadedBucket<T>, u32),
+        (b, y): (&LoadedBucket<T>, u32),
+        value: f32,
+        emit: &mut dyn FnMut(PairBatch),
+    ) {
+        let pairs = &mut self.pairs;
+        let a_first = a.row(x) < b.row(y);
+        let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
+        pairs.left_rows.push(left.row(l));
+        pairs.right_rows.push(right.row(r));
+        pairs.left_ids.push_from(left.ids(), l as usize);
+        pairs.right_ids.push_from(right.ids(), r as usize);
+        pairs.values.push(value);
+        if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
+            let ids = pairs.left_ids.kind();
+            emit(std::mem::replace(pairs, PairBatch::new(ids)));
+        }
+    }
 }

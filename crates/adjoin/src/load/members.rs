@@ -1,23 +1,17 @@
-//! A bucket in memory, ready for the kernels.
+//! Stored vectors as coordinates, ready for the kernels, and what decides their pairs.
 
 use std::sync::OnceLock;
 
 use adjoin_kernels::{Kernel, Panel, wide_error};
 
 use super::codes::{Codes, Coding};
-use crate::context::Context;
-use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{Predicate, cosine_of_floats, dot, halves_as_floats, squared_norms};
-use crate::source::Ids;
-use crate::store::format::Extent;
-use crate::store::{BucketBytes, ReadAhead, Store};
-use crate::workers::map_stream;
 
 /// Vectors as coordinates, and what the last decision needs beside them.
-pub(super) struct Members<T> {
-    pub(super) panel: Panel<T>,
+pub(crate) struct Members<T> {
+    pub(crate) panel: Panel<T>,
     /// Under cosine, whose coordinates are rounded to unit length.
     exact: Option<Exact>,
     /// Made when they are first asked for.
@@ -92,44 +86,42 @@ impl Exact {
                 Self::Integers { element, stored: a, squared_norms: a_norms },
                 Self::Integers { stored: b, squared_norms: b_norms, .. },
             ) => predicate.accept(dot(*element, &a[at(x)], &b[at(y)]) / (a_norms[x] * b_norms[y]).sqrt()),
-            _ => unreachable!("both are of one store"),
+            _ => unreachable!("both are of stores of one type"),
         }
     }
 }
 
 impl<T: Coordinate> Members<T> {
     /// Takes vectors as stored, end to end.
-    pub(super) fn new(store: &Store, kernel: Kernel, stored: &[u8]) -> Self {
-        let manifest = store.manifest();
-        let vectors = manifest.vectors;
+    pub(crate) fn new(kernel: Kernel, vectors: VectorType, metric: Metric, stored: &[u8]) -> Self {
         let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
-        let exact = (manifest.metric == Metric::Cosine).then(|| Exact::new(kernel, vectors, stored));
+        let exact = (metric == Metric::Cosine).then(|| Exact::new(kernel, vectors, stored));
         match &exact {
             Some(exact) => exact.load(vectors, &mut panel),
-            None => T::load(vectors, manifest.metric, stored, &mut panel),
+            None => T::load(vectors, metric, stored, &mut panel),
         }
         Self { panel, exact, codes: OnceLock::new(), vectors }
     }
 
     /// Bytes that so many vectors take in memory.
-    pub(super) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
+    pub(crate) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
         let exact = if metric == Metric::Cosine { Exact::memory_bytes(rows, vectors) } else { 0 };
         let codes = if T::is_float() { Codes::memory_bytes(rows as usize, vectors.dimensions) } else { 0 };
         Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact + codes
     }
 
     /// The vectors rounded; always with the same coding.
-    pub(super) fn codes(&self, coding: &Coding) -> &Codes {
+    pub(crate) fn codes(&self, coding: &Coding) -> &Codes {
         self.codes.get_or_init(|| coding.codes(&self.panel))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.panel.rows()
     }
 
     /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result. Under
     /// L2, coordinates are the stored elements, or as far from each other.
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &self,
         kernel: Kernel,
         predicate: Predicate,
@@ -145,69 +137,5 @@ impl<T: Coordinate> Members<T> {
                 T::decide(kernel, predicate, x, y)
             }
         }));
-    }
-}
-
-/// One pass over the store: hands every bucket, with its number, to a worker. `read_ahead` bytes are for reading ahead;
-/// the results come in the order of the buckets.
-pub(super) fn map_buckets<T: Coordinate, S, R: Send>(
-    context: &Context,
-    store: &Store,
-    centers: &Panel<T>,
-    (phase, read_ahead): (&str, u64),
-    state: impl Fn() -> S + Sync,
-    work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    let buckets = centers.rows() as u32;
-    context.progress.begin(phase, "buckets", buckets.into());
-    let mut ahead = ReadAhead::new(context, store, false, read_ahead, 0..buckets)?;
-    let next = || {
-        context.cancel.check()?;
-        ahead.next(|read| {
-            context.progress.advance(read.number.into());
-            (read.number, LoadedBucket::new(store, context.kernel, centers, read))
-        })
-    };
-    map_stream(context.threads, next, state, |state, (number, bucket)| work(state, number, &bucket))
-}
-
-/// A bucket's members, and where they lie.
-pub(super) struct LoadedBucket<T> {
-    pub(super) members: Members<T>,
-    /// For each member, a bound that its squared distance to the bucket's center does not pass.
-    pub(super) own_at_most: Vec<f64>,
-    rows: Vec<u64>,
-    ids: Ids,
-}
-
-impl<T: Coordinate> LoadedBucket<T> {
-    /// Takes what was read; the bucket's center is the row of its number in `centers`.
-    pub(super) fn new(store: &Store, kernel: Kernel, centers: &Panel<T>, read: BucketBytes<'_>) -> Self {
-        let members = Members::new(store, kernel, read.vectors);
-        let mut own = vec![T::Distance::default(); members.len()];
-        kernel.one_to_many(centers.row(read.number as usize), &members.panel, &mut own);
-        let dimensions = members.panel.dimensions();
-        let own_at_most = own.iter().map(|&squared| T::at_most(squared, dimensions)).collect();
-        Self { members, own_at_most, rows: read.bucket.rows, ids: read.bucket.ids }
-    }
-
-    /// Bytes that the bucket of an extent takes in memory.
-    pub(super) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
-        let rows = u64::from(extent.rows);
-        let ids = if with_ids { extent.id_bytes } else { 0 };
-        // 16: a row number and a bound for each member.
-        Members::<T>::memory_bytes(rows, vectors, metric) + 16 * rows + ids
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.members.len()
-    }
-
-    pub(super) fn row(&self, member: u32) -> u64 {
-        self.rows[member as usize]
-    }
-
-    pub(super) fn ids(&self) -> &Ids {
-        &self.ids
     }
 }

@@ -3,9 +3,9 @@
 use adjoin_kernels::Panel;
 
 use super::neighbours::Search;
-use super::sample::{Drawn, draw_places};
 use crate::error::Result;
 use crate::geometry::Coordinate;
+use crate::load::{Drawn, draw_places};
 use crate::plan::{Gap, Place};
 
 /// Vectors whose pairs are looked at.
@@ -34,22 +34,23 @@ pub(super) struct DrawnPair {
 
 impl<'a, T: Coordinate> PairSample<'a, T> {
     pub(super) fn draw(search: &'a Search<'a, T>, seed: u64) -> Result<Self> {
-        let store = search.store;
-        let drawn = Drawn::read(search.context, store, search.centers, &draw_places(store, VECTORS, seed, "estimate"))?;
+        let buckets = search.buckets;
+        let places = draw_places(buckets, VECTORS, seed, "estimate");
+        let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;
         let mut centers = Panel::zeroed(drawn.len(), search.centers.dimensions());
         for (k, &(bucket, _)) in drawn.places.iter().enumerate() {
             centers.row_mut(k).copy_from_slice(&search.centers.row(bucket as usize)[..search.centers.dimensions()]);
         }
         let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
-        let own_pairs = store.extents().iter().map(|extent| pairs_of(extent.rows.into())).sum();
-        Ok(Self { search, drawn, centers, own_pairs, all_pairs: pairs_of(store.manifest().rows) })
+        let own_pairs = buckets.extents().iter().map(|extent| pairs_of(extent.rows.into())).sum();
+        Ok(Self { search, drawn, centers, own_pairs, all_pairs: pairs_of(buckets.rows()) })
     }
 
     /// Bytes that it takes.
     pub(super) fn memory_bytes(search: &Search<'_, T>) -> u64 {
         let dimensions = search.centers.dimensions();
-        let vectors = VECTORS.min(search.store.manifest().rows);
-        Drawn::<T>::memory_bytes(search.store, vectors)
+        let vectors = VECTORS.min(search.buckets.rows());
+        Drawn::<T>::memory_bytes(search.buckets, vectors)
             + 2 * Panel::<T>::bytes_for(vectors as usize, dimensions)
             + 3 * (BLOCK as u64) * vectors * size_of::<T::Distance>() as u64
     }

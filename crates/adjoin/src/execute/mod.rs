@@ -1,0 +1,281 @@
+//! Here is a schedule, carry it out: one thread reads buckets in its order, workers load and visit them, the calling
+//! thread takes what they found. Each waits for the next when it is ahead; nothing is dropped and nothing piles up.
+//!
+//! What is looked for in two buckets is the [`Visitor`]'s business: a join's, a search's, a graph's. `tiles.rs` compares
+//! their members, floats by their codes first (`filter.rs`).
+
+mod filter;
+#[cfg(test)]
+mod tests;
+mod tiles;
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use adjoin_kernels::Panel;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Coordinate;
+use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead};
+use crate::plan::{BucketSizes, Schedule, Step, Task};
+use crate::report::{Cancel, SharedSeconds};
+use crate::workers::lock;
+
+pub(crate) use filter::Ordered;
+pub(crate) use tiles::Tiles;
+
+/// Jobs and batches that wait for each worker.
+const QUEUED_PER_WORKER: usize = 4;
+/// Tasks of a job: waking a worker costs as much as a small task.
+const TASKS_PER_JOB: usize = 32;
+
+/// Batches on their way at most: each worker fills one while its others wait, and the calling thread has one.
+pub(crate) fn batches_in_flight(threads: usize) -> usize {
+    (QUEUED_PER_WORKER + 1) * threads.max(1) + 1
+}
+
+/// A schedule over buckets, ready to be carried out.
+pub(crate) struct Execution<'a, T: Coordinate> {
+    pub(crate) context: &'a Context,
+    pub(crate) buckets: &'a Buckets<'a>,
+    pub(crate) centers: &'a Panel<T>,
+    pub(crate) sizes: &'a BucketSizes,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) with_ids: bool,
+    /// Bytes for reading ahead.
+    pub(crate) read_ahead: u64,
+    /// What the progress is called.
+    pub(crate) phase: &'a str,
+}
+
+/// One worker's part in an execution.
+pub(crate) trait Visitor<T: Coordinate> {
+    /// What the calling thread is handed.
+    type Batch: Send;
+    /// What the worker has to say at the end.
+    type Report: Send;
+
+    /// Visits a bucket with itself, or two buckets that have a task; full batches go to `emit`.
+    fn visit(
+        &mut self,
+        task: Task,
+        buckets: (&LoadedBucket<T>, &LoadedBucket<T>),
+        emit: &mut dyn FnMut(Self::Batch),
+    ) -> Result<()>;
+
+    /// After the last task.
+    fn finish(self, emit: &mut dyn FnMut(Self::Batch)) -> Self::Report;
+}
+
+/// Time that threads spent waiting for each other, in seconds, added up.
+#[derive(Default)]
+pub(crate) struct Waits {
+    /// Workers for buckets.
+    pub(crate) for_disk: SharedSeconds,
+    /// Workers for the calling thread.
+    pub(crate) for_batches: SharedSeconds,
+}
+
+/// What a worker does at once.
+enum Job<T> {
+    Load(Arc<CachedBucket<T>>),
+    Visit(Vec<Visit<T>>),
+}
+
+/// Two buckets to visit, or one with itself.
+struct Visit<T> {
+    task: Task,
+    a: Arc<CachedBucket<T>>,
+    b: Arc<CachedBucket<T>>,
+}
+
+/// An execution under way.
+struct Run<'a, T: Coordinate> {
+    of: &'a Execution<'a, T>,
+    waits: &'a Waits,
+    failed: Mutex<Option<Error>>,
+    /// Set by the first error and by a worker that panics.
+    stop: Cancel,
+}
+
+/// Stops an execution whose thread panics: the others would wait for it.
+struct StopOnPanic<'a>(&'a Cancel);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+impl<T: Coordinate> Execution<'_, T> {
+    /// Carries it out with a cache that holds what the schedule says that it begins with. Every worker has a visitor of
+    /// its own; `take` gets their batches. Returns what each visitor had to say.
+    ///
+    /// # Errors
+    /// The first error of the device, of bytes that are not as written, of a visitor or of `take`; or that the run was
+    /// cancelled.
+    pub(crate) fn run<V: Visitor<T>>(
+        &self,
+        cache: &mut Cache<T>,
+        visitor: impl Fn() -> V + Sync,
+        mut take: impl FnMut(V::Batch) -> Result<()>,
+        waits: &Waits,
+    ) -> Result<Vec<V::Report>> {
+        let threads = self.context.threads.max(1);
+        let run = Run { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
+        let (job_sender, job_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
+        let (batch_sender, batches) = sync_channel(threads * QUEUED_PER_WORKER);
+        // Shared by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
+        let jobs = Arc::new(Mutex::new(job_receiver));
+        let reports = Mutex::new(Vec::new());
+        self.context.progress.begin(self.phase, "tasks", self.schedule.tasks.len() as u64);
+        std::thread::scope(|scope| {
+            let (run, reports, visitor) = (&run, &reports, &visitor);
+            scope.spawn(move || {
+                let _stop = StopOnPanic(&run.stop);
+                run.note(run.read(cache, job_sender));
+            });
+            for _ in 0..threads {
+                let (jobs, batches) = (jobs.clone(), batch_sender.clone());
+                scope.spawn(move || {
+                    let _stop = StopOnPanic(&run.stop);
+                    lock(reports).push(run.work(visitor(), &jobs, &batches));
+                });
+            }
+            drop((jobs, batch_sender));
+            // Once stopped, batches are only let go: workers wait for a place in the queue.
+            for batch in batches {
+                if !run.stop.is_cancelled() {
+                    run.note(take(batch));
+                }
+            }
+        });
+        match lock(&run.failed).take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut *lock(&reports))),
+        }
+    }
+}
+
+impl<T: Coordinate> Run<'_, T> {
+    /// Keeps the first error and stops everyone.
+    fn note(&self, result: Result<()>) {
+        if let Err(error) = result {
+            let mut failed = lock(&self.failed);
+            if !self.stop.is_cancelled() {
+                *failed = Some(error);
+            }
+            self.stop.cancel();
+        }
+    }
+
+    /// Follows the schedule: reads what it loads, hands out what it visits.
+    fn read(&self, cache: &mut Cache<T>, jobs: SyncSender<Job<T>>) -> Result<()> {
+        let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, .. } = *self.of;
+        let loads = schedule.loads(sizes);
+        let mut ahead = ReadAhead::new(context, buckets, with_ids, read_ahead, loads, &self.stop)?;
+        let mut waiting = Waiting { visits: Vec::new(), jobs };
+        let mut done = 0;
+        for step in schedule.steps(sizes) {
+            match step {
+                Step::Evict(bucket) => cache.evict(bucket),
+                Step::Load(bucket) => {
+                    let bytes = sizes.memory[bucket as usize];
+                    let memory = cache.reserve(bytes).or_else(|_| {
+                        waiting.send(); // visits that wait here may hold what is waited for
+                        Ok::<_, Error>(cache.reserve_when_free(bytes))
+                    })?;
+                    let stored = ahead.next()?.expect("both follow the same steps");
+                    assert_eq!(stored.number(), bucket, "both follow the same steps");
+                    waiting.hand_out(Job::Load(cache.insert(stored, memory)));
+                }
+                Step::Verify(task) => {
+                    waiting.visit(Visit { task, a: cache.get(task.0), b: cache.get(task.1) });
+                    done += 1;
+                }
+            }
+            if waiting.visits.is_empty() {
+                context.cancel.check()?;
+                if self.stop.is_cancelled() {
+                    return Ok(());
+                }
+                context.progress.advance(done);
+            }
+        }
+        waiting.send();
+        Ok(())
+    }
+
+    fn work<V: Visitor<T>>(
+        &self,
+        mut visitor: V,
+        jobs: &Mutex<Receiver<Job<T>>>,
+        batches: &SyncSender<V::Batch>,
+    ) -> V::Report {
+        let mut emit = |batch| {
+            let sent = self.waits.for_batches.measure(|| batches.send(batch));
+            assert!(sent.is_ok(), "the calling thread receives until all workers have ended");
+        };
+        while let Ok(job) = self.waits.for_disk.measure(|| lock(jobs).recv()) {
+            // Once stopped, jobs are only let go: the reader may wait for the memory that they hold.
+            match job {
+                _ if self.stop.is_cancelled() => {}
+                Job::Load(bucket) => self.note(self.load(&bucket).map(|_| ())),
+                Job::Visit(visits) => {
+                    for visit in visits.into_iter().take_while(|_| !self.stop.is_cancelled()) {
+                        self.note(self.visit(&visit, &mut visitor, &mut emit));
+                    }
+                }
+            }
+        }
+        visitor.finish(&mut emit)
+    }
+
+    fn visit<V: Visitor<T>>(
+        &self,
+        Visit { task, a, b }: &Visit<T>,
+        visitor: &mut V,
+        emit: &mut dyn FnMut(V::Batch),
+    ) -> Result<()> {
+        match (self.load(a)?, self.load(b)?) {
+            (Some(a), Some(b)) => visitor.visit(*task, (a, b), emit),
+            _ => Ok(()), // whoever tried to load it told the error
+        }
+    }
+
+    fn load<'b>(&self, bucket: &'b CachedBucket<T>) -> Result<Option<&'b LoadedBucket<T>>> {
+        let Execution { context, buckets, centers, .. } = *self.of;
+        bucket.loaded(|stored| LoadedBucket::load(buckets, context.kernel, centers, stored))
+    }
+}
+
+/// Visits that are about to be handed out.
+struct Waiting<T> {
+    visits: Vec<Visit<T>>,
+    jobs: SyncSender<Job<T>>,
+}
+
+impl<T> Waiting<T> {
+    /// Hands out a visit, sooner or later.
+    fn visit(&mut self, visit: Visit<T>) {
+        self.visits.push(visit);
+        if self.visits.len() >= TASKS_PER_JOB {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let visits = std::mem::take(&mut self.visits);
+        if !visits.is_empty() {
+            self.hand_out(Job::Visit(visits));
+        }
+    }
+
+    fn hand_out(&self, job: Job<T>) {
+        let sent = self.jobs.send(job);
+        assert!(sent.is_ok(), "workers receive until the reader has ended");
+    }
+}

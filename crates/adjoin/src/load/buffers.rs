@@ -1,0 +1,164 @@
+//! Memory that reads fill: made once, it goes from the reader to whoever works on what was read, and back.
+
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use adjoin_device::{AlignedBuffer, BLOCK_BYTES};
+
+use crate::error::Result;
+use crate::report::Cancel;
+use crate::workers::lock;
+
+/// How often whoever waits for memory looks whether the run was stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Buffers of at most so many bytes in all, lent out or spare.
+pub(super) struct Buffers {
+    memory: u64,
+    state: Mutex<State>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes of the buffers that somebody has.
+    lent: u64,
+    /// Bytes of the others.
+    spare_bytes: u64,
+    spare: Vec<AlignedBuffer>,
+}
+
+/// A buffer that was read into; goes back when dropped.
+pub(super) struct Lent {
+    buffer: AlignedBuffer,
+    of: Arc<Buffers>,
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
+        let mut state = lock(&self.of.state);
+        let bytes = buffer.capacity() as u64;
+        assert!(state.lent >= bytes, "only what was lent comes back");
+        state.lent -= bytes;
+        state.spare_bytes += bytes;
+        state.spare.push(buffer);
+        drop(state);
+        self.of.returned.notify_all();
+    }
+}
+
+impl Buffers {
+    /// None yet; at most `memory` bytes, or one buffer.
+    pub(super) fn within(memory: u64) -> Arc<Self> {
+        Arc::new(Self { memory, state: Mutex::default(), returned: Condvar::new() })
+    }
+
+    /// Bytes that may be taken now.
+    pub(super) fn room(&self) -> u64 {
+        self.room_beside(lock(&self.state).lent)
+    }
+
+    /// A buffer larger than all memory may be taken while no other is lent.
+    fn room_beside(&self, lent: u64) -> u64 {
+        if lent == 0 { u64::MAX } else { self.memory.saturating_sub(lent) }
+    }
+
+    /// Waits until `bytes` may be taken; says how many may.
+    ///
+    /// # Errors
+    /// Where the run is stopped meanwhile.
+    pub(super) fn wait_for(&self, bytes: u64, stop: &Cancel) -> Result<u64> {
+        let mut state = lock(&self.state);
+        loop {
+            let room = self.room_beside(state.lent);
+            if bytes <= room {
+                return Ok(room);
+            }
+            stop.check()?;
+            (state, _) = self.returned.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A buffer of `bytes`, for which there is room: the smallest spare one that suffices, else a new one in place of
+    /// spare ones.
+    pub(super) fn take(&self, bytes: u64) -> AlignedBuffer {
+        let mut state = lock(&self.state);
+        let suffices = |buffer: &&AlignedBuffer| buffer.capacity() as u64 >= bytes;
+        let best = state.spare.iter().filter(suffices).map(AlignedBuffer::capacity).min();
+        let found = best.and_then(|best| state.spare.iter().position(|buffer| buffer.capacity() == best));
+        let buffer = match found {
+            Some(at) => {
+                let mut buffer = state.spare.swap_remove(at);
+                state.spare_bytes -= buffer.capacity() as u64;
+                buffer.resize(bytes as usize);
+                buffer
+            }
+            None => {
+                let wanted = bytes.next_multiple_of(BLOCK_BYTES as u64);
+                while state.lent + state.spare_bytes + wanted > self.memory
+                    && let Some(buffer) = state.spare.pop()
+                {
+                    state.spare_bytes -= buffer.capacity() as u64;
+                }
+                AlignedBuffer::zeroed(bytes as usize)
+            }
+        };
+        state.lent += buffer.capacity() as u64;
+        buffer
+    }
+
+    /// Notes that a buffer which was taken has been read into.
+    pub(super) fn lend(self: &Arc<Self>, buffer: AlignedBuffer) -> Lent {
+        Lent { buffer, of: self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_go_round_within_their_memory() {
+        let buffers = Buffers::within(8 * 4096);
+        assert_eq!(buffers.room(), u64::MAX, "one may be as large as it must");
+        let first = buffers.take(3 * 4096);
+        let address = first.as_ptr();
+        assert_eq!(buffers.room(), 5 * 4096);
+        drop(buffers.lend(first));
+        let again = buffers.take(2 * 4096);
+        assert_eq!((again.as_ptr(), again.len()), (address, 2 * 4096), "the same memory");
+        let (second, third) = (buffers.take(4096), buffers.take(4 * 4096));
+        assert_eq!(buffers.room(), 0);
+        drop((buffers.lend(again), buffers.lend(second)));
+        let large = buffers.take(4 * 4096);
+        let state = lock(&buffers.state);
+        assert_eq!((state.lent, state.spare_bytes), (8 * 4096, 0), "spare ones made room");
+        drop(state);
+        drop((large, third));
+    }
+
+    #[test]
+    fn waiting_ends_with_a_buffer_that_comes_back_or_with_the_run() {
+        let buffers = Buffers::within(4096);
+        let lent = buffers.lend(buffers.take(4096));
+        let stop = Cancel::default();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| buffers.wait_for(4096, &stop));
+            drop(lent);
+            assert_eq!(waiter.join().unwrap().unwrap(), u64::MAX);
+        });
+        let _lent = buffers.lend(buffers.take(4096));
+        stop.cancel();
+        assert!(buffers.wait_for(1, &stop).is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! Buckets that are held in memory between tasks: carries out the steps of [`crate::plan`], which decides what is held.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use adjoin_device::{BudgetExceeded, MemoryBudget, Reservation};
+
+use super::bucket::LoadedBucket;
+use super::read_ahead::StoredBucket;
+use crate::error::Result;
+use crate::workers::lock;
+
+/// The buckets in memory. What it holds at the end of one schedule may be there when the next begins.
+pub(crate) struct Cache<T> {
+    memory: MemoryBudget,
+    held: Vec<Option<Arc<CachedBucket<T>>>>,
+}
+
+/// A bucket in the cache; its memory comes back when it was evicted and the last job on it is done.
+pub(crate) struct CachedBucket<T> {
+    /// What was read, until somebody works on it.
+    stored: Mutex<Option<StoredBucket>>,
+    /// None where it could not be loaded.
+    loaded: OnceLock<Option<LoadedBucket<T>>>,
+    _memory: Reservation,
+}
+
+impl<T> Cache<T> {
+    /// An empty one for so many buckets, of which those that fit into `memory` are held at a time.
+    pub(crate) fn new(memory: MemoryBudget, buckets: usize) -> Self {
+        let mut held = Vec::new();
+        held.resize_with(buckets, || None);
+        Self { memory, held }
+    }
+
+    /// Bytes of its table for so many buckets.
+    pub(crate) fn table_bytes(buckets: usize) -> u64 {
+        (buckets * size_of::<Option<Arc<CachedBucket<T>>>>()) as u64
+    }
+
+    /// Memory for a bucket, if it is free: buckets that were evicted may still be worked on.
+    pub(crate) fn reserve(&self, bytes: u64) -> std::result::Result<Reservation, BudgetExceeded> {
+        self.memory.reserve(bytes)
+    }
+
+    /// The same, once those who work on evicted ones are done.
+    pub(crate) fn reserve_when_free(&self, bytes: u64) -> Reservation {
+        self.memory.reserve_when_free(bytes).expect("the least cache holds every bucket")
+    }
+
+    /// Takes a bucket that was read.
+    pub(crate) fn insert(&mut self, stored: StoredBucket, memory: Reservation) -> Arc<CachedBucket<T>> {
+        let slot = &mut self.held[stored.number() as usize];
+        assert!(slot.is_none(), "a bucket is loaded when it is not held");
+        let bucket = CachedBucket { stored: Mutex::new(Some(stored)), loaded: OnceLock::new(), _memory: memory };
+        slot.insert(Arc::new(bucket)).clone()
+    }
+
+    /// Lets go of a bucket.
+    pub(crate) fn evict(&mut self, number: u32) {
+        let evicted = self.held[number as usize].take();
+        assert!(evicted.is_some(), "only what is held is evicted");
+    }
+
+    /// A bucket that is held.
+    pub(crate) fn get(&self, number: u32) -> Arc<CachedBucket<T>> {
+        self.held[number as usize].clone().expect("the schedule loads before it verifies")
+    }
+
+    /// The buckets that are held, ascending.
+    #[cfg(test)]
+    pub(crate) fn resident(&self) -> Vec<u32> {
+        (0..).zip(&self.held).filter(|(_, held)| held.is_some()).map(|(number, _)| number).collect()
+    }
+}
+
+impl<T> CachedBucket<T> {
+    /// The bucket: whoever asks first loads it, others wait for that. None where it could not be loaded: who tried got
+    /// the error.
+    pub(crate) fn loaded(
+        &self,
+        load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>,
+    ) -> Result<Option<&LoadedBucket<T>>> {
+        let mut failed = Ok(());
+        let loaded = self.loaded.get_or_init(|| {
+            let stored = lock(&self.stored).take()?;
+            load(stored).map_err(|error| failed = Err(error)).ok()
+        });
+        failed.map(|()| loaded.as_ref())
+    }
+}

@@ -1,0 +1,54 @@
+//! One pass over all buckets.
+
+use adjoin_kernels::Panel;
+
+use super::bucket::LoadedBucket;
+use super::buckets::Buckets;
+use super::read_ahead::ReadAhead;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::workers::map_stream;
+
+/// A pass over all buckets, which workers load and look at.
+pub(crate) struct Pass<'a, T: Coordinate> {
+    pub(crate) context: &'a Context,
+    pub(crate) buckets: &'a Buckets<'a>,
+    pub(crate) centers: &'a Panel<T>,
+    /// What the progress is called.
+    pub(crate) phase: &'a str,
+    /// Bytes for reading ahead.
+    pub(crate) read_ahead: u64,
+}
+
+impl<T: Coordinate> Pass<'_, T> {
+    /// Hands every bucket, with its number, to a worker; the results come in the order of the buckets.
+    ///
+    /// # Errors
+    /// Where the device fails, bytes are not as written, or `work` fails.
+    pub(crate) fn run<S, R: Send>(
+        &self,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let Self { context, buckets, centers, phase, read_ahead } = *self;
+        context.progress.begin(phase, "buckets", buckets.count().into());
+        let mut ahead = ReadAhead::new(context, buckets, false, read_ahead, 0..buckets.count(), &context.cancel)?;
+        let next = || {
+            context.cancel.check()?;
+            let stored = ahead.next()?;
+            stored.iter().for_each(|stored| context.progress.advance(stored.number().into()));
+            Ok(stored)
+        };
+        map_stream(context.threads, next, state, |state, stored| {
+            let number = stored.number();
+            let bucket = LoadedBucket::load(buckets, context.kernel, centers, stored)?;
+            work(state, number, &bucket)
+        })
+    }
+
+    /// Bytes that workers hold of the buckets, each one, where the largest takes so many.
+    pub(crate) fn bytes(threads: usize, largest: u64) -> u64 {
+        threads.max(1) as u64 * largest
+    }
+}

@@ -1,0 +1,242 @@
+//! Buckets in an order that is known beforehand: many reads in flight, neighbours on disk in one request. What was read
+//! is handed on as it is; whoever works on a bucket checks and converts it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use adjoin_device::{AlignedBuffer, ReadQueue};
+
+use super::buckets::Buckets;
+use super::buffers::{Buffers, Lent};
+use crate::context::Context;
+use crate::error::Result;
+use crate::report::Cancel;
+use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
+
+/// Neighbouring buckets are read in one request up to this size, at which a disk reaches its full rate.
+const REQUEST_BYTES_MAX: u64 = 256 << 10;
+/// Requests in flight.
+const DEPTH: usize = 32;
+/// Memory in which requests are read ahead, where the budget allows it.
+const AHEAD_BYTES_MAX: u64 = DEPTH as u64 * REQUEST_BYTES_MAX;
+/// A request begins and ends at most so far outside of its extents.
+const ALIGNMENT_BYTES: u64 = 2 * adjoin_device::BLOCK_BYTES as u64;
+
+/// Reads buckets ahead of their use.
+pub struct ReadAhead<'a, I: Iterator<Item = u32>> {
+    buckets: &'a Buckets<'a>,
+    with_ids: bool,
+    upcoming: std::iter::Peekable<I>,
+    queue: Box<dyn ReadQueue>,
+    /// In order, finished or not.
+    requests: VecDeque<Request>,
+    first_token: u64,
+    buffers: Arc<Buffers>,
+    stop: Cancel,
+}
+
+/// One read of buckets that follow each other.
+struct Request {
+    buckets: Range<u32>,
+    offset: u64,
+    bytes: u64,
+    /// The bytes, once they are there.
+    buffer: Option<Arc<Lent>>,
+}
+
+/// A bucket as it was read: nobody has looked at its bytes yet. Its memory goes back to those who read ahead when it and
+/// its neighbours of the same request are dropped.
+pub struct StoredBucket {
+    number: u32,
+    range: Range<usize>,
+    buffer: Arc<Lent>,
+}
+
+impl StoredBucket {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its extent, without ids where they were not asked for.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+
+    /// Checks it and takes it apart; its vectors lie in [`Self::bytes`].
+    ///
+    /// # Errors
+    /// Where the bytes are not as written.
+    pub fn decode(&self, buckets: &Buckets<'_>) -> Result<Bucket> {
+        let (store, number) = buckets.at(self.number);
+        store.decode(number, self.bytes())
+    }
+}
+
+/// The least memory for reading ahead of these extents: the largest of them alone.
+pub fn least_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
+    extents.iter().map(|extent| extent.bytes(with_ids)).max().unwrap_or(0) + ALIGNMENT_BYTES
+}
+
+/// Memory for reading ahead where `free` bytes may be shared with others.
+pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
+    (free / 8).min(AHEAD_BYTES_MAX).max(least_read_ahead(extents, with_ids))
+}
+
+impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
+    /// Reads the buckets of `upcoming`, in this order, within `memory` bytes, those that others still hold included.
+    /// `stop` ends the waiting for these.
+    ///
+    /// # Errors
+    /// Where the device gives no queue.
+    pub fn new(
+        context: &Context,
+        buckets: &'a Buckets<'a>,
+        with_ids: bool,
+        memory: u64,
+        upcoming: I,
+        stop: &Cancel,
+    ) -> Result<Self> {
+        let queue = context.device.read_queue(DEPTH)?;
+        let (upcoming, requests, buffers) = (upcoming.peekable(), VecDeque::new(), Buffers::within(memory));
+        Ok(Self { buckets, with_ids, upcoming, queue, requests, first_token: 0, buffers, stop: stop.clone() })
+    }
+
+    /// The next bucket; `None` after the last.
+    ///
+    /// # Errors
+    /// Where the device fails, or the run was stopped while all memory was in use.
+    pub fn next(&mut self) -> Result<Option<StoredBucket>> {
+        self.submit()?;
+        if self.requests.is_empty() {
+            return Ok(None);
+        }
+        self.wait_for_first()?;
+        let request = &mut self.requests[0];
+        let number = request.buckets.start;
+        request.buckets.start += 1;
+        let is_last = request.buckets.is_empty();
+        let extent = self.buckets.extent(number);
+        let start = (extent.offset - request.offset) as usize;
+        let range = start..start + extent.bytes(self.with_ids) as usize;
+        let buffer = request.buffer.as_ref().expect("it was waited for").clone();
+        assert!(range.end <= buffer.len(), "a request holds its buckets whole");
+        if is_last {
+            self.requests.pop_front();
+            self.first_token += 1;
+        }
+        Ok(Some(StoredBucket { number, range, buffer }))
+    }
+
+    /// Starts as many requests as memory and queue allow; one at least, where none is under way.
+    fn submit(&mut self) -> Result<()> {
+        while self.queue.in_flight() < DEPTH {
+            let Some(&first) = self.upcoming.peek() else { return Ok(()) };
+            let alone = self.bytes_of(first..first + 1);
+            let mut room = self.buffers.room();
+            if alone > room {
+                if !self.requests.is_empty() {
+                    return Ok(());
+                }
+                room = self.buffers.wait_for(alone, &self.stop)?;
+            }
+            let request = self.gather(room.min(REQUEST_BYTES_MAX));
+            let token = self.first_token + self.requests.len() as u64;
+            let buffer = self.buffers.take(request.bytes);
+            self.queue.submit(token, self.buckets.file(first), request.offset, buffer)?;
+            self.requests.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// The next buckets that lie one behind the other, up to `bytes`; one at least.
+    fn gather(&mut self, bytes: u64) -> Request {
+        let first = self.upcoming.next().expect("the caller has seen it");
+        let mut buckets = first..first + 1;
+        while self.upcoming.peek() == Some(&buckets.end)
+            && self.is_adjacent(buckets.end)
+            && self.bytes_of(first..buckets.end + 1) <= bytes
+        {
+            self.upcoming.next();
+            buckets.end += 1;
+        }
+        let span = self.span(buckets.clone());
+        Request { buckets, offset: span.start, bytes: span.end - span.start, buffer: None }
+    }
+
+    /// Whether nothing but padding lies between a bucket and the one before it, of what is read.
+    fn is_adjacent(&self, bucket: u32) -> bool {
+        if self.buckets.at(bucket).1 == 0 {
+            return false; // the first of another file
+        }
+        let before = self.buckets.extent(bucket - 1);
+        let gap = self.buckets.extent(bucket).offset - (before.offset + before.bytes(self.with_ids));
+        gap < EXTENT_ALIGNMENT
+    }
+
+    fn bytes_of(&self, buckets: Range<u32>) -> u64 {
+        let span = self.span(buckets);
+        span.end - span.start
+    }
+
+    /// The bytes of the file that hold some neighbouring buckets, as its alignment wants them.
+    fn span(&self, buckets: Range<u32>) -> Range<u64> {
+        let alignment = self.buckets.file(buckets.start).alignment() as u64;
+        let last = self.buckets.extent(buckets.end - 1);
+        let start = self.buckets.extent(buckets.start).offset / alignment * alignment;
+        start..(last.offset + last.bytes(self.with_ids)).next_multiple_of(alignment)
+    }
+
+    fn wait_for_first(&mut self) -> Result<()> {
+        while self.requests[0].buffer.is_none() {
+            let done = self.queue.wait().expect("the first request is in flight");
+            let transferred = done.result?;
+            let request = &mut self.requests[(done.token - self.first_token) as usize];
+            let extents = &self.buckets.extents()[request.buckets.start as usize..request.buckets.end as usize];
+            let requested = extents.iter().map(|extent| extent.bytes(self.with_ids)).sum();
+            self.buckets.count_read(requested, transferred);
+            request.buffer = Some(Arc::new(self.buffers.lend(done.buffer)));
+        }
+        Ok(())
+    }
+}
+
+/// A queue of single reads in which buffers go round.
+pub(super) struct SmallReads {
+    queue: Box<dyn ReadQueue>,
+    spare: Vec<AlignedBuffer>,
+}
+
+impl SmallReads {
+    /// Keeps up to [`DEPTH`] reads in flight.
+    pub(super) fn new(context: &Context) -> Result<Self> {
+        Ok(Self { queue: context.device.read_queue(DEPTH)?, spare: Vec::new() })
+    }
+
+    /// Whether a read must end before another begins.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.in_flight() == DEPTH
+    }
+
+    /// Whether no read is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.in_flight() == 0
+    }
+
+    /// Begins to read a range of the file of a bucket.
+    pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
+        let bytes = (range.end - range.start) as usize;
+        let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
+        buffer.resize(bytes);
+        Ok(self.queue.submit(token, buckets.file(bucket), range.start, buffer)?)
+    }
+
+    /// Waits for a read; hands its token, its bytes and how many were transferred to `take`.
+    pub(super) fn wait<R>(&mut self, take: impl FnOnce(u64, &[u8], u64) -> R) -> Result<R> {
+        let done = self.queue.wait().expect("some are in flight");
+        let taken = take(done.token, &done.buffer, done.result?);
+        self.spare.push(done.buffer);
+        Ok(taken)
+    }
+}
