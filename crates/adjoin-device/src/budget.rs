@@ -1,6 +1,11 @@
-//! One budget for the whole process: who buffers, reserves.
+//! One budget for the whole process: who buffers, reserves. Within it a run holds one reservation for all that it does,
+//! a budget of its own.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often whoever waits for others looks whether that was cancelled.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Bytes that may be held at once. Clones share one count.
 #[derive(Clone)]
@@ -9,9 +14,24 @@ pub struct MemoryBudget {
 }
 
 struct Shared {
-    total: u64,
-    reserved: Mutex<u64>,
+    state: Mutex<State>,
     released: Condvar,
+}
+
+struct State {
+    total: u64,
+    /// Bytes that are reserved.
+    held: u64,
+    /// Of these, what runs hold, which end: waiting for them makes sense.
+    held_by_runs: u64,
+    /// What this budget is a part of.
+    within: Option<Reservation>,
+}
+
+impl State {
+    fn free(&self) -> u64 {
+        self.total - self.held
+    }
 }
 
 /// A reservation that does not fit.
@@ -30,23 +50,42 @@ pub struct BudgetExceeded {
 pub struct Reservation {
     budget: MemoryBudget,
     bytes: u64,
+    by_run: bool,
 }
 
 impl MemoryBudget {
     /// A budget of `total` bytes, nothing reserved.
     pub fn new(total: u64) -> Self {
-        let shared = Shared { total, reserved: Mutex::new(0), released: Condvar::new() };
-        Self { shared: Arc::new(shared) }
+        Self::of(total, None)
+    }
+
+    /// A budget of the bytes of a reservation, which is held as long as the budget or a reservation within it is.
+    pub fn within(reservation: Reservation) -> Self {
+        Self::of(reservation.bytes, Some(reservation))
+    }
+
+    fn of(total: u64, within: Option<Reservation>) -> Self {
+        let state = Mutex::new(State { total, held: 0, held_by_runs: 0, within });
+        Self { shared: Arc::new(Shared { state, released: Condvar::new() }) }
     }
 
     /// Size of the budget.
     pub fn total(&self) -> u64 {
-        self.shared.total
+        self.lock().total
+    }
+
+    /// Becomes a budget of `bytes`, or of what is reserved if that is more; the rest goes back to the budget that this one
+    /// is a part of.
+    pub fn shrink(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.total = state.total.min(bytes.max(state.held));
+        let total = state.total;
+        state.within.iter_mut().for_each(|within| within.shrink(total));
     }
 
     /// Bytes not reserved at this moment.
     pub fn free(&self) -> u64 {
-        self.shared.total - *self.lock()
+        self.lock().free()
     }
 
     /// Takes `bytes`, or says how much is missing.
@@ -54,13 +93,12 @@ impl MemoryBudget {
     /// # Errors
     /// [`BudgetExceeded`] where fewer bytes are free.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
-        let mut reserved = self.lock();
-        let free = self.shared.total - *reserved;
+        let mut state = self.lock();
+        let (free, total) = (state.free(), state.total);
         if bytes > free {
-            return Err(BudgetExceeded { wanted: bytes, free, total: self.shared.total });
+            return Err(BudgetExceeded { wanted: bytes, free, total });
         }
-        *reserved += bytes;
-        Ok(Reservation { budget: self.clone(), bytes })
+        Ok(self.take(&mut state, bytes, false))
     }
 
     /// Takes `bytes` as soon as others have given back enough.
@@ -68,20 +106,56 @@ impl MemoryBudget {
     /// # Errors
     /// [`BudgetExceeded`] where the whole budget is smaller than `bytes`.
     pub fn reserve_when_free(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
-        let total = self.shared.total;
-        if bytes > total {
-            return Err(BudgetExceeded { wanted: bytes, free: total, total });
+        let mut state = self.lock();
+        while bytes > state.free() {
+            let total = state.total;
+            if bytes > total {
+                return Err(BudgetExceeded { wanted: bytes, free: total, total });
+            }
+            state = self.shared.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let mut reserved = self.lock();
-        while bytes > total - *reserved {
-            reserved = self.shared.released.wait(reserved).unwrap_or_else(PoisonError::into_inner);
-        }
-        *reserved += bytes;
-        Ok(Reservation { budget: self.clone(), bytes })
+        Ok(self.take(&mut state, bytes, false))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.shared.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes all that is free for a run, once that is `least` bytes: waits for other runs, not for what is held
+    /// otherwise, nor longer than `cancelled` says no. `waiting` is called once if it has to wait. None where it was
+    /// cancelled.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] where `least` would not be free when all runs have ended.
+    pub fn reserve_for_run(
+        &self,
+        least: u64,
+        cancelled: impl Fn() -> bool,
+        waiting: impl FnOnce(),
+    ) -> Result<Option<Reservation>, BudgetExceeded> {
+        let mut waiting = Some(waiting);
+        let mut state = self.lock();
+        loop {
+            let (free, total) = (state.free(), state.total);
+            if least <= free {
+                return Ok(Some(self.take(&mut state, free, true)));
+            }
+            if least > free + state.held_by_runs {
+                return Err(BudgetExceeded { wanted: least, free: free + state.held_by_runs, total });
+            }
+            if cancelled() {
+                return Ok(None);
+            }
+            waiting.take().into_iter().for_each(|waiting| waiting());
+            (state, _) = self.shared.released.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn take(&self, state: &mut State, bytes: u64, by_run: bool) -> Reservation {
+        state.held += bytes;
+        state.held_by_runs += if by_run { bytes } else { 0 };
+        assert!(state.held <= state.total, "no more is held than there is");
+        Reservation { budget: self.clone(), bytes, by_run }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,14 +164,37 @@ impl Reservation {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Gives back what is more than `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        let back = self.bytes.saturating_sub(bytes);
+        self.give_back(back);
+        self.bytes -= back;
+    }
+
+    /// Takes what another reservation of the same kind and budget holds.
+    ///
+    /// # Panics
+    /// Where it is of another budget, or one is for a run and the other is not.
+    pub fn join(&mut self, mut other: Self) {
+        assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared), "both are of one budget");
+        assert_eq!(self.by_run, other.by_run, "both are of one kind");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let mut state = self.budget.lock();
+        assert!(state.held >= bytes, "no more is given back than was taken");
+        state.held -= bytes;
+        state.held_by_runs -= if self.by_run { bytes } else { 0 };
+        drop(state);
+        self.budget.shared.released.notify_all();
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut reserved = self.budget.lock();
-        assert!(*reserved >= self.bytes, "more given back than taken");
-        *reserved -= self.bytes;
-        self.budget.shared.released.notify_all();
+        self.give_back(self.bytes);
     }
 }
 
@@ -126,5 +223,58 @@ mod tests {
             assert_eq!(waiter.join().unwrap(), 4);
         });
         assert!(budget.reserve_when_free(11).is_err());
+    }
+
+    fn for_run(budget: &MemoryBudget, least: u64) -> Result<Option<Reservation>, BudgetExceeded> {
+        budget.reserve_for_run(least, || false, || ())
+    }
+
+    #[test]
+    fn a_budget_within_a_reservation_holds_it() {
+        let whole = MemoryBudget::new(100);
+        let part = MemoryBudget::within(whole.reserve(60).unwrap());
+        let held = part.reserve(50).unwrap();
+        part.shrink(55);
+        assert_eq!((whole.free(), part.free(), part.reserve(11).is_err()), (45, 5, true));
+        drop(part);
+        assert_eq!(whole.free(), 45, "somebody still holds some of it");
+        drop(held);
+        assert_eq!(whole.free(), 100);
+    }
+
+    #[test]
+    fn a_run_takes_all_and_gives_back_what_it_does_not_need() {
+        let budget = MemoryBudget::new(100);
+        let kept = budget.reserve(30).unwrap();
+        let mut run = for_run(&budget, 50).unwrap().unwrap();
+        assert_eq!((run.bytes(), budget.free()), (70, 0));
+        run.shrink(20);
+        assert_eq!((run.bytes(), budget.free()), (20, 50));
+        run.shrink(90);
+        assert_eq!(for_run(&budget, 40).unwrap().unwrap().bytes(), 50);
+        drop((run, kept));
+        assert_eq!(budget.free(), 100);
+    }
+
+    #[test]
+    fn a_run_waits_for_other_runs_and_for_nothing_else() {
+        let budget = MemoryBudget::new(100);
+        let kept = budget.reserve(30).unwrap();
+        let first = for_run(&budget, 1).unwrap().unwrap();
+        let refused = for_run(&budget, 71).err().unwrap();
+        assert_eq!(refused, BudgetExceeded { wanted: 71, free: 70, total: 100 });
+        assert!(budget.reserve_for_run(70, || true, || ()).unwrap().is_none(), "cancelled");
+        let (told, was_told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let budget = &budget;
+            let waiter = scope.spawn(move || {
+                let run = budget.reserve_for_run(70, || false, || told.send(()).unwrap());
+                run.unwrap().unwrap().bytes()
+            });
+            was_told.recv().unwrap();
+            drop(first);
+            assert_eq!(waiter.join().unwrap(), 70);
+        });
+        drop(kept);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use adjoin_device::{
-    Device, FileSystem, MemoryBudget, Reservation, current_resident_bytes, forget_peak_resident_bytes,
+    BudgetExceeded, Device, FileSystem, MemoryBudget, Reservation, current_resident_bytes, forget_peak_resident_bytes,
     peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
@@ -124,20 +124,48 @@ impl Context {
         &self.budget
     }
 
+    /// The same for a run of its own, with all the memory that is free, once that is `least` bytes: waits for other runs
+    /// on this context to end where their memory is needed. The budget of the run holds it until it is dropped.
+    ///
+    /// # Errors
+    /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
+    pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
+        let waiting = || self.progress.note("waiting for memory that another run holds");
+        match self.budget.reserve_for_run(least, || self.cancel.is_cancelled(), waiting) {
+            Ok(Some(reservation)) => Ok(Self { budget: MemoryBudget::within(reservation), ..self.clone() }),
+            Ok(None) => Err(Error::cancelled()),
+            Err(BudgetExceeded { wanted, free, total }) => Err(self.too_small(wanted + total - free, purpose)),
+        }
+    }
+
     /// Reserves what `purpose` needs.
     ///
     /// # Errors
     /// Where it does not fit: says the least budget that would do.
     pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
-        self.budget.reserve(bytes).map_err(|_| {
-            let held = self.budget.total() - self.budget.free();
-            let least = bytes + held + self.runtime_bytes;
-            Error::budget(format!(
-                "{purpose} needs at least {} of memory, the budget is {}; give --memory {}MB or more",
-                format_bytes(least),
-                format_bytes(self.memory_bytes),
-                least.div_ceil(1_000_000),
-            ))
-        })
+        let reserved = self.budget.reserve(bytes);
+        reserved.map_err(|BudgetExceeded { wanted, free, total }| self.too_small(wanted + total - free, purpose))
+    }
+
+    /// Makes a reservation one of `bytes`, for `purpose`.
+    ///
+    /// # Errors
+    /// As [`Context::reserve`].
+    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: u64, purpose: &str) -> Result<()> {
+        let more = self.reserve(bytes.saturating_sub(reservation.bytes()), purpose)?;
+        reservation.join(more);
+        Ok(())
+    }
+
+    /// The refusal where the budget would have to have `least` bytes: what lies outside of it, the program itself and
+    /// what others hold, comes on top.
+    pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
+        let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
+        Error::budget(format!(
+            "{purpose} needs at least {} of memory, the budget is {}; give --memory {}MB or more",
+            format_bytes(least),
+            format_bytes(self.memory_bytes),
+            least.div_ceil(1_000_000),
+        ))
     }
 }

@@ -5,6 +5,7 @@ mod execution;
 mod options;
 mod planning;
 mod prepared;
+mod watched;
 
 pub use execution::join;
 pub use options::{Aim, JoinOptions};

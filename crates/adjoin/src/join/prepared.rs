@@ -1,6 +1,8 @@
 //! A join that is planned: what planning decided and execution obeys.
 
-use super::execution::Watched;
+use adjoin_device::{MemoryBudget, Reservation};
+
+use super::watched::Watched;
 use crate::geometry::Threshold;
 use crate::load::{Coding, ReadCounts};
 use crate::plan::{BucketSizes, Explanation, Rule, Schedule, explain};
@@ -29,8 +31,21 @@ pub struct Prepared {
     pub(super) with_ids: bool,
     /// Bytes for reading ahead of the cache.
     pub(super) read_ahead: u64,
+    /// The memory that the plan and its run hold.
+    pub(super) memory: RunMemory,
+    /// Bytes of pairs on their way to the sink.
+    pub(super) queue: u64,
     /// What planning read.
     pub(super) reads: ReadCounts,
+}
+
+/// The memory of a run, from its planning to its last pair.
+pub(super) struct RunMemory {
+    pub(super) budget: MemoryBudget,
+    /// What the run holds beside the cache.
+    pub(super) beside: u64,
+    /// That of the plan.
+    pub(super) _plan: Reservation,
 }
 
 /// Which pairs of an edge are compared.

@@ -116,6 +116,11 @@ impl<'a> Buckets<'a> {
         self.stores.iter().map(|store| store.manifest().rows).sum()
     }
 
+    /// Vectors of the largest bucket.
+    pub fn rows_max(&self) -> usize {
+        self.extents.iter().map(|extent| extent.rows as usize).max().unwrap_or(0)
+    }
+
     /// Kind of the ids of a bucket.
     pub fn ids(&self, number: u32) -> IdKind {
         self.at(number).0.manifest().ids

@@ -7,6 +7,7 @@ use adjoin_device::{BudgetExceeded, MemoryBudget, Reservation};
 use super::bucket::LoadedBucket;
 use super::read_ahead::StoredBucket;
 use crate::error::Result;
+use crate::plan::Steps;
 use crate::workers::lock;
 
 /// The buckets in memory. What it holds at the end of one schedule may be there when the next begins.
@@ -32,9 +33,9 @@ impl<T> Cache<T> {
         Self { memory, held }
     }
 
-    /// Bytes of its table for so many buckets.
+    /// Bytes of its table for so many buckets, the steps that it follows included.
     pub(crate) fn table_bytes(buckets: usize) -> u64 {
-        (buckets * size_of::<Option<Arc<CachedBucket<T>>>>()) as u64
+        (buckets * (size_of::<Option<Arc<CachedBucket<T>>>>() + Steps::BYTES_A_BUCKET)) as u64
     }
 
     /// Memory for a bucket, if it is free: buckets that were evicted may still be worked on.

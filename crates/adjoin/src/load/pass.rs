@@ -47,8 +47,11 @@ impl<T: Coordinate> Pass<'_, T> {
         })
     }
 
-    /// Bytes that workers hold of the buckets, each one, where the largest takes so many.
-    pub(crate) fn bytes(threads: usize, largest: u64) -> u64 {
-        threads.max(1) as u64 * largest
+    /// Bytes that workers hold: each one bucket, as large as the largest.
+    pub(crate) fn bytes(threads: usize, buckets: &Buckets<'_>) -> u64 {
+        let (vectors, metric) = (buckets.vectors(), buckets.metric());
+        let of = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, false);
+        let largest = buckets.extents().iter().map(of).max().unwrap_or(0);
+        threads.max(1) as u64 * (largest + LoadedBucket::<T>::scratch_bytes(buckets.rows_max()))
     }
 }

@@ -112,6 +112,9 @@ pub struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
+    /// Bytes that are held for each bucket, beside those for each task.
+    pub const BYTES_A_BUCKET: usize = size_of::<Option<u32>>() + 3 * size_of::<(u32, u32)>();
+
     /// Over `tasks`, with a cache for buckets of the given sizes.
     ///
     /// # Panics

@@ -13,7 +13,16 @@ use crate::output::Target;
 /// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);
 
+/// Bytes that the writer of a result gathers, and for ids beside that.
+const WRITER_BYTES: u64 = 4 << 20;
+const WRITER_ID_BYTES: u64 = 2 << 20;
+
 impl PairWriter {
+    /// Bytes that it holds.
+    pub fn memory_bytes(with_ids: bool) -> u64 {
+        WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 }
+    }
+
     /// Starts a result.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ const TREE_BYTES_A_CENTER: usize = 32;
 const EXTENTS: u64 = 3;
 
 impl BuildMemory {
-    /// Divides what the budget leaves.
+    /// Takes the memory of the build, from its first scan to the end, and divides it.
     ///
     /// # Errors
     /// Where it is too small: says the least that would do.
@@ -55,11 +55,11 @@ impl BuildMemory {
         context: &Context,
         source: &dyn VectorSource,
         options: &BuildOptions,
-    ) -> Result<Self> {
+    ) -> Result<(Context, Self)> {
         let least = Self::within::<T>(context.threads, source, options, 0);
-        let total = least.largest_phase();
-        drop(context.reserve(total, "the build")?);
-        Ok(Self::within::<T>(context.threads, source, options, context.budget().free()))
+        let context = context.for_run(least.largest_phase(), "the build")?;
+        let memory = Self::within::<T>(context.threads, source, options, context.budget().free());
+        Ok((context, memory))
     }
 
     /// The plan for `free` bytes; the least one where that is less.

@@ -155,7 +155,8 @@ pub fn build(
     }
     check_target(context, store, options.force)?;
     with_coordinates!(info.vectors, options.metric, T => {
-        let memory = BuildMemory::plan::<T>(context, source, options)?;
+        let (context, memory) = BuildMemory::plan::<T>(context, source, options)?;
+        let context = &context;
         let drafts = Drafts::begin(context, store)?;
         if info.rounded_from_f64 {
             context.progress.note("the source has f64 elements; they are rounded to f32");

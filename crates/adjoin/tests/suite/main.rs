@@ -16,6 +16,7 @@ mod oracle;
 mod plan_golden;
 mod real;
 mod recall;
+mod shared_budget;
 mod stops;
 mod tidy;
 mod verify;

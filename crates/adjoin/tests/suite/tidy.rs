@@ -34,6 +34,9 @@ const LAYERS: &[&[&str]] = &[
 /// Modules that compute and do nothing else: they use the vocabulary and themselves only.
 const PURE_MODULES: &[&str] = &["plan"];
 
+/// Modules whose parts use one another in no circle.
+const WITHOUT_CIRCLES: &[&str] = &["execute", "join", "load", "plan", "sink", "truth"];
+
 /// What a pure module must not name: the crate, and what of it.
 const IMPURE: &[(&str, &[&str])] = &[
     ("std", &["env", "fs", "io", "net", "process", "thread", "time"]),
@@ -127,6 +130,8 @@ fn modules_inside_a_module_use_one_another_in_no_circle() {
     let mut uses = Default::default();
     let files = tree.files().filter(|path| path.starts_with(modules::ENGINE) && path.ends_with(".rs"));
     files.for_each(|path| modules::note_uses(path, &tree.read(path), &mut uses));
+    uses.retain(|module: &String, _| WITHOUT_CIRCLES.contains(&module.as_str()));
+    assert_eq!(uses.len(), WITHOUT_CIRCLES.len(), "a module is gone");
     none_of(&modules::circles(&uses));
 }
 

@@ -1,15 +1,14 @@
 //! Carries out what [`super::planning`] prepared, and tells what that took.
 
 mod verify;
-mod watched;
 
 use adjoin_kernels::Panel;
 
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
-pub(super) use self::watched::Watched;
 use super::options::JoinOptions;
 use super::prepared::Prepared;
+use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Execution, Waits, batches_in_flight};
@@ -28,12 +27,23 @@ use adjoin_device::MemoryBudget;
 const QUEUED_BYTES: u64 = 12 << 20;
 const QUEUED_BYTES_WITHOUT_IDS: u64 = 6 << 20;
 
-/// Bytes of pairs that are on their way to the sink at most.
-pub(super) fn queued_bytes(with_ids: bool) -> u64 {
-    if with_ids { QUEUED_BYTES } else { QUEUED_BYTES_WITHOUT_IDS }
+/// Bytes of pairs on their way to the sink.
+pub(super) struct Queue;
+
+impl Queue {
+    /// With less, workers wait for the sink again and again.
+    pub(super) fn least(with_ids: bool) -> u64 {
+        Self::most(with_ids) / 6
+    }
+
+    /// More would not make anybody wait less.
+    pub(super) fn most(with_ids: bool) -> u64 {
+        if with_ids { QUEUED_BYTES } else { QUEUED_BYTES_WITHOUT_IDS }
+    }
 }
 
-/// Finds every pair that `options` asks for, as planned, and hands them to `sink`.
+/// Finds every pair that `options` asks for, as planned, and hands them to `sink`, within the memory that the plan holds.
+/// Of two runs of one plan at the same time, the second waits for the first.
 ///
 /// # Errors
 /// Where the store or the sink fails, or the work is cancelled. The sink's result then does not appear.
@@ -75,8 +85,10 @@ impl<T: Coordinate> Run<'_, T> {
         let Self { context, buckets, prepared, centers, .. } = *self;
         let Prepared { sizes, schedule, with_ids, read_ahead, watched, .. } = prepared;
         let watch = Stopwatch::start();
+        let hold = |bytes| prepared.memory.budget.reserve_when_free(bytes).expect("the plan holds what its run needs");
+        let _beside = hold(prepared.memory.beside);
         let (waits, write) = (Waits::default(), SharedSeconds::default());
-        let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), sizes.memory.len());
+        let mut cache = Cache::new(MemoryBudget::within(hold(schedule.capacity)), sizes.memory.len());
         let mut found = watched.as_ref().map_or_else(Vec::new, Watched::found);
         let (with_ids, read_ahead) = (*with_ids, *read_ahead);
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
@@ -103,7 +115,7 @@ impl<T: Coordinate> Run<'_, T> {
         let ids = if prepared.with_ids { store.manifest().ids } else { IdKind::None };
         // What grows may be twice as large.
         let in_flight = batches_in_flight(context.threads) as u64;
-        let batch_bytes = queued_bytes(ids != IdKind::None) / (2 * in_flight);
+        let batch_bytes = prepared.queue / (2 * in_flight);
         let (threshold, coding) = (&prepared.threshold, prepared.coding.as_ref());
         let admission = prepared.admission;
         Verifier::new(context.kernel, centers, (options.predicate, threshold), coding, admission, (ids, batch_bytes))

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::nearness::{Horizon, pass_bytes, threshold_graph};
+use super::nearness::{HeldGraph, Horizon, pass_bytes, threshold_graph};
 use super::neighbours::{Comparison, Neighbours, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::join::execution::Watched;
-use crate::load::{Drawn, LoadedBucket, Pass, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::join::watched::Watched;
+use crate::load::{Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::ThresholdGraph;
 use crate::random::Random;
 use crate::store::format::Extent;
@@ -35,11 +35,11 @@ const BEYOND_LARGEST: f64 = 0.3;
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// The least memory for edges on their way.
-const EDGES_BYTES_MIN: u64 = 4 << 20;
+const EDGES_BYTES_MIN: u64 = 2 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
-    pub(super) graph: Arc<ThresholdGraph>,
+    pub(super) graph: Arc<HeldGraph>,
     pub(super) threshold: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
@@ -226,7 +226,7 @@ impl Sampled {
         &self,
         search: &Search<'_, T>,
         attempt: &mut Attempt,
-        graph: Arc<ThresholdGraph>,
+        graph: Arc<HeldGraph>,
         (threshold, kept): (f64, bool),
     ) -> Result<()> {
         let seed = attempt.goal.seed;
@@ -289,29 +289,39 @@ fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
 
 /// What fits into memory.
 fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memory> {
-    let Search { context, buckets, .. } = *search;
-    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
-    let largest = extents.iter().max_by_key(|extent| extent.rows).expect("a store has buckets");
-    let bucket = LoadedBucket::<T>::memory_bytes(largest, vectors, metric, false);
-    let a_worker = Comparison::<T>::memory_bytes(largest.rows as usize, vectors.dimensions);
-    let read_ahead = least_read_ahead(extents, false);
-    let passes = pass_bytes::<T>(search.rule, extents.len(), vectors.dimensions, context.threads);
-    let fixed = Pass::<T>::bytes(context.threads, bucket)
-        + context.threads as u64 * a_worker
-        + passes
-        + Panel::<T>::bytes_for(extents.len(), vectors.dimensions)
-        + neighbours_bytes(count)
-        + read_ahead
-        + EDGES_BYTES_MIN;
-    let per_vector = Drawn::<T>::memory_bytes(buckets, 1) + context.threads as u64 * 16;
-    let least = fixed + per_vector * CHUNK_VECTORS_MIN.min(count);
+    let context = search.context;
+    let per_vector = bytes_of_drawn(search);
+    let least = least_bytes(search, count);
     drop(context.reserve(least, "calibrating this join")?);
-    let free = context.budget().free() - fixed;
-    let chunk = (free / 2 / per_vector).clamp(CHUNK_VECTORS_MIN, count.max(CHUNK_VECTORS_MIN));
-    // The rest is for the edges once they are known.
-    let edges = EDGES_BYTES_MIN + (free - (chunk * per_vector).min(free)) / 2;
-    let reserved = (fixed + chunk * per_vector + edges - EDGES_BYTES_MIN).min(context.budget().free());
+    let spare = context.budget().free() - least;
+    let chunk_least = CHUNK_VECTORS_MIN.min(count);
+    let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
+    // The rest is for the edges, on their way and once they are known.
+    let left = spare - (chunk - chunk_least) * per_vector;
+    let edges = EDGES_BYTES_MIN + left / 2;
+    let reserved = context.budget().free() - left / 2;
     Ok(Memory { chunk, edges, _reserved: context.reserve(reserved, "calibrating this join")? })
+}
+
+/// The least bytes with which so many vectors are drawn, their neighbours found, and edges.
+pub(super) fn least_bytes<T: Coordinate>(search: &Search<'_, T>, count: u64) -> u64 {
+    let Search { context, buckets, .. } = *search;
+    let (count, dimensions, centers) =
+        (count.min(buckets.rows()), buckets.vectors().dimensions, buckets.extents().len());
+    let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), dimensions);
+    // First the pass that finds neighbours, then those that find edges.
+    let finding = context.threads as u64 * a_worker + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn(search);
+    let edges = EDGES_BYTES_MIN + pass_bytes::<T>(search.rule, centers, dimensions, context.threads);
+    Pass::<T>::bytes(context.threads, buckets)
+        + Panel::<T>::bytes_for(centers, dimensions)
+        + neighbours_bytes(count)
+        + least_read_ahead(buckets.extents(), false)
+        + finding.max(edges)
+}
+
+/// Bytes that each drawn vector takes while neighbours are looked for.
+fn bytes_of_drawn<T: Coordinate>(search: &Search<'_, T>) -> u64 {
+    Drawn::<T>::memory_bytes(search.buckets, 1) + search.context.threads as u64 * 16
 }
 
 /// Bytes for reading ahead during a calibration.

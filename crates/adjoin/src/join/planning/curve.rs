@@ -5,7 +5,7 @@ use adjoin_kernels::{Columns, Panel};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Drawn, LoadedBucket, Pass, draw_places, least_read_ahead};
+use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead};
 use crate::options::Metric;
 use crate::store::Store;
 use crate::workers::lock;
@@ -48,10 +48,8 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
 
 /// How many others of the drawn vectors lie in each bin.
 fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<Vec<u64>> {
-    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
-    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, false);
-    let largest = extents.iter().map(memory).max().unwrap_or(0);
-    let rows = extents.iter().map(|extent| extent.rows as usize).max().unwrap_or(0);
+    let (vectors, extents) = (buckets.vectors(), buckets.extents());
+    let rows = buckets.rows_max();
     let dimensions = vectors.dimensions;
     let a_worker =
         8 * BINS as u64 + Columns::<T>::bytes_for(rows, dimensions) + (BLOCK * rows * size_of::<T::Distance>()) as u64;
@@ -59,7 +57,7 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
     let bytes = Drawn::<T>::memory_bytes(buckets, VECTORS)
         + Panel::<T>::bytes_for(extents.len(), dimensions)
         + (context.threads as u64 + 1) * a_worker
-        + Pass::<T>::bytes(context.threads, largest)
+        + Pass::<T>::bytes(context.threads, buckets)
         + read_ahead;
     let _memory = context.reserve(bytes, "the curve of neighbours")?;
 

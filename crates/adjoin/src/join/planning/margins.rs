@@ -1,5 +1,6 @@
 //! One pass over the store that tells the plan how near the members of each bucket come to every other center.
 
+use adjoin_device::Reservation;
 use adjoin_kernels::{Columns, Panel};
 
 use super::edge_sides::EdgeSides;
@@ -7,7 +8,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, triangle_graph, within};
+use crate::plan::{BucketGraph, EdgeSide, LeastMargin, Task, add_margin_edges, triangle_graph, within};
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
@@ -20,6 +21,8 @@ const SHORTFALL_EXPECTED: f64 = 0.125;
 /// A bucket graph and what it cost to make.
 pub(super) struct Graph {
     pub(super) graph: BucketGraph,
+    /// Holds the bytes of its edges.
+    pub(super) memory: Reservation,
     pub(super) center_distances: u64,
 }
 
@@ -60,16 +63,13 @@ pub(super) fn margin_edges<T: Coordinate>(
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
     let mut graph = BucketGraph { buckets: count as usize, edges: Vec::new() };
-    let mut edges_memory = Vec::new();
+    let mut memory = context.reserve(0, "the plan of this join")?;
     sink.gather(|sides| {
-        let before = graph.edges.len();
         add_margin_edges(&mut graph, sides, limit);
-        let bytes = (graph.edges.len() - before) * size_of::<Task>();
-        edges_memory.push(context.reserve(bytes as u64, "the plan of this join")?);
-        Ok(())
+        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, "the plan of this join")
     })?;
     graph.edges.sort_unstable();
-    Ok(Graph { graph, center_distances: distances })
+    Ok(Graph { graph, memory, center_distances: distances })
 }
 
 /// The graph of DiskJoin's triangle rule. Reads no bucket.
@@ -78,7 +78,7 @@ pub(super) fn triangle_edges<T: Coordinate>(
     buckets: &Buckets<'_>,
     centers: &Panel<T>,
     threshold: &Threshold,
-) -> Graph {
+) -> Result<Graph> {
     let dimensions = centers.dimensions();
     let radii: Vec<f32> = buckets.extents().iter().map(|extent| extent.radius).collect();
     let mut squared = vec![T::Distance::default(); centers.rows()];
@@ -87,7 +87,29 @@ pub(super) fn triangle_edges<T: Coordinate>(
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
     });
-    Graph { graph, center_distances: (centers.rows() * centers.rows()) as u64 }
+    let memory = context.reserve((graph.edges.len() * size_of::<Task>()) as u64, "the plan of this join")?;
+    Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
+}
+
+/// Bytes that the pass of the margin-sum rule holds, those for reading ahead and for margins on their way apart.
+pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
+    let (count, rows, dimensions) = (buckets.extents().len(), buckets.rows_max(), buckets.vectors().dimensions);
+    let distance = size_of::<T::Distance>();
+    let chunk = CHUNK_ROWS.min(rows) * CHUNK_CENTERS.min(count) * distance;
+    // Of each center its bound, the distance that this is made of and the least margin; of each member its number and
+    // its distance to its own center; sides on their way in.
+    let a_worker = chunk + count * (8 + distance + 4 + LeastMargin::BYTES) + rows * (4 + 4);
+    let shortfalls = 2 * 8 * count;
+    Panel::<T>::bytes_for(count, dimensions)
+        + columns_bytes::<T>(count, dimensions)
+        + (shortfalls + threads * a_worker) as u64
+        + load::Pass::<T>::bytes(threads, buckets)
+}
+
+/// Bytes of all centers, packed some at a time.
+fn columns_bytes<T: Coordinate>(centers: usize, dimensions: usize) -> u64 {
+    let of = |start| Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
+    (0..centers).step_by(CHUNK_CENTERS).map(of).sum()
 }
 
 /// A pass over all members that finds their margins towards some centers.

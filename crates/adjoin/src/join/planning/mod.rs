@@ -8,31 +8,33 @@ mod margins;
 mod nearness;
 mod neighbours;
 
-use adjoin_kernels::{Columns, Panel};
+use adjoin_device::{MemoryBudget, Reservation};
+use adjoin_kernels::Panel;
 
 use self::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
 pub use self::curve::neighbour_curve;
 use self::estimate::{DrawnPair, PairSample};
 use self::margins::{Graph, PassMemory, margin_edges, triangle_edges};
 use self::neighbours::Search;
-use super::execution::{Verifier, Watched, queued_bytes};
+use super::execution::{Queue, Verifier};
 use super::options::{Aim, JoinOptions};
-use super::prepared::{Admission, Prepared};
+use super::prepared::{Admission, Prepared, RunMemory};
+use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
-use crate::load::{Buckets, Cache, Coding, Drawn, LoadedBucket, Pass, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::load::{Buckets, Cache, Coding, Drawn, LoadedBucket, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::options::Metric;
-use crate::plan::{BucketGraph, BucketSizes, CacheStart, Policy, Rule, pair_threshold, schedule};
+use crate::plan::{BucketGraph, BucketSizes, CacheStart, Policy, Rule, Task, pair_threshold, schedule};
 use crate::report::{RecallStatistics, Stopwatch};
+use crate::sink::PairWriter;
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// Bytes that the sink's writer gathers, and for ids beside that.
-const WRITER_BYTES: u64 = 4 << 20;
-const WRITER_ID_BYTES: u64 = 2 << 20;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "this join";
 /// The least memory for margins on their way to edges.
-const MARGIN_BYTES_MIN: u64 = 4 << 20;
+const MARGIN_BYTES_MIN: u64 = 2 << 20;
 /// Bytes of the schedule for each task: the task itself, the next uses of its buckets, and the loads before it; most
 /// tasks find their buckets in the cache.
 const BYTES_A_TASK: u64 = 8 + 8 + 4;
@@ -85,7 +87,7 @@ pub fn prepare_each(
 
 /// What is the same for all plans that are made of a store at one threshold.
 trait Planning {
-    /// What a join that misses nothing needs, whatever its pass over the buckets finds.
+    /// What a join needs, whatever its passes over the buckets find.
     fn least(&self) -> u64;
     fn prepare(&mut self) -> Result<Prepared>;
     fn prepare_each(&mut self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>>;
@@ -104,6 +106,7 @@ fn with_planner<R>(
         let centers = buckets.centers::<T>()?;
         let threshold = Threshold::new(options.predicate, buckets.vectors());
         let (threshold, centers) = (&threshold, &centers);
+        let context = context.clone();
         plan(&mut Planner::<T> { context, buckets, options, with_ids, threshold, centers, coding: None, watch })
     })
 }
@@ -120,30 +123,47 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
 
 impl<T: Coordinate> Planning for Planner<'_, T> {
     fn least(&self) -> u64 {
-        let Self { context, buckets, with_ids, .. } = *self;
-        let (extents, sizes) = (buckets.extents(), self.sizes());
-        let pass = pass_bytes::<T>(context, &sizes, buckets.vectors().dimensions);
-        let run = bytes_beside_cache::<T>(context, buckets, (0, Policy::Lru), with_ids)
-            + least_read_ahead(extents, with_ids)
-            + sizes.two_largest();
-        let least = pass + least_read_ahead(extents, false) + MARGIN_BYTES_MIN;
-        run.max(least).max(PairSample::memory_bytes(&self.search(Rule::MarginSum)))
+        let Self { ref context, buckets, with_ids, .. } = *self;
+        let run = bytes_of_tasks(buckets.extents().len(), Policy::Lru)
+            + bytes_beside_cache::<T>(context.threads, buckets, with_ids)
+            + Queue::least(with_ids)
+            + least_read_ahead(buckets.extents(), with_ids)
+            + self.sizes().two_largest();
+        let coding = if T::is_float() { Drawn::<T>::memory_bytes(buckets, CODING_VECTORS) } else { 0 };
+        let planning = match self.options.rule {
+            Some(rule) if !rule.is_exact() => calibration::least_bytes(&self.search(rule), CALIBRATION_VECTORS),
+            _ => {
+                let pass = margins::memory_bytes::<T>(context.threads, buckets);
+                pass + least_read_ahead(buckets.extents(), false) + MARGIN_BYTES_MIN
+            }
+        };
+        run.max(planning).max(coding).max(PairSample::memory_bytes(&self.search(Rule::MarginSum)))
     }
 
     fn prepare(&mut self) -> Result<Prepared> {
-        self.coding = self.fit_coding()?;
-        self.plan(self.edges(&self.sizes())?)
+        self.begin()?;
+        let edges = self.edges()?;
+        let prepared = self.plan(edges, self.context.budget().free())?;
+        self.context.budget().shrink(0); // to what the plan and its run hold
+        Ok(prepared)
     }
 
     fn prepare_each(&mut self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
-        self.coding = self.fit_coding()?;
+        self.begin()?;
         let all = self.calibrated(rule, recalls, u64::MAX)?;
-        all.into_iter().map(|edges| edges.map(|edges| self.plan(edges)).transpose()).collect()
+        // Each gets an equal part of what is left, as they may be run at the same time.
+        let mut left = all.iter().flatten().count() as u64;
+        let mut plan = |edges| {
+            let free = self.context.budget().free() / left;
+            left -= 1;
+            self.plan(edges, free)
+        };
+        all.into_iter().map(|edges| edges.map(&mut plan).transpose()).collect()
     }
 }
 
 struct Planner<'a, T: Coordinate> {
-    context: &'a Context,
+    context: Context,
     buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
     with_ids: bool,
@@ -157,6 +177,8 @@ struct Planner<'a, T: Coordinate> {
 /// The edges of a plan, and what is known of the rule that they are for.
 struct Edges {
     graph: BucketGraph,
+    /// Holds the bytes of the graph.
+    memory: Reservation,
     admission: Admission,
     recall: RecallStatistics,
     watched: Option<Watched>,
@@ -168,18 +190,22 @@ struct Edges {
 }
 
 impl<T: Coordinate> Planner<'_, T> {
+    /// Takes the memory of the run, from now to its last pair, and finds out how floats are rounded.
+    fn begin(&mut self) -> Result<()> {
+        self.context = self.context.for_run(self.least(), PURPOSE)?;
+        self.coding = self.fit_coding()?;
+        Ok(())
+    }
+
     /// How floats are rounded, from drawn vectors; integers need no rounding.
     fn fit_coding(&self) -> Result<Option<Coding>> {
-        let Self { context, buckets, options, centers, .. } = *self;
+        let Self { ref context, buckets, options, centers, .. } = *self;
         if !T::is_float() {
             return Ok(None);
         }
-        // What is needed later is refused now.
-        let bytes = Drawn::<T>::memory_bytes(buckets, CODING_VECTORS);
-        drop(context.reserve(bytes.max(self.least()), "this join")?);
-        let _memory = context.reserve(bytes, "this join")?;
-        let drawn =
-            Drawn::read(context, buckets, centers, &draw_places(buckets, CODING_VECTORS, options.seed, "coding"))?;
+        let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, CODING_VECTORS), PURPOSE)?;
+        let places = draw_places(buckets, CODING_VECTORS, options.seed, "coding");
+        let drawn = Drawn::read(context, buckets, centers, &places)?;
         Ok(Some(Coding::fit(&drawn.members.panel)))
     }
 
@@ -193,13 +219,18 @@ impl<T: Coordinate> Planner<'_, T> {
         }
     }
 
-    /// A plan for edges.
-    fn plan(&self, edges: Edges) -> Result<Prepared> {
-        let Self { context, buckets, options, with_ids, .. } = *self;
+    /// A plan for edges whose run, as the plan itself, finds room in `free` bytes: from now on it holds what it needs.
+    fn plan(&self, edges: Edges, free: u64) -> Result<Prepared> {
+        let Self { ref context, buckets, options, with_ids, .. } = *self;
         let sizes = self.sizes();
-        let Division { capacity, read_ahead, policy } =
-            divide::<T>(context, buckets, &edges.graph, &sizes, with_ids, options)?;
-        let schedule = schedule(edges.graph, &sizes, CacheStart::cold(capacity, policy), options.order);
+        let Edges { graph, memory, .. } = edges;
+        let free = free + memory.bytes();
+        drop(memory); // tasks take the place of edges
+        let division = self.divide(&graph, &sizes, free)?;
+        let Division { tasks, beside, read_ahead, capacity, .. } = division;
+        let budget = MemoryBudget::within(context.reserve(tasks + beside + read_ahead + capacity, PURPOSE)?);
+        let plan = budget.reserve(tasks).expect("it is a part of the sum");
+        let schedule = schedule(graph, &sizes, CacheStart::cold(division.capacity, division.policy), options.order);
         Ok(Prepared {
             sizes,
             schedule,
@@ -215,13 +246,15 @@ impl<T: Coordinate> Planner<'_, T> {
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             calibrate_seconds: edges.calibrate_seconds,
             with_ids,
+            memory: RunMemory { budget, beside: beside + read_ahead, _plan: plan },
+            queue: division.queue,
             read_ahead,
             reads: buckets.read_counts(),
         })
     }
 
     /// The edges by the rule that is asked for, or that costs least and keeps the promise.
-    fn edges(&self, sizes: &BucketSizes) -> Result<Edges> {
+    fn edges(&self) -> Result<Edges> {
         let Self { options, .. } = *self;
         let target = options.aim.target();
         let pointless = target >= 1.0 || self.threshold.distance == 0.0;
@@ -229,7 +262,7 @@ impl<T: Coordinate> Planner<'_, T> {
             rule if options.threshold.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
                 "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
             )),
-            Some(rule) if rule.is_exact() => self.exact(rule, sizes),
+            Some(rule) if rule.is_exact() => self.exact(rule),
             Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
@@ -240,19 +273,19 @@ impl<T: Coordinate> Planner<'_, T> {
                     rule.name()
                 ))
             }),
-            None if pointless => self.exact(Rule::MarginSum, sizes),
+            None if pointless => self.exact(Rule::MarginSum),
             None => match self.worth_calibrating(target)? {
                 Some(vectors_max) => match self.calibrated(Rule::Union, &[target], vectors_max)?.remove(0) {
                     Some(edges) => Ok(edges),
-                    None => self.exact(Rule::MarginSum, sizes),
+                    None => self.exact(Rule::MarginSum),
                 },
-                None => self.exact(Rule::MarginSum, sizes),
+                None => self.exact(Rule::MarginSum),
             },
         }
     }
 
     fn search(&self, rule: Rule) -> Search<'_, T> {
-        let Self { context, buckets, options, threshold, centers, .. } = *self;
+        let Self { ref context, buckets, options, threshold, centers, .. } = *self;
         let coding = self.coding.as_ref();
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
         Search { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
@@ -262,7 +295,7 @@ impl<T: Coordinate> Planner<'_, T> {
     /// many vectors it may look for the neighbours.
     fn worth_calibrating(&self, target: f64) -> Result<Option<u64>> {
         let search = self.search(Rule::Union);
-        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), PURPOSE)?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
         let (eps, rows) = (self.threshold.distance, self.buckets.rows());
         let guessed = THRESHOLDS_GUESSED.iter().find(|(recall, _)| target <= *recall).map_or(f64::MAX, |(_, t)| *t);
@@ -288,12 +321,12 @@ impl<T: Coordinate> Planner<'_, T> {
         let JoinOptions { threshold, seed, .. } = *self.options;
         let goals: Vec<Goal> = recalls.iter().map(|&recall| Goal { recall, threshold, seed }).collect();
         let found = calibrate(&search, &goals, vectors_max)?;
-        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), PURPOSE)?;
         let pairs = PairSample::draw(&search, seed)?;
         let edges = |(found, &recall): (Option<Calibrated>, &f64)| {
-            found.map(|found| self.edges_of(rule, recall, found, &pairs, &watch))
+            found.map(|found| self.edges_of(rule, recall, found, &pairs, &watch)).transpose()
         };
-        Ok(found.into_iter().zip(recalls).map(edges).collect())
+        found.into_iter().zip(recalls).map(edges).collect()
     }
 
     fn edges_of(
@@ -303,16 +336,21 @@ impl<T: Coordinate> Planner<'_, T> {
         found: Calibrated,
         pairs: &PairSample<'_, T>,
         watch: &Stopwatch,
-    ) -> Edges {
+    ) -> Result<Edges> {
         let threshold = found.threshold;
-        let kept = found.graph.edges.iter().filter(|edge| f64::from(edge.2) <= threshold);
-        let graph = BucketGraph { buckets: self.centers.rows(), edges: kept.map(|&(i, j, _)| (i, j)).collect() };
+        let kept = || found.graph.edges.iter().filter(|edge| f64::from(edge.2) <= threshold);
+        let count = kept().count();
+        let memory = self.context.reserve((count * size_of::<Task>()) as u64, PURPOSE)?;
+        let mut edges = Vec::with_capacity(count);
+        edges.extend(kept().map(|&(i, j, _)| (i, j)));
+        let graph = BucketGraph { buckets: self.centers.rows(), edges };
         let (predicted_pairs, predicted_results) = self.predict(pairs, rule, &graph, |pair| {
             pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold
                 && found.graph.threshold(pair.buckets.0, pair.buckets.1) <= threshold
         });
-        Edges {
+        Ok(Edges {
             graph,
+            memory,
             admission: Admission { rule, threshold: Some(threshold) },
             recall: RecallStatistics {
                 target,
@@ -329,20 +367,21 @@ impl<T: Coordinate> Planner<'_, T> {
             predicted_pairs,
             predicted_results,
             calibrate_seconds: Some(watch.seconds()),
-        }
+        })
     }
 
     /// The edges of a rule that misses nothing.
-    fn exact(&self, rule: Rule, sizes: &BucketSizes) -> Result<Edges> {
-        let Graph { graph, center_distances } = self.exact_graph(rule, sizes)?;
+    fn exact(&self, rule: Rule) -> Result<Edges> {
+        let Graph { graph, memory, center_distances } = self.exact_graph(rule)?;
         let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
         let search = self.search(rule);
-        let _memory = self.context.reserve(PairSample::memory_bytes(&search), "this join")?;
+        let _memory = self.context.reserve(PairSample::memory_bytes(&search), PURPOSE)?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
         let (predicted_pairs, predicted_results) =
             self.predict(&pairs, rule, &graph, |pair| pair_threshold(rule, &parts(pair), pair.x, pair.y) <= 1.0);
         Ok(Edges {
             graph,
+            memory,
             admission: Admission { rule, threshold: None },
             recall: RecallStatistics::proved(self.options.aim.target()),
             watched: None,
@@ -378,87 +417,77 @@ impl<T: Coordinate> Planner<'_, T> {
         (admitted, pairs.expect_results())
     }
 
-    fn exact_graph(&self, rule: Rule, sizes: &BucketSizes) -> Result<Graph> {
-        let Self { context, buckets, threshold, centers, .. } = *self;
-        let extents = buckets.extents();
-        let pass = pass_bytes::<T>(context, sizes, buckets.vectors().dimensions);
-        // What the run needs is refused now and not after the pass.
-        drop(context.reserve(self.least(), "this join")?);
+    fn exact_graph(&self, rule: Rule) -> Result<Graph> {
+        let Self { ref context, buckets, threshold, centers, .. } = *self;
+        if rule == Rule::Triangle {
+            return triangle_edges(context, buckets, centers, threshold);
+        }
+        let pass = margins::memory_bytes::<T>(context.threads, buckets);
         let free = context.budget().free() - pass;
-        let read_ahead = read_ahead_bytes(extents, false, free - MARGIN_BYTES_MIN);
+        let read_ahead = read_ahead_bytes(buckets.extents(), false, free - MARGIN_BYTES_MIN);
         // The rest is for the edges.
         let margins = ((free - read_ahead) / 4).clamp(MARGIN_BYTES_MIN, MARGIN_BYTES_MAX);
-        let memory = PassMemory { read_ahead, margins };
-        let _memory = context.reserve(pass + read_ahead + memory.margins, "this join")?;
-        match rule {
-            Rule::Triangle => Ok(triangle_edges(context, buckets, centers, threshold)),
-            _ => margin_edges(context, buckets, centers, threshold, memory),
-        }
+        let _memory = context.reserve(pass + read_ahead + margins, PURPOSE)?;
+        margin_edges(context, buckets, centers, threshold, PassMemory { read_ahead, margins })
+    }
+
+    /// Divides `free` bytes among the parts of a run; refuses where they hold no edge. Where the uses to come of so many
+    /// edges cannot be held, the cache goes by those that were.
+    fn divide(&self, graph: &BucketGraph, sizes: &BucketSizes, free: u64) -> Result<Division> {
+        let Self { ref context, buckets, options, with_ids, .. } = *self;
+        let least_cache = sizes.least_cache(graph);
+        let beside = bytes_beside_cache::<T>(context.threads, buckets, with_ids);
+        let tasks = |policy| bytes_of_tasks(buckets.extents().len() + graph.edges.len(), policy);
+        let least_queue = Queue::least(with_ids);
+        let least_read_ahead = least_read_ahead(buckets.extents(), with_ids);
+        let least = |policy| tasks(policy) + beside + least_queue + least_read_ahead + least_cache;
+        let policy = if least(options.policy) <= free { options.policy } else { Policy::Lru };
+        let Some(spare) = free.checked_sub(least(policy)) else {
+            return Err(context.too_small(least(policy) + context.budget().total() - free, PURPOSE));
+        };
+        let queue = (least_queue + spare / 8).min(Queue::most(with_ids));
+        let spare = spare - (queue - least_queue);
+        let read_ahead = read_ahead_bytes(buckets.extents(), with_ids, spare);
+        let free_for_cache = least_cache + spare - (read_ahead - least_read_ahead).min(spare);
+        let capacity = match options.cache_bytes {
+            Some(wanted) if wanted < least_cache => {
+                return Err(Error::option(format!(
+                    "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least_cache}"
+                )));
+            }
+            Some(wanted) => wanted.min(free_for_cache),
+            // More than all buckets is of no use.
+            None => free_for_cache.min(sizes.memory.iter().sum::<u64>().max(least_cache)),
+        };
+        Ok(Division { capacity, read_ahead, queue, policy, tasks: tasks(policy), beside: beside + queue })
     }
 }
 
-/// What the pass that finds the edges holds.
-fn pass_bytes<T: Coordinate>(context: &Context, sizes: &BucketSizes, dimensions: usize) -> u64 {
-    let buckets = sizes.memory.len();
-    let largest = sizes.memory.iter().copied().max().unwrap_or(0);
-    let centers = Panel::<T>::bytes_for(buckets, dimensions) + Columns::<T>::bytes_for(buckets, dimensions);
-    let a_worker = (buckets * (32 * size_of::<T::Distance>() + 20 + size_of::<T::Distance>())) as u64;
-    centers + context.threads as u64 * a_worker + Pass::<T>::bytes(context.threads, largest)
-}
-
-/// How the budget is divided among the parts of a run.
+/// How the memory of a run is divided among its parts.
 struct Division {
     capacity: u64,
     read_ahead: u64,
+    /// Bytes of pairs on their way to the sink.
+    queue: u64,
     policy: Policy,
+    /// Bytes of the schedule.
+    tasks: u64,
+    /// What the run holds beside all that, the pairs on their way included.
+    beside: u64,
 }
 
-/// The cache that the budget leaves, or that the caller wants, and what is for reading ahead of it; refuses a cache that
-/// holds no edge. Where the uses to come of so many edges cannot be held, the cache goes by those that were.
-fn divide<T: Coordinate>(
-    context: &Context,
-    buckets: &Buckets<'_>,
-    graph: &BucketGraph,
-    sizes: &BucketSizes,
-    with_ids: bool,
-    options: &JoinOptions,
-) -> Result<Division> {
-    let least = sizes.least_cache(graph);
-    let others = |policy| bytes_beside_cache::<T>(context, buckets, (graph.edges.len(), policy), with_ids);
-    let needs = |policy| others(policy) + least_read_ahead(buckets.extents(), with_ids) + least;
-    let fits = needs(options.policy) <= context.budget().free();
-    let policy = if fits { options.policy } else { Policy::Lru };
-    // Checks that the least fits beside all else; what is more than that is the cache.
-    drop(context.reserve(needs(policy), "this join")?);
-    let others = others(policy);
-    let free = context.budget().free() - others;
-    let read_ahead = read_ahead_bytes(buckets.extents(), with_ids, free - least);
-    let free = free - read_ahead;
-    let capacity = match options.cache_bytes {
-        Some(wanted) if wanted < least => {
-            return Err(Error::option(format!(
-                "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least}"
-            )));
-        }
-        wanted => wanted.unwrap_or(free).min(free),
-    };
-    Ok(Division { capacity, read_ahead, policy })
+/// Bytes of a schedule of so many tasks.
+fn bytes_of_tasks(tasks: usize, policy: Policy) -> u64 {
+    tasks as u64 * if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE }
 }
 
-/// What the run holds beside the cache of buckets, for a graph of so many edges and a cache of a policy.
-fn bytes_beside_cache<T: Coordinate>(
-    context: &Context,
-    buckets: &Buckets<'_>,
-    (edges, policy): (usize, Policy),
-    with_ids: bool,
-) -> u64 {
-    let dimensions = buckets.vectors().dimensions;
-    let count = buckets.extents().len();
-    let rows = buckets.extents().iter().map(|extent| extent.rows).max().unwrap_or(0) as usize;
-    let workers = context.threads as u64 * Verifier::<T>::memory_bytes(rows, dimensions);
-    let a_task = if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE };
-    let tasks = (count + edges) as u64 * a_task;
-    let with_ids = with_ids && (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
-    let sink = WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 } + queued_bytes(with_ids);
-    workers + Panel::<T>::bytes_for(count, dimensions) + Cache::<T>::table_bytes(count) + tasks + sink
+/// What the run holds beside its schedule, the cache of buckets, and what waits to be read or written.
+fn bytes_beside_cache<T: Coordinate>(threads: usize, buckets: &Buckets<'_>, with_ids: bool) -> u64 {
+    let (dimensions, count, rows) = (buckets.vectors().dimensions, buckets.extents().len(), buckets.rows_max());
+    let a_worker = Verifier::<T>::memory_bytes(rows, dimensions) + LoadedBucket::<T>::scratch_bytes(rows);
+    let ids = (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
+    threads as u64 * a_worker
+        + Panel::<T>::bytes_for(count, dimensions)
+        + Cache::<T>::table_bytes(count)
+        + if with_ids { PairWriter::memory_bytes(ids) } else { 0 }
 }

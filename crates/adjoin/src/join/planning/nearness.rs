@@ -1,6 +1,7 @@
 //! One pass over the store that finds, for the rules that need a threshold, from which threshold on each pair of
 //! buckets is compared.
 
+use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::edge_sides::EdgeSides;
@@ -24,12 +25,26 @@ pub(super) struct Horizon {
     pub(super) centers: usize,
 }
 
+/// Edges with their thresholds, in memory that is reserved for them.
+pub(super) struct HeldGraph {
+    graph: ThresholdGraph,
+    _memory: Reservation,
+}
+
+impl std::ops::Deref for HeldGraph {
+    type Target = ThresholdGraph;
+
+    fn deref(&self) -> &ThresholdGraph {
+        &self.graph
+    }
+}
+
 /// Finds the edges, and how many distances to centers that took. `memory` bytes are for edges on their way.
 pub(super) fn threshold_graph<T: Coordinate>(
     search: &Search<'_, T>,
     horizon: Horizon,
     memory: u64,
-) -> Result<(ThresholdGraph, u64)> {
+) -> Result<(HeldGraph, u64)> {
     let Search { context, buckets, centers, threshold, rule, .. } = *search;
     let sides = EdgeSides::new(context, buckets.count(), memory);
     let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
@@ -43,18 +58,16 @@ pub(super) fn threshold_graph<T: Coordinate>(
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
     let mut graph = ThresholdGraph::default();
-    let mut edges_memory = Vec::new();
+    let mut memory = context.reserve(0, "the plan of this join")?;
     let rows = |bucket: u32| buckets.extent(bucket).rows;
     let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
     sides.gather(|sides| {
-        let before = graph.edges.len();
         graph.add(sides, horizon.threshold, rows, parts);
-        let bytes = (graph.edges.len() - before) * size_of::<(u32, u32, f32)>();
-        edges_memory.push(context.reserve(bytes as u64, "the plan of this join")?);
-        Ok(())
+        let bytes = (graph.edges.len() * size_of::<(u32, u32, f32)>()) as u64;
+        context.grow(&mut memory, bytes, "the plan of this join")
     })?;
     graph.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
-    Ok((graph, computed))
+    Ok((HeldGraph { graph, _memory: memory }, computed))
 }
 
 fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {

@@ -45,7 +45,12 @@ pub(super) struct Neighbour {
 
 /// Bytes that the neighbours of so many vectors take at most.
 pub(super) fn neighbours_bytes(vectors: u64) -> u64 {
-    vectors * (size_of::<Neighbours>() + 2 * noted_max(vectors) * size_of::<Neighbour>()) as u64
+    vectors * (size_of::<Neighbours>() + noted_and_more(noted_max(vectors)) * size_of::<Neighbour>()) as u64
+}
+
+/// Neighbours of a vector that are held before the supernumerary ones go.
+fn noted_and_more(most: usize) -> usize {
+    most + most / 4
 }
 
 /// Neighbours noted of each of so many vectors, at most.
@@ -101,8 +106,12 @@ pub(super) fn neighbours<T: Coordinate>(
 impl Neighbours {
     fn add(&mut self, neighbour: Neighbour, most: usize) {
         self.count += 1;
+        if self.noted.len() == self.noted.capacity() {
+            let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
+            self.noted.reserve_exact(wanted - self.noted.len());
+        }
         self.noted.push(neighbour);
-        if self.noted.len() >= 2 * most {
+        if self.noted.len() >= noted_and_more(most) {
             self.settle(most);
         }
     }

@@ -15,7 +15,7 @@ const FILTER_BITS: usize = 64;
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The vectors, and for each how many neighbours it has.
-pub(in crate::join) struct Watched {
+pub(super) struct Watched {
     /// Ascending.
     rows: Vec<u64>,
     neighbours: Vec<u64>,
@@ -29,12 +29,7 @@ pub(in crate::join) struct Watched {
 
 impl Watched {
     /// Watches vectors, given as (row, number of neighbours).
-    pub(in crate::join) fn new(
-        context: &Context,
-        mut vectors: Vec<(u64, u64)>,
-        whole: bool,
-        seed: u64,
-    ) -> Result<Self> {
+    pub(super) fn new(context: &Context, mut vectors: Vec<(u64, u64)>, whole: bool, seed: u64) -> Result<Self> {
         let bits = (vectors.len() * FILTER_BITS).next_power_of_two().max(64);
         // 8 more for what is found.
         let memory = context.reserve((vectors.len() * (16 + 16 + 8) + bits / 8) as u64, "measuring the recall")?;
@@ -55,12 +50,12 @@ impl Watched {
     }
 
     /// Nothing found yet.
-    pub(in crate::join) fn found(&self) -> Vec<u64> {
+    pub(super) fn found(&self) -> Vec<u64> {
         vec![0; self.rows.len()]
     }
 
     /// Counts the pairs of watched vectors.
-    pub(in crate::join) fn count(&self, batch: &PairBatch, found: &mut [u64]) {
+    pub(super) fn count(&self, batch: &PairBatch, found: &mut [u64]) {
         for &row in batch.left_rows.iter().chain(&batch.right_rows) {
             let (word, bit) = self.hash(row);
             if self.filter[word] & bit != 0
@@ -73,7 +68,7 @@ impl Watched {
 
     /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
     /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
-    pub(in crate::join) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
+    pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let tally = |(&neighbours, &found): (&u64, &u64)| Tally { neighbours: neighbours as f64, found: found as f64 };
         let tallies: Vec<Tally> = self.neighbours.iter().zip(found).map(tally).collect();
         let Recalls { pair, per_vector } = recalls(&tallies, self.whole, self.seed);

@@ -1,0 +1,115 @@
+//! Joins at the same time on one context share its budget: the second waits where it must, or is refused.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use adjoin::context::{Context, RUNTIME_BYTES};
+use adjoin::error::ErrorKind;
+use adjoin::join::{JoinOptions, join, least_memory, prepare};
+use adjoin::options::Element;
+use adjoin::predicate::Predicate;
+use adjoin::report::Notes;
+use adjoin::sink::Collect;
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Built, Set, Setup, assert_same, error_of, within_seconds};
+
+const PREDICATE: Predicate = Predicate::L2 { eps: 2.0 };
+/// What edges take, which the least memory does not know.
+const SPARE: u64 = 512 << 10;
+
+fn built() -> (Set, Built) {
+    let set = make(Shape::Clustered, Element::F32, 3000, 64, 1);
+    let built = Setup::default().with_buckets(60).build(&set).unwrap();
+    (set, built)
+}
+
+/// A context whose budget suffices for one join, but not for two, and what is noted there.
+fn for_one(built: &Built, options: &JoinOptions) -> (Context, Arc<Notes>) {
+    let least = least_memory(&Context::default(), &built.store, options).unwrap();
+    let notes = Arc::new(Notes::default());
+    let mut context = Context::default().with_memory(RUNTIME_BYTES + least + SPARE);
+    assert!(least > SPARE, "two do not fit");
+    (context.threads, context.progress) = (2, notes.clone());
+    (context, notes)
+}
+
+#[test]
+fn two_joins_at_once_both_find_all_and_give_everything_back() {
+    let (set, built) = built();
+    let wanted = set.true_pairs(PREDICATE);
+    let options = JoinOptions::exact(PREDICATE);
+    for memory in [None, Some(1 << 30)] {
+        let (context, _) = for_one(&built, &options);
+        let context = memory.map_or(context.clone(), |memory| context.with_memory(memory));
+        let total = context.budget().free();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let prepared = prepare(&context, &built.store, &options, false).unwrap();
+                    let sink = Collect::default();
+                    join(&context, &built.store, &prepared, &options, Box::new(sink.clone())).unwrap();
+                    assert_same(&sink.pairs(), &wanted, "beside other joins");
+                });
+            }
+        });
+        assert_eq!(context.budget().free(), total);
+    }
+}
+
+#[test]
+fn a_join_waits_for_the_memory_of_another_until_it_is_cancelled() {
+    let (_, built) = built();
+    let options = JoinOptions::exact(PREDICATE);
+    let (context, notes) = for_one(&built, &options);
+    let first = prepare(&context, &built.store, &options, false).unwrap();
+    let cancel = context.cancel.clone();
+    within_seconds(60, move || {
+        let (started, has_started) = channel();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                started.send(()).unwrap();
+                prepare(&context, &built.store, &options, false).map(drop)
+            });
+            has_started.recv().unwrap();
+            while !notes.lines().iter().any(|line| line == "waiting for memory that another run holds") {
+                assert!(!waiting.is_finished(), "it waits");
+                std::thread::yield_now();
+            }
+            cancel.cancel();
+            assert_eq!(error_of(waiting.join().unwrap()).kind(), ErrorKind::Cancelled);
+        });
+        drop(first);
+    });
+}
+
+/// A plan made earlier is no run that ends by itself where it holds nothing that the second lacks.
+#[test]
+fn a_join_that_would_not_fit_alone_is_refused_beside_others_too() {
+    let (_, built) = built();
+    let options = JoinOptions::exact(PREDICATE);
+    let (context, _) = for_one(&built, &options);
+    let held = context.reserve(2 * SPARE, "somebody who keeps it").unwrap();
+    let error = error_of(prepare(&context, &built.store, &options, false));
+    assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
+    drop(held);
+    prepare(&context, &built.store, &options, false).unwrap();
+}
+
+#[test]
+fn one_plan_can_be_run_twice_at_once() {
+    let (set, built) = built();
+    let options = JoinOptions::exact(PREDICATE);
+    let (context, _) = for_one(&built, &options);
+    let prepared = prepare(&context, &built.store, &options, false).unwrap();
+    let wanted = set.true_pairs(PREDICATE);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let sink = Collect::default();
+                join(&context, &built.store, &prepared, &options, Box::new(sink.clone())).unwrap();
+                assert_same(&sink.pairs(), &wanted, "of one plan");
+            });
+        }
+    });
+}
