@@ -16,4 +16,5 @@ mod report;
 mod signals;
 mod statistics;
 mod streams;
+mod threads;
 mod verify;
