@@ -6,9 +6,11 @@
 mod assign;
 mod buckets;
 mod centers;
+mod files;
 pub mod format;
 mod ids;
 mod intake;
+mod kind;
 mod manifest;
 mod memory;
 mod partitions;
@@ -20,11 +22,13 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use files::{FileFacts, Files, Role};
 pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
-pub use manifest::{Assignment, Centers, FileFacts, Files, Manifest};
+pub use kind::{kind_of, sole_store};
+pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions};
 pub use read_ahead::{BucketBytes, ReadAhead, least_read_ahead, read_ahead_bytes};
 pub use read_vectors::read_vectors;
-pub use reader::{ReadCounts, Store, bucket_bytes, is_store, sole_store};
+pub use reader::{ReadCounts, Store, bucket_bytes};
 pub use verify::{Damage, Part, VerifyReport, verify};
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};
