@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -29,12 +29,12 @@ pub(crate) struct Joined {
     /// Results of rows so far, each of which has a file name of its own.
     results: AtomicU64,
     /// None once it is closed.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<Arc<Kept>>>,
 }
 
-/// What the results of rows need.
+/// What the results of rows need: the store that was joined, whatever lies in its folder by then.
 struct Kept {
-    store: PathBuf,
+    store: Store,
     _temporary: Option<TemporaryStore>,
 }
 
@@ -55,16 +55,22 @@ pub(crate) fn join(
     let (stats, kept) = running.run(py, |context| {
         let options = wanted.join_options(store_options.seed())?;
         let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options, &folder)?;
-        let store = Store::open(context, &kept.store)?;
-        let prepared = prepare(context, &store, &options, true)?;
+        let store = &kept.store;
+        let prepared = prepare(context, store, &options, true)?;
         let manifest = store.manifest();
         let sink = PairFileWriter::create(&folder.join(PAIRS), manifest.ids, manifest.metric)?;
-        let mut statistics = run_join(context, &store, &prepared, &options, Box::new(sink))?;
+        let mut statistics = run_join(context, store, &prepared, &options, Box::new(sink))?;
         statistics.seconds.build = build_seconds;
         statistics.seconds.total += build_seconds.unwrap_or(0.0);
         Ok((json(&statistics)?, kept))
     })?;
-    Ok(Joined { stats, running: running.silent(), folder, results: AtomicU64::new(0), kept: Mutex::new(Some(kept)) })
+    Ok(Joined {
+        stats,
+        running: running.silent(),
+        folder,
+        results: AtomicU64::new(0),
+        kept: Mutex::new(Some(Arc::new(kept))),
+    })
 }
 
 /// The store that is named, or one that is built from sources in the folder, and how long that took.
@@ -75,13 +81,14 @@ fn open(
     options: &StoreOptions,
     folder: &Path,
 ) -> Result<(Kept, Option<f64>)> {
-    if let Some(store) = sole_store(context, sources, &options.only_for_builds())? {
-        return Ok((Kept { store: store.to_owned(), _temporary: None }, None));
+    if let Some(folder) = sole_store(context, sources, &options.only_for_builds())? {
+        return Ok((Kept { store: Store::open(context, folder)?, _temporary: None }, None));
     }
     let source = options.open(context, sources)?;
     let build = options.build_options(predicate.metric(), false)?;
     let (temporary, report) = TemporaryStore::build(context, &*source, folder, &build)?;
-    Ok((Kept { store: temporary.folder().to_owned(), _temporary: Some(temporary) }, Some(report.seconds.total)))
+    let store = Store::open(context, temporary.folder())?;
+    Ok((Kept { store, _temporary: Some(temporary) }, Some(report.seconds.total)))
 }
 
 #[pymethods]
@@ -93,20 +100,21 @@ impl Joined {
 
     /// The pairs as an Arrow stream.
     fn pairs(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
-        self.store().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
+        self.kept().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
     /// What is said of rows, as Arrow streams; of the rows that stay, too, where they are chosen.
     fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
         let made = self.running.run(py, |context| {
-            let store = Store::open(context, &self.store()?)?;
+            let kept = self.kept()?;
+            let store = &kept.store;
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}-{number}.parquet")));
             let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: false });
             let mut sink: Box<dyn PairSink> = match what {
-                "counts" => Box::new(Counts::create(context, &store, Some(&rows), 0)?),
-                "clusters" => Box::new(Clusters::create(context, &store, Some(&rows), 0)?),
-                _ => Box::new(Keep::create(context, &store, rule.parse()?, (Some(&rows), Some(&kept)), 0)?),
+                "counts" => Box::new(Counts::create(context, store, Some(&rows), 0)?),
+                "clusters" => Box::new(Clusters::create(context, store, Some(&rows), 0)?),
+                _ => Box::new(Keep::create(context, store, rule.parse()?, (Some(&rows), Some(&kept)), 0)?),
             };
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish()?;
@@ -126,10 +134,8 @@ impl Joined {
 }
 
 impl Joined {
-    fn store(&self) -> Result<PathBuf> {
-        let kept = lock(&self.kept);
-        let closed = || Error::option("this result was closed; join again");
-        kept.as_ref().map(|kept| kept.store.clone()).ok_or_else(closed)
+    fn kept(&self) -> Result<Arc<Kept>> {
+        lock(&self.kept).clone().ok_or_else(|| Error::option("this result was closed; join again"))
     }
 }
 

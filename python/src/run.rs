@@ -7,6 +7,7 @@ use std::time::Duration;
 use adjoin::context::Context;
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::report::{Cancel, Progress};
+use adjoin::workers::spawn_scoped;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -80,10 +81,8 @@ impl Running {
         let (result, stopped) = py.detach(|| {
             let (sender, receiver) = sync_channel(1);
             std::thread::scope(|scope| {
-                let worker = std::thread::Builder::new().name("adjoin".into());
-                let spawned = worker.spawn_scoped(scope, move || sender.send(work(context)));
-                if let Err(error) = spawned {
-                    return (Err(Error::device(format!("no thread can be started: {error}"))), None);
+                if let Err(error) = spawn_scoped(scope, "adjoin", move || sender.send(work(context))) {
+                    return (Err(error), None);
                 }
                 let mut stopped = None;
                 loop {

@@ -111,6 +111,16 @@ def test_a_store_is_built_once_and_joined_often(vectors: numpy.ndarray, tmp_path
         assert "recall" in repr(result)
 
 
+def test_a_result_stays_that_of_the_store_that_was_joined(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    adjoin.build(vectors, store)
+    result = adjoin.join(store, eps=EPS)
+    counts = rows_of(result.counts())
+    adjoin.build(vectors[: len(vectors) // 2], store, force=True)
+    assert rows_of(result.counts()) == counts
+    assert len(rows_of(result.keep())) + len(rows_of(result.kept())) == len(vectors)
+
+
 def test_nothing_temporary_is_left(vectors: numpy.ndarray, tmp_path: Path) -> None:
     with adjoin.join(vectors, eps=EPS, temporary=tmp_path) as result:
         stream = result.pairs()

@@ -41,7 +41,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     silence_caught_panics();
-    let stopped = signals::watch();
+    let stopped = match signals::watch() {
+        Ok(stopped) => stopped,
+        Err(error) => return report(&error, &signals::Stopped::default()),
+    };
     let result = match arguments.command {
         Command::Build(arguments) => commands::build(&arguments, &stopped),
         Command::Join(arguments) => commands::join(&arguments, &stopped),

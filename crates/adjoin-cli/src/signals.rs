@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use adjoin::error::Result;
 use adjoin::report::Cancel;
+use adjoin::workers::no_thread;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -24,10 +26,13 @@ impl Stopped {
 }
 
 /// Watches for signals from now on. A second one ends the process at once.
-pub(crate) fn watch() -> Stopped {
+///
+/// # Errors
+/// Where the system gives no thread for it: signals would be caught, and nobody would heed them.
+pub(crate) fn watch() -> Result<Stopped> {
     let stopped = Stopped::default();
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else {
-        return stopped; // without a handler a signal just ends the process
+        return Ok(stopped); // without a handler a signal just ends the process
     };
     let watched = stopped.clone();
     let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -39,6 +44,6 @@ pub(crate) fn watch() -> Stopped {
             watched.cancel.cancel();
         }
     });
-    drop(watcher); // it ends with the process
-    stopped
+    drop(watcher.map_err(no_thread)?); // it ends with the process
+    Ok(stopped)
 }

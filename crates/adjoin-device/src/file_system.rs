@@ -146,7 +146,10 @@ impl Device for FileSystem {
         }
         match ThreadQueue::new(depth) {
             Ok(queue) => Ok(Box::new(queue)),
-            Err(source) => Err(DeviceError::new(Operation::Queue, Path::new("threads"), source)),
+            Err(error) => {
+                let why = format!("no thread can be started: {error}; allow more processes");
+                Err(DeviceError::new(Operation::Queue, Path::new("threads"), io::Error::new(error.kind(), why)))
+            }
         }
     }
 }

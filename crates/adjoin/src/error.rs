@@ -87,8 +87,8 @@ impl Error {
     }
 }
 
-/// Names of columns, files and ids come from outside; none of them may break a line or steer a terminal.
-fn one_line(message: String) -> String {
+/// Text as one line that steers no terminal: names of columns, files and ids come from outside.
+pub fn one_line(message: String) -> String {
     if !message.contains(char::is_control) {
         return message;
     }

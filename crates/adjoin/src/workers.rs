@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
 use crate::report::Cancel;
@@ -12,11 +13,38 @@ pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Starts a thread that ends with `scope`.
+///
+/// # Errors
+/// Where the system gives no more threads. What is already at work goes on: the caller lets it end.
+pub fn spawn_scoped<'scope, R: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> R + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, R>> {
+    spawn_by(Builder::new(), scope, name, work)
+}
+
+fn spawn_by<'scope, R: Send + 'scope>(
+    builder: Builder,
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> R + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, R>> {
+    builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(no_thread)
+}
+
+/// The error of a thread that the system does not start.
+pub fn no_thread(error: std::io::Error) -> Error {
+    Error::device(format!("no thread can be started: {error}; allow more processes or give --threads 1"))
+        .caused_by(error)
+}
+
 /// Splits `0..items` among threads: each makes a state of its own and calls `work(state, item)`, items in ascending
 /// order of their start. The results come back in the order of the items, whatever thread made them.
 ///
 /// # Errors
-/// The first error of any item; the others stop at their next item.
+/// The first error of any item, or that of a thread that cannot be started; the others stop at their next item.
 pub fn map_items<S, R: Send>(
     threads: usize,
     items: usize,
@@ -24,29 +52,43 @@ pub fn map_items<S, R: Send>(
     state: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, usize) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
+    map_items_by(&Builder::new, (threads, items), cancel, state, work)
+}
+
+/// The same on threads of these builders, one after the other.
+fn map_items_by<S, R: Send>(
+    builder: &dyn Fn() -> Builder,
+    (threads, items): (usize, usize),
+    cancel: &Cancel,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, usize) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let stop = AtomicUsize::new(usize::MAX);
+    let stop = AtomicBool::new(false);
+    let fail = |error| {
+        stop.store(true, Ordering::Relaxed);
+        lock(&failed).get_or_insert(error);
+    };
     let done: Mutex<Vec<Option<R>>> = Mutex::new((0..items).map(|_| None).collect());
     let run = || {
         let mut own = state();
         loop {
             let item = next.fetch_add(1, Ordering::Relaxed);
-            if item >= items || stop.load(Ordering::Relaxed) != usize::MAX {
+            if item >= items || stop.load(Ordering::Relaxed) {
                 return;
             }
             match cancel.check().and_then(|()| work(&mut own, item)) {
-                Ok(result) => done.lock().unwrap_or_else(PoisonError::into_inner)[item] = Some(result),
-                Err(error) => {
-                    stop.store(item, Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                }
+                Ok(result) => lock(&done)[item] = Some(result),
+                Err(error) => fail(error),
             }
         }
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items).max(1) {
-            scope.spawn(run);
+            if let Err(error) = spawn_by(builder(), scope, "adjoin work", run) {
+                return fail(error);
+            }
         }
         run();
     });
@@ -65,8 +107,19 @@ pub fn streamed_items(threads: usize) -> usize {
 /// As [`map_items`], over items that the calling thread takes from `next` as they are wanted.
 ///
 /// # Errors
-/// The first error of `next` or of any item.
+/// The first error of `next` or of any item, or that of a thread that cannot be started.
 pub fn map_stream<I: Send, S, R: Send>(
+    threads: usize,
+    next: impl FnMut() -> Result<Option<I>>,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, I) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    map_stream_by(&Builder::new, threads, next, state, work)
+}
+
+/// The same on threads of these builders, one after the other.
+fn map_stream_by<I: Send, S, R: Send>(
+    builder: &dyn Fn() -> Builder,
     threads: usize,
     mut next: impl FnMut() -> Result<Option<I>>,
     state: impl Fn() -> S + Sync,
@@ -86,7 +139,7 @@ pub fn map_stream<I: Send, S, R: Send>(
         for _ in 0..threads.max(1) {
             let items = items.clone();
             let (done, stop, fail, state, work) = (&done, &stop, &fail, &state, &work);
-            scope.spawn(move || {
+            let spawned = spawn_by(builder(), scope, "adjoin work", move || {
                 let mut own = state();
                 loop {
                     let Ok((place, item)) = lock(&items).recv() else { return };
@@ -99,6 +152,9 @@ pub fn map_stream<I: Send, S, R: Send>(
                     }
                 }
             });
+            if let Err(error) = spawned {
+                return fail(error); // the sender goes with this call, and with it those that wait for items
+            }
         }
         drop(items);
         for place in 0.. {
@@ -159,6 +215,33 @@ mod tests {
     fn a_panic_of_all_workers_ends_the_stream() {
         let mut items = 0..;
         let _ = map_stream(2, || Ok(items.next()), || (), |(), _: u32| -> Result<()> { panic!("of a worker") });
+    }
+
+    /// Builders of which the system refuses all after the first `granted`: no machine has such a stack.
+    fn granting(granted: usize) -> impl Fn() -> Builder {
+        let asked = AtomicUsize::new(0);
+        move || match asked.fetch_add(1, Ordering::Relaxed) < granted {
+            true => Builder::new(),
+            false => Builder::new().stack_size(1 << 60),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_refused_is_an_error_and_those_at_work_end() {
+        let refused = |error: Error| {
+            assert_eq!(error.kind(), crate::error::ErrorKind::Device);
+            let said = error.to_string();
+            assert!(said.starts_with("no thread can be started: ") && said.contains("give --threads 1"), "{said}");
+        };
+        for granted in 0..3 {
+            let mut items = 0..;
+            let stream = map_stream_by(&granting(granted), 4, || Ok(items.next()), || (), |(), _: u32| Ok(()));
+            refused(stream.unwrap_err());
+            let count = (4, 100_000);
+            let no_results = |(): &mut (), _| Ok(());
+            refused(map_items_by(&granting(granted), count, &Cancel::default(), || (), no_results).unwrap_err());
+        }
+        std::thread::scope(|scope| assert_eq!(spawn_scoped(scope, "one", || 1).unwrap().join().unwrap(), 1));
     }
 
     #[test]

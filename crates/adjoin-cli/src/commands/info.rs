@@ -15,11 +15,20 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
     let manifest = store.manifest();
     if arguments.json {
         let text = serde_json::to_string_pretty(manifest);
-        print(&(text.map_err(|error| Error::corrupt(error.to_string()))? + "\n"))?;
+        print(&(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n"))?;
         return Ok(Outcome::Done);
     }
     print(&describe(&store))?;
     Ok(Outcome::Done)
+}
+
+/// JSON in which no name steers a terminal: its writer leaves those control characters that a file may hold.
+fn escaped(json: &str) -> String {
+    let escaped = |c: char| match c {
+        c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    json.chars().map(escaped).collect()
 }
 
 fn describe(store: &Store) -> String {

@@ -1,4 +1,4 @@
-use adjoin::error::{Error, Result};
+use adjoin::error::{Error, Result, one_line};
 use adjoin::options::format_bytes;
 use adjoin::store::{self, VerifyReport};
 
@@ -38,11 +38,19 @@ fn summary(report: &VerifyReport) -> String {
         let (bytes, buckets) = (format_bytes(report.bytes_read), report.buckets);
         text += &format!("sound: all {bytes} are as written, {buckets} buckets\n");
     }
-    for name in report.leftovers.iter().take(PRINTED_MAX) {
-        text += &format!("left over: {name} is no part of the store; unless a build is at work there, delete it\n");
-    }
-    if report.leftovers.len() > PRINTED_MAX {
-        text += &format!("and {} more left over\n", report.leftovers.len() - PRINTED_MAX);
-    }
-    text
+    let unknown = report.unknown.iter().map(|(name, role)| {
+        format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
+    });
+    let leftovers = report.leftovers.iter().map(|name| {
+        format!("left over: {name}, from a build that did not end; unless a build is at work there, delete it")
+    });
+    let strangers = report.strangers.iter().map(|name| format!("not part of the store: {name}"));
+    text + &listed(unknown) + &listed(leftovers) + &listed(strangers)
+}
+
+/// The first of some lines, each with names that may hold anything, and how many more there are.
+fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
+    let more = lines.len().saturating_sub(PRINTED_MAX);
+    let text: String = lines.take(PRINTED_MAX).map(|line| one_line(line) + "\n").collect();
+    if more > 0 { text + &format!("and {more} more\n") } else { text }
 }

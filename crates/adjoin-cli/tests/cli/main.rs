@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod end_to_end;
+mod formats;
 mod groups;
 mod inputs;
 mod manual;
@@ -16,4 +17,5 @@ mod report;
 mod signals;
 mod statistics;
 mod streams;
+mod threads;
 mod verify;

@@ -73,6 +73,30 @@ impl Place {
         Some(command)
     }
 
+    /// The command as a user whom the system gives so many threads in all, if such a user can be had: one with no other
+    /// process, who may write here.
+    pub(crate) fn with_threads(&self, threads: usize, arguments: &[&str]) -> Option<Command> {
+        if !rustix::process::geteuid().is_root() {
+            skip("root", "processes of this user are not known, so no limit can be set");
+            return None;
+        }
+        fs::set_permissions(self.0.path(), Permissions::from_mode(0o777)).unwrap();
+        let user = 1_000_000 + std::process::id();
+        let limited = |arguments: &[&str]| {
+            let mut command = Command::new("setpriv");
+            command.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups", "prlimit"]);
+            command.arg(format!("--nproc={threads}")).arg(env!("CARGO_BIN_EXE_adjoin")).args(arguments);
+            command.current_dir(self.0.path()).stdin(Stdio::null()).env("TMPDIR", self.0.path());
+            command
+        };
+        let probe = limited(&["--version"]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            skip("root", "threads cannot be limited here");
+            return None;
+        }
+        Some(limited(arguments))
+    }
+
     /// Runs the command, which must succeed. Returns what it printed.
     pub(crate) fn done(&self, line: &str) -> Ran {
         let ran = self.run(line);
@@ -121,7 +145,7 @@ pub(crate) fn skip(need: &str, why: &str) {
     println!("skipped: {why}");
 }
 
-fn ran(mut command: Command) -> Ran {
+pub(crate) fn ran(mut command: Command) -> Ran {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }

@@ -1,6 +1,7 @@
 //! `adjoin verify`: silence is not enough; it says that a store is sound, or which part of it is not.
 
 use adjoin::store::Manifest;
+use adjoin::store::format::checksum;
 
 use crate::place::{Place, Ran};
 
@@ -26,6 +27,85 @@ fn a_store_of_a_newer_version() {
     }
 }
 
+/// Puts text into the manifest of the store and makes its checksum right.
+fn edit(place: &Place, before: &str, more: &str) {
+    let text = place.text("store/manifest.json");
+    let digits = Manifest::decode(&place.path("store"), text.as_bytes()).unwrap().manifest_xxh3;
+    let blank = text.replace(&digits, &"0".repeat(16)).replacen(before, &format!("{more}{before}"), 1);
+    let digits = format!("{:016x}", checksum(blank.as_bytes()));
+    let at = blank.find(r#""manifest_xxh3": "0000"#).unwrap() + r#""manifest_xxh3": ""#.len();
+    place.write("store/manifest.json", [&blank[..at], &digits, &blank[at + 16..]].concat().as_bytes());
+}
+
+/// A folder says what it is; where a store is wanted, nothing else will do, and nothing else is replaced.
+#[test]
+fn folders_of_other_kinds() {
+    for (kind, words) in [
+        ("index", ["store is a graph index, not a store", "adjoin build"]),
+        ("live", ["store is a live index, not a store", "adjoin build"]),
+        ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
+    ] {
+        let (place, _) = store();
+        edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
+        for line in ["verify store", "info store", "join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
+            place.refused(line, &words);
+        }
+        for line in ["build set.fbin -o store", "build set.fbin -o store --force"] {
+            place.refused(line, &words[..1]);
+        }
+    }
+}
+
+/// What a later version may add to a store is no damage, nothing to delete, and goes with the store.
+#[test]
+fn a_role_of_a_later_version() {
+    let (place, _) = store();
+    let digits = format!("{:016x}", checksum(b"codes"));
+    let facts = format!(r#""codes": {{"name": "codes.bin", "bytes": 5, "xxh3": "{digits}"}}, "notes": "later", "#);
+    edit(&place, r#""centers": {"#, &facts);
+    place.write("store/codes.bin", b"codes");
+    place.write("store/mine.txt", b"dear");
+    assert!(place.done("join store --eps 0.5").said.contains(" pairs"));
+    let said = place.done("verify store").out;
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("sound: "), "{said}");
+    assert_eq!(lines[1], "of a role that this version does not know: codes.bin, codes; it belongs to the store");
+    assert_eq!(lines[2..], ["not part of the store: mine.txt"]);
+    for bytes in [&b"coder"[..], b"cod"] {
+        place.write("store/codes.bin", bytes);
+        let said = damaged(&place, "verify store --quiet");
+        assert!(said[0].starts_with("codes.bin") && said.len() == 2, "{said:?}");
+        assert!(said[1].contains("its joins still give the right result"), "{said:?}");
+    }
+    place.done("build set.fbin -o store --force --quiet");
+    assert!(!place.path("store/codes.bin").exists() && place.path("store/mine.txt").exists());
+}
+
+/// Names in a folder and in a manifest come from outside: none forges a line or steers the terminal.
+#[test]
+fn names_are_printed_without_their_control_characters() {
+    let (place, _) = store();
+    let name = "x\u{1b}[2J\u{9b}1m\nsound: all";
+    place.write(&format!("store/{name}"), b"");
+    let is_plain = |text: &str| assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    let sound = place.done("verify store").out;
+    is_plain(&sound);
+    assert_eq!(sound.lines().count(), 2, "{sound}");
+    assert!(sound.contains(r"not part of the store: x\u{1b}[2J\u{9b}1m\nsound: all"), "{sound}");
+    let escaped = serde_json::to_string(name).unwrap();
+    edit(&place, r#""centers": {"#, &format!(r#""c\u001b\n": {{"name": {escaped}, "bytes": 7}}, "#));
+    let ran = place.run("verify store");
+    is_plain(&ran.out);
+    is_plain(&ran.said);
+    assert_eq!((ran.code, ran.out.lines().count()), (Some(2), 1), "{}", ran.out);
+    assert!(ran.said.lines().count() == 2 && ran.said.contains("has 0 bytes, written were 7"), "{}", ran.said);
+    let json = place.done("info store --json").out;
+    is_plain(&json);
+    let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(read["files"]["c\u{1b}\n"]["name"], name);
+    is_plain(&place.done("info store").out);
+}
+
 /// Verifies what is damaged: the lines that it says, the last of which is the error.
 fn damaged(place: &Place, line: &str) -> Vec<String> {
     let before = place.listing();
@@ -41,9 +121,10 @@ fn a_sound_store() {
     let ran = place.done("verify store");
     assert!(ran.out.starts_with("sound: all ") && ran.out.ends_with(" buckets\n"), "{}", ran.out);
     assert_eq!(place.done("verify store --quiet --memory 40MB").out, "");
-    place.write("store/vectors.bin.partial", b"of a build that was killed");
+    place.write("store/vectors-00112233445566ff.bin", b"of a build that was killed");
     let ran = place.done("verify store");
-    assert!(ran.out.contains("left over: vectors.bin.partial") && ran.out.contains("delete it"), "{}", ran.out);
+    assert!(ran.out.contains("left over: vectors-00112233445566ff.bin, "), "{}", ran.out);
+    assert!(ran.out.contains("delete it"), "{}", ran.out);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Setting {
         let names = [file.to_string_lossy().into_owned()];
         let source = source::open(context.device.clone(), &names, &SourceOptions::default())?;
         let folder = work.join(format!("{name}.store"));
-        if !adjoin::store::is_store(context, &folder)? {
+        if adjoin::store::kind_of(context, &folder)?.is_none() {
             let options = BuildOptions { metric: predicate.metric(), ..BuildOptions::default() };
             build(context, &*source, &folder, &options)?;
         }

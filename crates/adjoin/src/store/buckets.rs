@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::options::VectorType;
 use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
+use crate::workers::spawn_scoped;
 
 /// A bucket is split where its vectors take more bytes than this, unless buckets are that large on average: a join holds
 /// two of them at a time.
@@ -151,7 +152,7 @@ impl BucketWriter<'_> {
         std::thread::scope(|scope| {
             let (sender, arranged) = sync_channel(0);
             let parts = &parts;
-            scope.spawn(move || {
+            spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
                     let arranged = self.arrange(load, parts);
                     let failed = arranged.is_err();
@@ -159,7 +160,7 @@ impl BucketWriter<'_> {
                         return;
                     }
                 }
-            });
+            })?;
             let mut out = Vec::new();
             loop {
                 let watch = Stopwatch::start();

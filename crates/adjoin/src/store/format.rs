@@ -20,6 +20,8 @@ pub const TABLE_FILE: &str = "buckets.bin";
 pub const VECTORS_FILE: &str = "vectors.bin";
 /// Extents start at multiples of this: the logical block of common devices.
 pub const EXTENT_ALIGNMENT: u64 = 512;
+/// The file of the buckets ends at a multiple of this.
+pub const FILE_ALIGNMENT: u64 = 4096;
 /// Bytes of an extent's header.
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of an entry of the bucket table.
@@ -31,12 +33,66 @@ const EXTENT_MAGIC: [u8; 8] = *b"ADJOINBK";
 pub(super) fn tag_of<'a>(name: &'a str, file: &str) -> Option<&'a str> {
     let (stem, ending) = file.rsplit_once('.')?;
     let tag = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(ending)?.strip_suffix('.')?;
-    (tag.len() == 16).then_some(tag)
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (tag.len() == 16 && tag.bytes().all(is_digit)).then_some(tag)
 }
 
 /// Checksum of bytes: XXH3, 64 bits, seed 0.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
+}
+
+/// A checksum as manifests and names have it.
+pub(super) fn hexadecimal(checksum: u64) -> String {
+    format!("{checksum:016x}")
+}
+
+/// What is the same for all buckets of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct BucketFacts {
+    /// Type of the vectors.
+    pub vectors: VectorType,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// Row numbers are below this.
+    pub source_rows: u64,
+}
+
+/// Numbers of a bucket that ascend up to a bound: its row numbers, or the ends of its texts.
+pub(super) struct Ascent {
+    /// The next number is at least this.
+    least: u64,
+    most: u64,
+    step: u64,
+    good: bool,
+}
+
+impl Ascent {
+    /// Row numbers: all different.
+    pub(super) fn of_rows(source_rows: u64) -> Self {
+        Self { least: 0, most: source_rows.saturating_sub(1), step: 1, good: source_rows > 0 }
+    }
+
+    /// Ends of texts that have so many bytes: the last is their end.
+    fn of_ends(text_bytes: u64) -> Self {
+        Self { least: 0, most: text_bytes, step: 0, good: true }
+    }
+
+    /// Of the ids of a bucket of `rows` vectors; none where their kind has no such numbers.
+    pub(super) fn of_ids(kind: IdKind, rows: u32, id_bytes: u64) -> Option<Self> {
+        let text_bytes = id_bytes.checked_sub(8 * u64::from(rows))?;
+        (kind == IdKind::Utf8).then(|| Self::of_ends(text_bytes))
+    }
+
+    pub(super) fn take(&mut self, number: u64) {
+        self.good &= (self.least..=self.most).contains(&number);
+        self.least = number.saturating_add(self.step);
+    }
+
+    /// Whether the numbers so far are as they must be.
+    pub(super) fn holds(&self) -> bool {
+        self.good && (self.step == 1 || self.least == self.most)
+    }
 }
 
 /// An entry of the bucket table: where a bucket lies.
@@ -63,6 +119,16 @@ impl Extent {
     /// Bytes to read: with or without the ids.
     pub fn bytes(&self, with_ids: bool) -> u64 {
         self.body_bytes + if with_ids { self.id_bytes } else { 0 }
+    }
+
+    /// Whether so many bytes of ids can be those of the bucket.
+    fn has_ids_of(&self, kind: IdKind) -> bool {
+        let numbers = 8 * u64::from(self.rows);
+        match kind {
+            IdKind::None => self.id_bytes == 0,
+            IdKind::Int64 => self.id_bytes == numbers,
+            IdKind::Utf8 => self.id_bytes >= numbers,
+        }
     }
 
     /// The entry as stored.
@@ -165,8 +231,9 @@ pub fn encode_bucket(
 /// Checks a bucket's bytes and finds its parts. `bytes` is what [`Extent::bytes`] says; ids are decoded if there.
 ///
 /// # Errors
-/// Where a byte is not what was written: says which part.
-pub fn decode_bucket(number: u32, vectors: VectorType, extent: &Extent, kind: IdKind, bytes: &[u8]) -> Result<Bucket> {
+/// Where a byte is not what was written, or says what cannot be: says which part.
+pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &[u8]) -> Result<Bucket> {
+    let BucketFacts { vectors, ids: kind, source_rows } = *facts;
     let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part} is not as written (checksum)"));
     let header = bytes.first_chunk().ok_or_else(|| broken("its length"))?;
     let header = Header::decode(header).ok_or_else(|| broken("its header"))?;
@@ -190,15 +257,25 @@ pub fn decode_bucket(number: u32, vectors: VectorType, extent: &Extent, kind: Id
         decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("its ids"))?
     };
     let rows_start = HEADER_BYTES + vector_section_bytes(extent.rows, vectors) as usize;
-    let rows = body[rows_start..].as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
+    let rows: Vec<u64> = body[rows_start..].as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
+    let mut ascent = Ascent::of_rows(source_rows);
+    rows.iter().for_each(|&row| ascent.take(row));
+    if !ascent.holds() {
+        return Err(Error::corrupt(format!("bucket {number}: {}", impossible_rows(source_rows))));
+    }
     Ok(Bucket { rows, vectors: HEADER_BYTES..HEADER_BYTES + extent.rows as usize * vectors.bytes(), ids })
 }
 
-/// Reads and checks the bucket table: extents in order, aligned, within a file of `file_bytes`, `rows` in all.
+/// What is wrong with row numbers that cannot be.
+pub(super) fn impossible_rows(source_rows: u64) -> String {
+    format!("its row numbers do not ascend, or are not below the {source_rows} rows of the source")
+}
+
+/// Reads and checks the bucket table: extents one behind the other, together a file of `file_bytes`, `rows` in all.
 ///
 /// # Errors
 /// Where an entry cannot be true.
-pub fn decode_table(bytes: &[u8], vectors: VectorType, rows: u64, file_bytes: u64) -> Result<Vec<Extent>> {
+pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u64) -> Result<Vec<Extent>> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
     if !rest.is_empty() || rows > ROWS_MAX {
         return Err(Error::corrupt("the bucket table has a wrong length"));
@@ -207,15 +284,18 @@ pub fn decode_table(bytes: &[u8], vectors: VectorType, rows: u64, file_bytes: u6
     let mut free_from = 0;
     for (number, extent) in extents.iter().enumerate() {
         let end = extent.offset.checked_add(extent.body_bytes).and_then(|end| end.checked_add(extent.id_bytes));
-        let possible = extent.offset >= free_from
-            && extent.offset % EXTENT_ALIGNMENT == 0
-            && extent.body_bytes == Extent::body_bytes_of(extent.rows, vectors)
-            && end.is_some_and(|end| end <= file_bytes)
-            && extent.radius >= 0.0;
-        if !possible {
-            return Err(Error::corrupt(format!("entry {number} of the bucket table cannot be true")));
-        }
-        free_from = end.unwrap_or(u64::MAX);
+        let end = end.filter(|end| {
+            extent.rows > 0
+                && extent.offset == u64::next_multiple_of(free_from, EXTENT_ALIGNMENT)
+                && extent.body_bytes == Extent::body_bytes_of(extent.rows, facts.vectors)
+                && extent.has_ids_of(facts.ids)
+                && *end <= file_bytes
+                && extent.radius >= 0.0
+        });
+        free_from = end.ok_or_else(|| Error::corrupt(format!("entry {number} of the bucket table cannot be true")))?;
+    }
+    if free_from.checked_next_multiple_of(FILE_ALIGNMENT) != Some(file_bytes) {
+        return Err(Error::corrupt("the bucket table and the manifest differ in the length of the file of buckets"));
     }
     if extents.iter().map(|extent| u64::from(extent.rows)).sum::<u64>() != rows {
         return Err(Error::corrupt("the bucket table and the manifest differ in the number of rows"));
@@ -250,8 +330,9 @@ fn decode_ids(kind: IdKind, rows: usize, bytes: &[u8]) -> Option<Ids> {
         IdKind::Utf8 => {
             let (ends, texts) = bytes.split_at_checked(8 * rows)?;
             let ends: Vec<u64> = ends.as_chunks::<8>().0.iter().map(|&end| u64::from_le_bytes(end)).collect();
-            let ordered = ends.is_sorted() && ends.last().is_none_or(|&last| last == texts.len() as u64);
-            ordered.then(|| Ids::Utf8(TextIds { ends, bytes: texts.to_vec() }))
+            let mut ascent = Ascent::of_ends(texts.len() as u64);
+            ends.iter().for_each(|&end| ascent.take(end));
+            ascent.holds().then(|| Ids::Utf8(TextIds { ends, bytes: texts.to_vec() }))
         }
     }
 }
@@ -271,55 +352,91 @@ mod tests {
 
     const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 3 };
 
+    fn facts(ids: IdKind) -> BucketFacts {
+        BucketFacts { vectors: VECTORS, ids, source_rows: 10 }
+    }
+
     fn sample(ids: &Ids) -> (Extent, Vec<u8>) {
+        bucket_of(&[4, 9], ids)
+    }
+
+    fn bucket_of(rows: &[u64; 2], ids: &Ids) -> (Extent, Vec<u8>) {
         let mut bytes = Vec::new();
-        let (body_bytes, id_bytes) = encode_bucket(7, VECTORS, &[4, 9], &[1, 2, 3, 4, 5, 6], ids, &mut bytes);
-        (Extent { offset: 512, rows: 2, radius: 1.5, body_bytes, id_bytes }, bytes)
+        let (body_bytes, id_bytes) = encode_bucket(7, VECTORS, rows, &[1, 2, 3, 4, 5, 6], ids, &mut bytes);
+        (Extent { offset: 0, rows: 2, radius: 1.5, body_bytes, id_bytes }, bytes)
     }
 
     #[test]
     fn buckets_come_back_as_written() {
         let texts = TextIds { ends: vec![1, 3], bytes: b"abc".to_vec() };
-        for (kind, ids) in [
-            (IdKind::None, Ids::None),
-            (IdKind::Int64, Ids::Int64(vec![-5, i64::MAX])),
-            (IdKind::Utf8, Ids::Utf8(texts)),
-        ] {
+        for ids in [Ids::None, Ids::Int64(vec![-5, i64::MAX]), Ids::Utf8(texts)] {
+            let facts = facts(ids.kind());
             let (extent, bytes) = sample(&ids);
             assert_eq!(bytes.len() as u64, extent.bytes(true));
-            let bucket = decode_bucket(7, VECTORS, &extent, kind, &bytes).unwrap();
+            let bucket = decode_bucket(7, &facts, &extent, &bytes).unwrap();
             assert_eq!((bucket.rows, bucket.ids), (vec![4, 9], ids));
             assert_eq!(bytes[bucket.vectors], [1, 2, 3, 4, 5, 6]);
             let body = &bytes[..extent.bytes(false) as usize];
-            assert_eq!(decode_bucket(7, VECTORS, &extent, kind, body).unwrap().ids, Ids::None);
+            assert_eq!(decode_bucket(7, &facts, &extent, body).unwrap().ids, Ids::None);
         }
     }
 
     #[test]
     fn each_flipped_bit_of_a_bucket_is_found() {
         let (extent, bytes) = sample(&Ids::Int64(vec![1, 2]));
+        let facts = facts(IdKind::Int64);
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_bucket(7, VECTORS, &extent, IdKind::Int64, &flipped).is_err(), "bit {bit}");
+            assert!(decode_bucket(7, &facts, &extent, &flipped).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() - 16 {
-            assert!(decode_bucket(7, VECTORS, &extent, IdKind::Int64, &bytes[..len]).is_err(), "{len} bytes");
+            assert!(decode_bucket(7, &facts, &extent, &bytes[..len]).is_err(), "{len} bytes");
         }
-        assert!(decode_bucket(8, VECTORS, &extent, IdKind::Int64, &bytes).is_err());
+        assert!(decode_bucket(8, &facts, &extent, &bytes).is_err());
+    }
+
+    #[test]
+    fn rows_and_texts_that_cannot_be_are_refused_though_their_checksums_are_right() {
+        for rows in [[4, 10], [9, 4], [4, 4], [0, u64::MAX]] {
+            let (extent, bytes) = bucket_of(&rows, &Ids::None);
+            let error = decode_bucket(7, &facts(IdKind::None), &extent, &bytes).unwrap_err().to_string();
+            assert!(error.contains("bucket 7: its row numbers do not ascend, or are not below the 10 rows"), "{error}");
+        }
+        for ends in [vec![1, 2], vec![1, 4], vec![3, 1], vec![u64::MAX, 3]] {
+            let (extent, bytes) = sample(&Ids::Utf8(TextIds { ends, bytes: b"abc".to_vec() }));
+            assert!(decode_bucket(7, &facts(IdKind::Utf8), &extent, &bytes).is_err());
+        }
     }
 
     #[test]
     fn tables_that_cannot_be_true_are_refused() {
         let (extent, _) = sample(&Ids::None);
-        let decode = |extent: Extent| decode_table(&extent.encode(), VECTORS, 2, 4096);
+        let facts = facts(IdKind::None);
+        let decode = |extent: Extent| decode_table(&extent.encode(), &facts, extent.rows.into(), 4096);
         assert_eq!(decode(extent).unwrap(), [extent]);
         assert!(decode(Extent { offset: 100, ..extent }).is_err());
+        assert!(decode(Extent { offset: 512, ..extent }).is_err());
         assert!(decode(Extent { offset: u64::MAX - 511, ..extent }).is_err());
         assert!(decode(Extent { rows: 3, ..extent }).is_err());
+        let none = Extent { rows: 0, body_bytes: HEADER_BYTES as u64, ..extent };
+        assert!(decode(none).is_err());
+        assert!(decode(Extent { id_bytes: 16, ..extent }).is_err());
         assert!(decode(Extent { radius: f32::NAN, ..extent }).is_err());
         assert!(decode(Extent { offset: 4096, ..extent }).is_err());
-        assert!(decode_table(&extent.encode()[1..], VECTORS, 2, 4096).is_err());
-        assert!(decode_table(&extent.encode(), VECTORS, 3, 4096).is_err());
+        assert!(decode_table(&extent.encode()[1..], &facts, 2, 4096).is_err());
+        assert!(decode_table(&extent.encode(), &facts, 3, 4096).is_err());
+        assert!(decode_table(&extent.encode(), &facts, 2, 8192).is_err());
+        for (kind, id_bytes, possible) in [
+            (IdKind::Int64, 16, true),
+            (IdKind::Int64, 17, false),
+            (IdKind::Utf8, 17, true),
+            (IdKind::Utf8, 15, false),
+            (IdKind::Utf8, u64::MAX - 4096, false),
+        ] {
+            let extent = Extent { id_bytes, ..extent };
+            let facts = BucketFacts { ids: kind, ..facts };
+            assert_eq!(decode_table(&extent.encode(), &facts, 2, 4096).is_ok(), possible, "{kind:?} {id_bytes}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::options::{Element, Metric, ROWS_MAX};
 use crate::predicate::{f16_values, f32_values, squared_norm};
 use crate::report::SharedSeconds;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
+use crate::workers::spawn_scoped;
 
 /// Vectors that a batch of the scan holds, in bytes, where the memory allows it.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
@@ -76,12 +77,12 @@ impl Intake<'_> {
         let mut scanned = Scanned::default();
         std::thread::scope(|scope| {
             let (sender, batches): (_, Receiver<Result<(UsableRows, u64)>>) = sync_channel(1);
-            scope.spawn(move || {
+            spawn_scoped(scope, "adjoin source", move || {
                 let sent = self.read(|batch| sender.send(Ok(batch)).is_ok());
                 if let Err(error) = sent {
                     let _ = sender.send(Err(error)); // where nobody receives, there was an error before
                 }
-            });
+            })?;
             while let Ok(batch) = waited.measure(|| batches.recv()) {
                 let (usable, seen) = batch?;
                 scanned.usable_rows += usable.rows.len() as u64;

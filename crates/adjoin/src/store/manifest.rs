@@ -1,16 +1,24 @@
 //! The one file that makes a folder a store: what it holds, under which options, in which files.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::format::{FORMAT_VERSION, MANIFEST_FILE, checksum};
+use super::files::{Files, Role, read_whole};
+use super::format::{BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, MANIFEST_FILE, checksum, hexadecimal};
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::geometry::with_coordinates;
 use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::source::IdKind;
 
-/// Largest manifest that is read; a real one has a few thousand bytes.
-const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// Largest manifest that is read: a real one has a thousand bytes, and what is read may take some eighty times as much
+/// memory before it is understood.
+const MANIFEST_BYTES_MAX: u64 = 64 << 10;
+/// Most characters of an explanation that may quote the manifest.
+const FAULT_CHARACTERS_MAX: usize = 300;
 
 /// What a store says of itself. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,13 +59,135 @@ pub struct Manifest {
 /// The digits of a checksum that is not known yet.
 pub(super) const NO_CHECKSUM: &str = "0000000000000000";
 
+/// What a folder with a manifest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Vectors in buckets, to be joined and searched; where the manifest names no kind.
+    Store,
+    /// A graph over the vectors of a store.
+    Index,
+    /// An index that takes inserts and deletes.
+    Live,
+}
+
+impl Kind {
+    /// The kind that a manifest calls by this name.
+    fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "store" => Some(Self::Store),
+            "index" => Some(Self::Index),
+            "live" => Some(Self::Live),
+            _ => None,
+        }
+    }
+
+    /// The error where a store is wanted and something else is there.
+    pub(super) fn not_a_store(self, folder: &Path) -> Error {
+        Error::input(format!(
+            "{} is {self}, not a store; name a store, or make one in another folder with: adjoin build",
+            folder.display()
+        ))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Store => "a store",
+            Self::Index => "a graph index",
+            Self::Live => "a live index",
+        })
+    }
+}
+
 /// Why a manifest cannot be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// It is whole, and of this later version.
     Newer(u64),
+    /// It is whole, and of something else than a store.
+    NotStore(Kind),
+    /// It is whole, and of a kind that only a later version knows.
+    UnknownKind(String),
     /// It is not as written, or says what cannot be.
     Damaged(String),
+}
+
+impl Unreadable {
+    /// The error of a folder with such a manifest.
+    pub(super) fn in_folder(self, folder: &Path) -> Error {
+        let at = folder.display();
+        match self {
+            Self::Newer(version) => Error::input(format!(
+                "{at} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin"
+            )),
+            Self::NotStore(kind) => kind.not_a_store(folder),
+            Self::UnknownKind(kind) => {
+                Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
+            }
+            Self::Damaged(why) => {
+                Error::corrupt(format!("{}: {why}; build the store again", folder.join(MANIFEST_FILE).display()))
+            }
+        }
+    }
+}
+
+/// What all manifests have in common, of whatever kind and version: they are whole, and say what they are of.
+pub(super) struct Envelope {
+    pub(super) kind: Kind,
+    value: Value,
+}
+
+impl Envelope {
+    pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
+        let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("the manifest is no text"))?;
+        let value: Value = serde_json::from_str(text).map_err(|_| damaged("the manifest is no JSON"))?;
+        let digits = value.get("manifest_xxh3").and_then(Value::as_str).unwrap_or_default();
+        if digits.len() != NO_CHECKSUM.len() {
+            return Err(damaged("the manifest has no checksum"));
+        }
+        // Over the text and not over what was understood of it: a later version may add roles.
+        let blank = text.replace(digits, NO_CHECKSUM);
+        if hexadecimal(checksum(blank.as_bytes())) != digits {
+            return Err(damaged("the manifest is not as written (checksum)"));
+        }
+        let kind = match value.get("kind") {
+            None => Kind::Store,
+            Some(kind) => {
+                let name = kind.as_str().ok_or_else(|| damaged("the manifest is of no kind"))?;
+                Kind::of_name(name).ok_or_else(|| Unreadable::UnknownKind(shortened(name)))?
+            }
+        };
+        Ok(Self { kind, value })
+    }
+}
+
+/// What a manifest says goes into messages only so far.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(FAULT_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The bytes of a folder's manifest.
+pub(super) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
+    let file = context.device.open(&folder.join(MANIFEST_FILE))?;
+    if file.len() > Manifest::bytes_max() {
+        return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
+    }
+    read_whole(&*file)
+}
+
+/// The manifest of a store.
+pub(super) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
+    Manifest::decode(folder, &read_manifest_bytes(context, folder)?)
+}
+
+/// Whether another manifest has taken the place of this one: the folder was built anew, and files may be gone.
+pub(super) fn is_replaced(context: &Context, folder: &Path, manifest: &Manifest) -> bool {
+    read_manifest(context, folder).is_ok_and(|now| now.manifest_xxh3 != manifest.manifest_xxh3)
 }
 
 /// How centers are chosen.
@@ -78,40 +208,6 @@ pub enum Assignment {
     TwoLevel,
 }
 
-/// The files of a store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Files {
-    /// Centers, in bucket order.
-    pub centers: FileFacts,
-    /// The bucket table.
-    pub table: FileFacts,
-    /// The buckets; each has checksums of its own.
-    pub vectors: FileFacts,
-}
-
-/// A file's name, length and checksum.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileFacts {
-    /// Name within the folder.
-    pub name: String,
-    /// Length in bytes.
-    pub bytes: u64,
-    /// Checksum of the whole file as 16 hexadecimal digits; none for the buckets.
-    pub xxh3: Option<String>,
-}
-
-impl FileFacts {
-    /// Facts of a file that is checked as a whole.
-    pub fn of(name: &str, contents: &[u8]) -> Self {
-        Self { name: name.into(), bytes: contents.len() as u64, xxh3: Some(hexadecimal(checksum(contents))) }
-    }
-
-    /// Whether `contents` are as written.
-    pub fn matches(&self, contents: &[u8]) -> bool {
-        self.bytes == contents.len() as u64 && self.xxh3.as_deref() == Some(&hexadecimal(checksum(contents)))
-    }
-}
-
 impl Manifest {
     /// The manifest as stored: JSON that holds its own checksum.
     pub fn encode(&self) -> Vec<u8> {
@@ -128,45 +224,56 @@ impl Manifest {
     /// # Errors
     /// Where it is damaged, of a newer version, or promises what cannot be.
     pub fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes).map_err(|unreadable| match unreadable {
-            Unreadable::Newer(version) => Self::newer(folder, version),
-            Unreadable::Damaged(why) => {
-                Error::corrupt(format!("{}: {why}; build the store again", folder.join(MANIFEST_FILE).display()))
-            }
-        })
+        Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder))
     }
 
     /// The same, without the words around what is wrong.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
-        let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("the manifest is no text"))?;
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|_| damaged("the manifest is no JSON"))?;
-        let digits = value.get("manifest_xxh3").and_then(serde_json::Value::as_str).unwrap_or_default();
-        if digits.len() != NO_CHECKSUM.len() {
-            return Err(damaged("the manifest has no checksum"));
+        let Envelope { kind, value } = Envelope::parse(bytes)?;
+        if kind != Kind::Store {
+            return Err(Unreadable::NotStore(kind));
         }
-        // Over the text and not over what was understood of it: a later version may add roles.
-        let blank = text.replace(digits, NO_CHECKSUM);
-        if hexadecimal(checksum(blank.as_bytes())) != digits {
-            return Err(damaged("the manifest is not as written (checksum)"));
-        }
-        let version = value.get("format_version").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let version = value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
         if version > u64::from(FORMAT_VERSION) {
             return Err(Unreadable::Newer(version));
         }
-        let manifest: Self = serde_json::from_value(value).map_err(|error| Unreadable::Damaged(error.to_string()))?;
-        let possible = (1..=DIMENSIONS_MAX).contains(&manifest.vectors.dimensions)
-            && (1..=ROWS_MAX).contains(&manifest.rows)
-            && (1..=manifest.rows).contains(&u64::from(manifest.buckets));
-        if possible { Ok(manifest) } else { Err(damaged("the manifest promises what cannot be")) }
+        let read = serde_json::from_value::<Self>(value).map_err(|error| shortened(&error.to_string()));
+        let manifest = read.map_err(|why| Unreadable::Damaged(format!("the manifest cannot be understood: {why}")))?;
+        match manifest.contradiction() {
+            None => Ok(manifest),
+            Some(what) => Err(Unreadable::Damaged(format!("the manifest cannot be true: {what}"))),
+        }
     }
 
-    /// The error of a store that a later adjoin wrote.
-    pub(super) fn newer(folder: &Path, version: u64) -> Error {
-        Error::input(format!(
-            "{} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin",
-            folder.display()
-        ))
+    /// What it says that cannot be, or not together: lengths are believed only where all else implies them.
+    fn contradiction(&self) -> Option<&'static str> {
+        let Self { rows, source_rows, .. } = *self;
+        let (buckets, dimensions) = (u64::from(self.buckets), self.vectors.dimensions);
+        if !(1..=DIMENSIONS_MAX).contains(&dimensions) {
+            return Some("its number of dimensions");
+        }
+        let coordinate = with_coordinates!(self.vectors, self.metric, T => size_of::<T>() as u64);
+        let (centers, table) = (&self.files[Role::Centers], &self.files[Role::Table]);
+        let vectors = self.files[Role::Vectors].bytes;
+        let facts = [
+            ("its number of rows", (1..=ROWS_MAX).contains(&rows) && rows <= source_rows && source_rows <= ROWS_MAX),
+            ("its number of skipped rows", source_rows.checked_sub(rows) == Some(self.skipped_rows)),
+            ("its number of equal ids", self.duplicate_ids < rows),
+            ("its number of buckets", (1..=rows).contains(&buckets)),
+            ("the length of its table", table.bytes == buckets * ENTRY_BYTES as u64),
+            ("the length of its centers", centers.bytes == buckets * dimensions as u64 * coordinate),
+            // Each bucket has a header and a row number for each vector beside them, which the table accounts for.
+            (
+                "the length of its vectors",
+                vectors / self.vectors.bytes() as u64 >= rows && vectors.is_multiple_of(FILE_ALIGNMENT),
+            ),
+        ];
+        facts.into_iter().find(|(_, holds)| !holds).map(|(what, _)| what)
+    }
+
+    /// What it says of all buckets.
+    pub(super) fn bucket_facts(&self) -> BucketFacts {
+        BucketFacts { vectors: self.vectors, ids: self.ids, source_rows: self.source_rows }
     }
 
     /// Largest length of a manifest file that is worth reading.
@@ -175,17 +282,19 @@ impl Manifest {
     }
 }
 
-pub(super) fn hexadecimal(checksum: u64) -> String {
-    format!("{checksum:016x}")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::files::FileFacts;
     use super::*;
     use crate::options::Element;
 
     fn sample() -> Manifest {
-        let file = |name: &str| FileFacts::of(name, name.as_bytes());
+        let lengths = |role| match role {
+            Role::Centers => 3 * 384 * 4,
+            Role::Table => 3 * 32,
+            Role::Vectors => 12 * 4096,
+        };
+        let file = |role: Role| FileFacts { bytes: lengths(role), ..FileFacts::of(role.name(), b"its contents") };
         Manifest {
             format_version: FORMAT_VERSION,
             vectors: VectorType { element: Element::F16, dimensions: 384 },
@@ -200,7 +309,7 @@ mod tests {
             centers: Centers::Trained,
             assignment: Assignment::TwoLevel,
             buckets: 3,
-            files: Files { centers: file("a"), table: file("b"), vectors: file("c") },
+            files: Files::new(file),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }
@@ -218,21 +327,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn roles_of_later_versions_are_ignored() {
+    /// The manifest with something put in or replaced, its checksum made right.
+    fn edited(what: &str, by: &str) -> std::result::Result<Manifest, Error> {
         let text = String::from_utf8(sample().encode()).unwrap();
-        let checksum_of = |text: &str| hexadecimal(checksum(text.as_bytes()));
         let digits = Manifest::decode(Path::new("store"), text.as_bytes()).unwrap().manifest_xxh3;
-        let more =
-            text.replace(&digits, NO_CHECKSUM).replace("\"files\": {", "\"files\": {\n    \"codes\": \"later\",");
-        let more = more.replace(NO_CHECKSUM, &checksum_of(&more));
-        assert!(Manifest::decode(Path::new("store"), more.as_bytes()).is_ok());
+        let edited = text.replace(&digits, NO_CHECKSUM).replacen(what, by, 1);
+        let sealed = edited.replace(NO_CHECKSUM, &hexadecimal(checksum(edited.as_bytes())));
+        Manifest::decode(Path::new("store"), sealed.as_bytes())
     }
 
     #[test]
-    fn newer_versions_are_refused() {
-        let newer = Manifest { format_version: FORMAT_VERSION + 1, ..sample() }.encode();
-        let error = Manifest::decode(Path::new("store"), &newer).unwrap_err().to_string();
-        assert!(error.contains("format version 2, this adjoin reads up to 1; use a newer adjoin"), "{error}");
+    fn roles_of_later_versions_are_kept_as_they_are() {
+        for more in ["\"later\"", "{\"parts\": []}"] {
+            let read = edited("\"files\": {", &format!("\"files\": {{ \"codes\": {more},")).unwrap();
+            assert_eq!(read.files.iter().map(|(role, _)| role).collect::<Vec<_>>(), ["centers", "table", "vectors"]);
+        }
+        let codes = r#""codes": {"name": "codes.bin", "bytes": 5, "xxh3": "0011223344556677", "bits": 4},"#;
+        let read = edited("\"files\": {", &format!("\"files\": {{ {codes}")).unwrap();
+        let facts = FileFacts { name: "codes.bin".into(), bytes: 5, xxh3: Some("0011223344556677".into()) };
+        assert_eq!(read.files.unknown().collect::<Vec<_>>(), [("codes", &facts)]);
+    }
+
+    #[test]
+    fn newer_versions_and_other_kinds_are_refused() {
+        let said = |by: &str| edited("\"format_version\": 1", by).unwrap_err().to_string();
+        let newer = said("\"format_version\": 2");
+        assert!(newer.contains("format version 2, this adjoin reads up to 1; use a newer adjoin"), "{newer}");
+        for (kind, words) in [("index", "store is a graph index, not a store"), ("live", "store is a live index")] {
+            let other = said(&format!("\"kind\": \"{kind}\", \"format_version\": 7"));
+            assert!(other.starts_with(words), "{other}");
+        }
+        let unknown = said(&format!("\"kind\": \"{}\\n\", \"format_version\": 1", "tree".repeat(1_000)));
+        assert!(unknown.contains("is of the kind treetree") && unknown.len() < 500, "{unknown}");
+        assert!(edited("\"format_version\"", "\"kind\": \"store\", \"format_version\"").is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_true_together_is_refused() {
+        for (what, by) in [
+            ("\"rows\": 10", "\"rows\": 11"),
+            ("\"rows\": 10", "\"rows\": 0"),
+            ("\"source_rows\": 12", "\"source_rows\": 9"),
+            ("\"source_rows\": 12", "\"source_rows\": 18446744073709551615"),
+            ("\"skipped_rows\": 2", "\"skipped_rows\": 3"),
+            ("\"duplicate_ids\": 0", "\"duplicate_ids\": 10"),
+            ("\"buckets\": 3", "\"buckets\": 4"),
+            ("\"buckets\": 3", "\"buckets\": 0"),
+            ("\"dimensions\": 384", "\"dimensions\": 383"),
+            ("\"dimensions\": 384", "\"dimensions\": 0"),
+            ("\"bytes\": 4608", "\"bytes\": 4398046511104"),
+            ("\"bytes\": 96", "\"bytes\": 4398046511104"),
+            ("\"bytes\": 49152", "\"bytes\": 4096"),
+            ("\"bytes\": 49152", "\"bytes\": 49153"),
+        ] {
+            let said = edited(what, by).unwrap_err().to_string();
+            assert!(said.contains("the manifest cannot be true: "), "{by}: {said}");
+        }
     }
 }

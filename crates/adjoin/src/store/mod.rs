@@ -6,9 +6,11 @@
 mod assign;
 mod buckets;
 mod centers;
+mod files;
 pub mod format;
 mod ids;
 mod intake;
+mod kind;
 mod manifest;
 mod memory;
 mod partitions;
@@ -18,9 +20,11 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use files::{FileFacts, Files, Role};
 pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
-pub use manifest::{Assignment, Centers, FileFacts, Files, Manifest};
+pub use kind::{kind_of, sole_store};
+pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions};
-pub use reader::{Store, is_store, sole_store};
+pub use reader::Store;
 pub use verify::{Damage, Part, VerifyReport, verify};
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

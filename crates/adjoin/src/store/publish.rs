@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use adjoin_device::FileKind;
 
-use super::format::{CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, tag_of};
-use super::manifest::{Files, Manifest};
-use super::reader::{is_store, read_manifest};
+use super::files::Role;
+use super::format::{MANIFEST_FILE, tag_of};
+use super::kind::{has_manifest, kind_of};
+use super::manifest::{Kind, Manifest, read_manifest};
 use crate::context::Context;
 use crate::error::{self, Error, Result};
 use crate::output::{OwnFolder, check_parent, parent};
@@ -29,7 +30,7 @@ pub(super) fn check_target(context: &Context, store: &Path, force: bool) -> Resu
     let at = store.display();
     match context.device.kind(store)? {
         None => check_parent(&*context.device, store),
-        Some(FileKind::Folder) if is_store(context, store)? => check_replaceable(store, force),
+        Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, store, force),
         Some(FileKind::Folder) => {
             let names = context.device.list(store)?;
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
@@ -41,7 +42,16 @@ pub(super) fn check_target(context: &Context, store: &Path, force: bool) -> Resu
     }
 }
 
-fn check_replaceable(store: &Path, force: bool) -> Result<()> {
+/// Refuses a folder with a manifest that is not to be replaced, or is not that of a store.
+fn check_replaceable(context: &Context, store: &Path, force: bool) -> Result<()> {
+    match kind_of(context, store) {
+        Ok(Some(kind)) if kind != Kind::Store => {
+            return Err(Error::input(format!("{} is {kind}, not a store; choose another folder", store.display())));
+        }
+        // A damaged store may be replaced too.
+        Err(error) if error.kind() != error::ErrorKind::Corrupt => return Err(error),
+        _ => {}
+    }
     if force {
         return Ok(());
     }
@@ -49,8 +59,8 @@ fn check_replaceable(store: &Path, force: bool) -> Result<()> {
 }
 
 /// Whether only a build gives such a name.
-fn is_ours(name: &str) -> bool {
-    is_drafts(name) || [CENTERS_FILE, TABLE_FILE, VECTORS_FILE].iter().any(|file| tag_of(name, file).is_some())
+pub(super) fn is_ours(name: &str) -> bool {
+    is_drafts(name) || Role::ALL.iter().any(|role| tag_of(name, role.file()).is_some())
 }
 
 fn is_drafts(name: &str) -> bool {
@@ -113,23 +123,22 @@ impl<'a> Drafts<'a> {
     /// where only the removal of its files fails, the new one.
     pub(super) fn publish(mut self, manifest: &Manifest, centers: &[u8], table: &[u8], force: bool) -> Result<u64> {
         let device = &self.context.device;
-        let Files { centers: centers_file, table: table_file, vectors: vectors_file } = &manifest.files;
         let encoded = manifest.encode();
-        self.write(CENTERS_FILE, centers)?;
-        self.write(TABLE_FILE, table)?;
+        self.write(Role::Centers.file(), centers)?;
+        self.write(Role::Table.file(), table)?;
         self.write(MANIFEST_FILE, &encoded)?;
-        let files = [(VECTORS_FILE, vectors_file), (CENTERS_FILE, centers_file), (TABLE_FILE, table_file)];
-        for (draft, facts) in files {
+        for role in Role::ALL {
+            let facts = &manifest.files[role];
             // A file of that name may be there, of the old store or of another build: with the same contents, unless it
             // was damaged, so taking its place does no harm.
             self.placed.push(facts.name.clone());
-            device.rename(&self.path(draft), &self.store.join(&facts.name))?;
+            device.rename(&self.path(role.file()), &facts.path(self.store))?;
         }
         device.sync_folder(self.store)?;
         // Another build may have published here since the first look.
-        let old = match is_store(self.context, self.store)? {
+        let old = match has_manifest(self.context, self.store)? {
             true => {
-                check_replaceable(self.store, force)?;
+                check_replaceable(self.context, self.store, force)?;
                 self.named().or_else(|error| match error.kind() {
                     // A damaged store may be replaced too; its files are then left where they are.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
@@ -148,18 +157,18 @@ impl<'a> Drafts<'a> {
         Ok(encoded.len() as u64)
     }
 
-    /// Names of files that the manifest in force names; of those, only such as a build gives.
+    /// Names of the files of the manifest in force, those of roles that only a later version knows as well.
     fn named(&self) -> Result<Vec<String>> {
-        let Files { centers, table, vectors } = read_manifest(self.context, self.store)?.files;
-        Ok([centers, table, vectors].map(|file| file.name).into_iter().filter(|name| is_ours(name)).collect())
+        let manifest = read_manifest(self.context, self.store)?;
+        Ok(manifest.files.iter().map(|(_, facts)| facts.name.clone()).collect())
     }
 
     /// Removes those files that the manifest in force, ours or meanwhile another's, does not name.
     fn remove_unnamed(&self, files: impl Iterator<Item = String>) -> Result<()> {
-        let named = if is_store(self.context, self.store)? { self.named()? } else { Vec::new() };
+        let named = if has_manifest(self.context, self.store)? { self.named()? } else { Vec::new() };
         for name in files.filter(|name| !named.contains(name)) {
             let path = self.store.join(name);
-            if self.context.device.kind(&path)?.is_some() {
+            if self.context.device.kind(&path)? == Some(FileKind::File) {
                 self.context.device.remove(&path)?;
             }
         }

@@ -11,12 +11,15 @@ use std::sync::Arc;
 use adjoin_device::{AlignedBuffer, DeviceError, ReadFile, Reservation};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, VECTORS_FILE, decode_table};
-use super::manifest::{FileFacts, Manifest, Unreadable, hexadecimal};
-use super::reader::{file_path, is_store, read_whole};
+use super::files::{FileFacts, Role, read_whole};
+use super::format::{
+    self, Ascent, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, decode_table, hexadecimal,
+};
+use super::kind::has_manifest;
+use super::manifest::{Manifest, Unreadable, is_replaced};
+use super::publish::is_ours;
 use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::Metric;
+use crate::error::{Error, Result, one_line};
 
 /// Bytes that are in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;
@@ -36,6 +39,8 @@ pub enum Part {
     Vectors,
     /// A bucket: its header, vectors, row numbers or ids.
     Bucket,
+    /// A file of a role that this version does not know; no result of this version depends on it.
+    Unknown,
     /// Zeros behind a bucket; no result depends on them.
     Padding,
 }
@@ -57,20 +62,27 @@ pub struct Damage {
     pub fault: String,
 }
 
-impl fmt::Display for Damage {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.file)?;
+impl Damage {
+    fn text(&self) -> String {
+        let mut text = self.file.clone();
         if let Some(bucket) = self.bucket {
             let behind = if self.part == Part::Padding { "behind " } else { "" };
-            write!(out, ", {behind}bucket {bucket}")?;
+            text += &format!(", {behind}bucket {bucket}");
         }
         if let Some(bytes) = &self.bytes {
-            write!(out, ", bytes {} to {}", bytes.start, bytes.end.saturating_sub(1))?;
+            text += &format!(", bytes {} to {}", bytes.start, bytes.end.saturating_sub(1));
         }
         if let Some((first, last)) = self.rows {
-            write!(out, ", rows {first} to {last} of the source")?;
+            text += &format!(", rows {first} to {last} of the source");
         }
-        write!(out, ": {}", self.fault)
+        text + ": " + &self.fault
+    }
+}
+
+/// One line: names come from the manifest.
+impl fmt::Display for Damage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&one_line(self.text()))
     }
 }
 
@@ -85,9 +97,14 @@ pub struct VerifyReport {
     pub damages: Vec<Damage>,
     /// Number of damages in all.
     pub damage_count: u64,
-    /// Files and folders that the manifest does not name, the first thousand; harmless.
+    /// What builds that did not end have left in the folder, the first thousand; harmless.
     pub leftovers: Vec<String>,
+    /// Other files and folders that the manifest does not name, the first thousand: somebody put them there.
+    pub strangers: Vec<String>,
+    /// Files of roles that this version does not know: each with its role.
+    pub unknown: Vec<(String, String)>,
     beyond_table: bool,
+    beyond_unknown: bool,
     beyond_padding: bool,
 }
 
@@ -103,6 +120,11 @@ impl VerifyReport {
             None
         } else if !self.beyond_padding {
             Some("only padding changed, so joins still give the right result; copy the store again or build it again")
+        } else if !self.beyond_unknown {
+            Some(
+                "files of roles that this version does not know are damaged, so its joins still give the right result; \
+                 copy the store again, or build it again with the version that wrote it",
+            )
         } else if !self.beyond_table {
             Some(
                 "nothing is lost: the bucket table follows from the headers of the buckets and the centers, which are \
@@ -116,7 +138,8 @@ impl VerifyReport {
     fn add(&mut self, damage: Damage) {
         self.damage_count += 1;
         self.beyond_padding |= damage.part != Part::Padding;
-        self.beyond_table |= !matches!(damage.part, Part::Padding | Part::Table);
+        self.beyond_unknown |= !matches!(damage.part, Part::Padding | Part::Unknown);
+        self.beyond_table |= !matches!(damage.part, Part::Padding | Part::Unknown | Part::Table);
         if self.damages.len() < LISTED_MAX {
             self.damages.push(damage);
         }
@@ -130,20 +153,25 @@ impl VerifyReport {
 /// Where there is no store, it is of a newer version, the budget does not hold the bucket table, or the caller cancels.
 /// Damage is no error: it is in the report.
 pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
-    if !is_store(context, folder)? {
+    if !has_manifest(context, folder)? {
         return Err(Error::input(format!(
             "{} is no store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
             folder.display()
         )));
     }
-    let mut check = Check { context, folder, report: VerifyReport::default() };
     // A piece of the centers, one of the buckets, and what the device reads an unaligned end through.
     let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
-    if let Some(manifest) = check.manifest()? {
-        check.list_leftovers(&manifest)?;
+    loop {
+        let mut check = Check { context, folder, report: VerifyReport::default() };
+        let Some(manifest) = check.manifest()? else { return Ok(check.report) };
+        check.list_unnamed(&manifest)?;
         check.files(&manifest)?;
+        // Where a build has replaced the store meanwhile, files may have been missed, and those of the new one taken for
+        // leftovers: it is the new one that counts.
+        if !is_replaced(context, folder, &manifest) {
+            return Ok(check.report);
+        }
     }
-    Ok(check.report)
 }
 
 /// A bucket table that can be believed.
@@ -180,31 +208,37 @@ impl Check<'_> {
                 self.report.bytes_read += bytes as u64;
                 return Ok(Some(manifest));
             }
-            Ok((Err(Unreadable::Newer(version)), _)) => return Err(Manifest::newer(self.folder, version)),
             Ok((Err(Unreadable::Damaged(fault)), _)) => self.report.add(damage(fault)),
+            Ok((Err(unreadable), _)) => return Err(unreadable.in_folder(self.folder)),
             Err(fault) => self.report.add(damage(fault)),
         }
         Ok(None)
     }
 
-    fn list_leftovers(&mut self, manifest: &Manifest) -> Result<()> {
-        let files = &manifest.files;
-        let named = [MANIFEST_FILE, &files.centers.name, &files.table.name, &files.vectors.name];
+    /// Lists what the manifest does not name. That is to be deleted only where nobody but a build gives such names.
+    fn list_unnamed(&mut self, manifest: &Manifest) -> Result<()> {
         let entries = self.context.device.list(self.folder)?;
-        let names = entries.iter().map(|name| name.to_string_lossy().into_owned());
-        self.report.leftovers = names.filter(|name| !named.contains(&name.as_str())).take(LISTED_MAX).collect();
+        for name in entries.iter().map(|name| name.to_string_lossy().into_owned()) {
+            if name == MANIFEST_FILE || manifest.files.iter().any(|(_, facts)| facts.name == name) {
+                continue;
+            }
+            let VerifyReport { leftovers, strangers, .. } = &mut self.report;
+            let listed = if is_ours(&name) { leftovers } else { strangers };
+            if listed.len() < LISTED_MAX {
+                listed.push(name);
+            }
+        }
         Ok(())
     }
 
     fn files(&mut self, manifest: &Manifest) -> Result<()> {
-        let files = &manifest.files;
-        let centers = self.open(Part::Centers, &files.centers)?.filter(|file| file.len() == files.centers.bytes);
-        let mut centers = centers.map(Pieces::new);
-        if let Some(pieces) = &mut centers {
-            self.centers(manifest, pieces)?;
+        for (role, facts) in manifest.files.unknown() {
+            self.report.unknown.push((facts.name.clone(), role.to_owned()));
+            self.whole(Part::Unknown, facts)?;
         }
+        let mut centers = self.whole(Part::Centers, &manifest.files[Role::Centers])?;
         let table = self.table(manifest)?;
-        let Some(file) = self.open(Part::Vectors, &files.vectors)? else { return Ok(()) };
+        let Some(file) = self.open(Part::Vectors, &manifest.files[Role::Vectors])? else { return Ok(()) };
         self.context.progress.begin("verify", "buckets", u64::from(manifest.buckets));
         let mut buckets = Buckets { check: self, manifest, pieces: Pieces::new(file), headers: Xxh3::new() };
         match &table {
@@ -227,14 +261,7 @@ impl Check<'_> {
 
     /// Opens a file and compares its length; none where it cannot be had.
     fn open(&mut self, part: Part, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
-        let path = match file_path(self.folder, facts) {
-            Ok(path) => path,
-            Err(error) => {
-                self.damage(Part::Manifest, facts, None, error.to_string());
-                return Ok(None);
-            }
-        };
-        let file = match self.context.device.open(&path) {
+        let file = match self.context.device.open(&facts.path(self.folder)) {
             Ok(file) => file,
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
                 self.damage(part, facts, None, "is missing");
@@ -254,28 +281,25 @@ impl Check<'_> {
         Ok(Some(file))
     }
 
-    fn centers(&mut self, manifest: &Manifest, pieces: &mut Pieces) -> Result<()> {
-        let facts = &manifest.files.centers;
-        let in_bytes = manifest.metric == Metric::L2 && manifest.vectors.element.is_integer();
-        let coordinates = u64::from(manifest.buckets) * manifest.vectors.dimensions as u64;
-        if facts.bytes != coordinates * if in_bytes { 1 } else { 4 } {
-            self.damage(Part::Centers, facts, None, "its length is not that of the manifest's centers");
-        }
+    /// Checks a file by its length and, where it has one, its checksum. Returns it where it can be read on.
+    fn whole(&mut self, part: Part, facts: &FileFacts) -> Result<Option<Pieces>> {
+        let Some(file) = self.open(part, facts)?.filter(|file| file.len() == facts.bytes) else { return Ok(None) };
+        let mut pieces = Pieces::new(file);
+        let Some(written) = facts.xxh3.as_ref() else { return Ok(Some(pieces)) };
         let mut hash = Xxh3::new();
-        let mut hashed = |bytes: &[u8]| hash.update(bytes);
-        match pieces.visit(self.context, 0..facts.bytes, &mut hashed)? {
-            Err(error) => self.damage(Part::Centers, facts, None, error.to_string()),
-            Ok(()) if facts.xxh3.as_deref() != Some(&hexadecimal(hash.digest())) => {
-                self.damage(Part::Centers, facts, None, "is not as written (checksum)");
+        match pieces.visit(self.context, 0..facts.bytes, &mut |bytes| hash.update(bytes))? {
+            Err(error) => self.damage(part, facts, None, error.to_string()),
+            Ok(()) if *written != hexadecimal(hash.digest()) => {
+                self.damage(part, facts, None, "is not as written (checksum)");
             }
             Ok(()) => {}
         }
-        Ok(())
+        Ok(Some(pieces))
     }
 
     /// The bucket table, if it can be believed.
     fn table(&mut self, manifest: &Manifest) -> Result<Option<Table>> {
-        let facts = &manifest.files.table;
+        let facts = &manifest.files[Role::Table];
         let Some(file) = self.open(Part::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
             return Ok(None);
         };
@@ -293,15 +317,9 @@ impl Check<'_> {
             self.damage(Part::Table, facts, None, "is not as written (checksum)");
             return Ok(None);
         }
-        let decoded = decode_table(&bytes, manifest.vectors, manifest.rows, manifest.files.vectors.bytes);
-        match decoded {
-            Ok(extents) if extents.len() as u64 == u64::from(manifest.buckets) => {
-                Ok(Some(Table { extents, _memory: memory }))
-            }
-            Ok(_) => {
-                self.damage(Part::Table, facts, None, "has not as many entries as the manifest has buckets");
-                Ok(None)
-            }
+        let vectors_bytes = manifest.files[Role::Vectors].bytes;
+        match decode_table(&bytes, &manifest.bucket_facts(), manifest.rows, vectors_bytes) {
+            Ok(extents) => Ok(Some(Table { extents, _memory: memory })),
             Err(error) => {
                 self.damage(Part::Table, facts, None, error.to_string());
                 Ok(None)
@@ -318,11 +336,12 @@ impl Check<'_> {
         centers: &mut Pieces,
         table: &[Extent],
     ) -> Result<()> {
-        let facts = &manifest.files.vectors;
-        let Some(tag) = format::tag_of(&facts.name, VECTORS_FILE) else { return Ok(()) };
+        let facts = &manifest.files[Role::Vectors];
+        let Some(tag) = format::tag_of(&facts.name, Role::Vectors.file()) else { return Ok(()) };
         let mut hash = Xxh3::new();
         hash.update(&headers.to_le_bytes());
-        let read = centers.visit(self.context, 0..manifest.files.centers.bytes, &mut |bytes| hash.update(bytes))?;
+        let read =
+            centers.visit(self.context, 0..manifest.files[Role::Centers].bytes, &mut |bytes| hash.update(bytes))?;
         table.iter().for_each(|extent| hash.update(&extent.encode()));
         if read.is_ok() && tag != hexadecimal(hash.digest()) {
             let fault = "its buckets are whole, but not those of this store; put the file back that belongs here";
@@ -345,7 +364,7 @@ impl Buckets<'_, '_> {
     /// Checks the buckets where the table says they are.
     fn all_listed(&mut self, extents: &[Extent]) -> Result<()> {
         let present = self.pieces.file.len();
-        let written = self.manifest.files.vectors.bytes;
+        let written = self.manifest.files[Role::Vectors].bytes;
         for (number, extent) in extents.iter().enumerate() {
             self.bucket(number as u32, extent)?;
             let end = extent.offset + extent.bytes(true);
@@ -372,7 +391,7 @@ impl Buckets<'_, '_> {
             (found, last) = (found + 1, Some(number));
         }
         if let Some(last) = last {
-            self.zeros(last, at..present.min(self.manifest.files.vectors.bytes))?;
+            self.zeros(last, at..present.min(self.manifest.files[Role::Vectors].bytes))?;
         }
         if found != self.manifest.buckets {
             let fault =
@@ -411,7 +430,7 @@ impl Buckets<'_, '_> {
     }
 
     fn damage(&mut self, part: Part, bucket: Option<u32>, bytes: Option<Range<u64>>, fault: impl Into<String>) {
-        let file = self.manifest.files.vectors.name.clone();
+        let file = self.manifest.files[Role::Vectors].name.clone();
         self.check.report.add(Damage { part, file, bucket, bytes, rows: None, fault: fault.into() });
     }
 
@@ -445,22 +464,46 @@ impl Buckets<'_, '_> {
             self.damage(Part::Bucket, Some(number), header_range, "its header and the bucket table disagree");
             return Ok(());
         }
-        let body = start + HEADER_BYTES as u64..start + extent.body_bytes;
-        self.section(number, extent, body.clone(), header.body_checksum, "its vectors or row numbers")?;
-        self.section(number, extent, body.end..end, header.id_checksum, "its ids")
+        let (rows, body) = (u64::from(extent.rows), start + HEADER_BYTES as u64..start + extent.body_bytes);
+        let (source_rows, ids) = (self.manifest.source_rows, self.manifest.ids);
+        let numbers = Some((body.end - 8 * rows..body.end, Ascent::of_rows(source_rows)));
+        let impossible = format::impossible_rows(source_rows);
+        let what = ("its vectors or row numbers", &*impossible);
+        self.section(number, extent, (body.clone(), header.body_checksum), numbers, what)?;
+        let ends = Ascent::of_ids(ids, extent.rows, extent.id_bytes).map(|ends| (body.end..body.end + 8 * rows, ends));
+        let what = ("its ids", "the ends of its ids do not ascend to the end of the texts");
+        self.section(number, extent, (body.end..end, header.id_checksum), ends, what)
     }
 
-    /// Compares a part of a bucket with its checksum.
-    fn section(&mut self, number: u32, extent: &Extent, range: Range<u64>, written: u64, what: &str) -> Result<()> {
-        let mut hash = Xxh3::new();
-        let read = self.pieces.visit(self.check.context, range.clone(), &mut |bytes| hash.update(bytes))?;
+    /// Compares a part of a bucket with its checksum, and looks at the numbers in it.
+    fn section(
+        &mut self,
+        number: u32,
+        extent: &Extent,
+        (range, written): (Range<u64>, u64),
+        mut numbers: Option<(Range<u64>, Ascent)>,
+        (what, impossible): (&str, &str),
+    ) -> Result<()> {
+        let (mut hash, mut at) = (Xxh3::new(), range.start);
+        let mut see = |bytes: &[u8]| {
+            hash.update(bytes);
+            if let Some((places, ascent)) = &mut numbers {
+                // Pieces and sections begin at multiples of eight, and so do the numbers.
+                let within = |place: u64| place.clamp(at, at + bytes.len() as u64) - at;
+                let (start, end) = (within(places.start) as usize, within(places.end) as usize);
+                bytes[start..end].as_chunks().0.iter().for_each(|&number| ascent.take(u64::from_le_bytes(number)));
+            }
+            at += bytes.len() as u64;
+        };
+        let read = self.pieces.visit(self.check.context, range.clone(), &mut see)?;
         let fault = match read {
-            Ok(()) if hash.digest() == written => return Ok(()),
-            Ok(()) => format!("{what} are not as written (checksum)"),
+            Ok(()) if hash.digest() != written => format!("{what} are not as written (checksum)"),
+            Ok(()) if numbers.is_none_or(|(_, ascent)| ascent.holds()) => return Ok(()),
+            Ok(()) => impossible.to_owned(),
             Err(error) => error.to_string(),
         };
         let rows = self.rows(extent)?;
-        let file = self.manifest.files.vectors.name.clone();
+        let file = self.manifest.files[Role::Vectors].name.clone();
         let bucket = Some(number);
         self.check.report.add(Damage { part: Part::Bucket, file, bucket, bytes: Some(range), rows, fault });
         Ok(())

@@ -9,10 +9,11 @@ use adjoin_kernels::Panel;
 use super::assign::TwoLevel;
 use super::buckets::{BucketWriter, RECORD_BYTES, Record, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Sample, Training, default_buckets, sample_rows, train};
+use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{Intake, Scanned, UsableRows};
-use super::manifest::{Assignment, Centers, FileFacts, Files, Manifest, NO_CHECKSUM};
+use super::manifest::{Assignment, Centers, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
@@ -328,14 +329,19 @@ impl Build<'_> {
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
-        writer.write(&self.drafts.path(format::VECTORS_FILE))
+        writer.write(&self.drafts.path(Role::Vectors.file()))
     }
 
     fn manifest(&self, scanned: Scanned, duplicate_ids: u64, written: &Written, centers: &[u8]) -> Manifest {
         // Names that change with the contents: a store is replaced by the rename of its manifest and nothing else.
         let contents = [&written.digest.to_le_bytes()[..], centers, &written.table].concat();
-        let tag = format!("{:016x}", format::checksum(&contents));
-        let name = |file: &str| file.replace(".bin", &format!("-{tag}.bin"));
+        let tag = format::hexadecimal(format::checksum(&contents));
+        let name = |role: Role| role.file().replace(".bin", &format!("-{tag}.bin"));
+        let facts = |role| match role {
+            Role::Centers => FileFacts::of(&name(role), centers),
+            Role::Table => FileFacts::of(&name(role), &written.table),
+            Role::Vectors => FileFacts { name: name(role), bytes: written.bytes, xxh3: None },
+        };
         Manifest {
             format_version: format::FORMAT_VERSION,
             vectors: self.info.vectors,
@@ -350,11 +356,7 @@ impl Build<'_> {
             centers: self.options.centers,
             assignment: Assignment::TwoLevel,
             buckets: written.centers.len() as u32,
-            files: Files {
-                centers: FileFacts::of(&name(format::CENTERS_FILE), centers),
-                table: FileFacts::of(&name(format::TABLE_FILE), &written.table),
-                vectors: FileFacts { name: name(format::VECTORS_FILE), bytes: written.bytes, xxh3: None },
-            },
+            files: Files::new(facts),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }

@@ -34,7 +34,13 @@ static QUIET_HOOK: Once = Once::new();
 
 /// Runs `case` on the random numbers of each case.
 #[track_caller]
-fn fuzz(target: &str, memory_max: usize, mut case: impl FnMut(&mut Random)) {
+fn fuzz(target: &str, memory_max: usize, case: impl FnMut(&mut Random)) {
+    fuzz_each(target, 1, memory_max, case);
+}
+
+/// The same for one case in `share`: for cases that take long.
+#[track_caller]
+fn fuzz_each(target: &str, share: u64, memory_max: usize, mut case: impl FnMut(&mut Random)) {
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     QUIET_HOOK.call_once(|| {
         let print = std::panic::take_hook();
@@ -47,7 +53,8 @@ fn fuzz(target: &str, memory_max: usize, mut case: impl FnMut(&mut Random)) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let from = number("ADJOIN_FUZZ_FROM").unwrap_or(0);
     let loud = number("ADJOIN_FUZZ_LOUD").is_some();
-    for number in from..from + number("ADJOIN_FUZZ_CASES").unwrap_or(CASES) {
+    let cases = number("ADJOIN_FUZZ_CASES").unwrap_or(CASES).div_ceil(share);
+    for number in from..from + cases {
         if loud {
             eprintln!("{target} {number}");
         }

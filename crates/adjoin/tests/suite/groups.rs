@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
@@ -13,7 +12,7 @@ use adjoin::predicate::Predicate;
 use adjoin::report::Statistics;
 use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairBatch, PairSink};
 use adjoin::source::IdKind;
-use adjoin::store::{Store, is_store};
+use adjoin::store::{Kind, Store, kind_of};
 use proptest::prelude::*;
 
 use crate::harness::{Built, Set, Setup, error_of};
@@ -270,5 +269,5 @@ fn rows_that_do_not_fit_are_refused_beforehand() {
     let context = Context::default().with_memory(18 << 20);
     let error = error_of(Clusters::create(&context, &built.store, None, 0));
     assert!(error.to_string().starts_with("finding clusters needs at least"), "{error}");
-    assert!(is_store(&context, Path::new(&built.path())).unwrap());
+    assert_eq!(kind_of(&context, &built.path()).unwrap(), Some(Kind::Store));
 }

@@ -12,6 +12,7 @@ mod hard;
 mod harness;
 mod invariance;
 mod model;
+mod opened;
 mod oracle;
 mod plan_golden;
 mod real;

@@ -9,7 +9,7 @@ use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
-use adjoin::store::Manifest;
+use adjoin::store::{Manifest, Role};
 
 use crate::harness::{Built, Set, Setup};
 
@@ -54,9 +54,9 @@ fn describe_store(manifest: &Manifest, built: &Built) -> String {
         manifest.vectors.element,
         manifest.metric,
         manifest.seed,
-        files.centers.name,
-        files.table.name,
-        files.vectors.name,
+        files[Role::Centers].name,
+        files[Role::Table].name,
+        files[Role::Vectors].name,
     )
 }
 

@@ -10,7 +10,7 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::random::Random;
 use adjoin::store::format::{EXTENT_ALIGNMENT, Extent, MANIFEST_FILE};
-use adjoin::store::{Damage, Manifest, Part, VerifyReport, verify};
+use adjoin::store::{Damage, Manifest, Part, Role, Store, VerifyReport, verify};
 use adjoin_device::{Device, DeviceError, FileKind, Operation, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
@@ -375,8 +375,8 @@ fn manifests_of_a_newer_version_or_that_lie() {
         |manifest| manifest.buckets += 1,
         |manifest| manifest.rows += 1,
         |manifest| manifest.vectors.dimensions += 1,
-        |manifest| manifest.files.vectors.bytes -= EXTENT_ALIGNMENT,
-        |manifest| manifest.files.table.name = "../table".into(),
+        |manifest| manifest.files[Role::Vectors].bytes -= EXTENT_ALIGNMENT,
+        |manifest| manifest.files[Role::Table].name = "../table".into(),
     ];
     for lie in lies {
         assert!(!files.with(MANIFEST_FILE, forged(&files, lie)).unwrap().is_sound());
@@ -387,12 +387,23 @@ fn manifests_of_a_newer_version_or_that_lie() {
 fn a_table_that_is_said_to_be_huge_is_not_made_room_for() {
     let built = &stores()[0];
     let mut files = Files::of(built);
-    let huge = forged(&files, |manifest| manifest.files.table.bytes = 1 << 50);
+    let huge = forged(&files, |manifest| manifest.files[Role::Table].bytes = 1 << 50);
     files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
-    assert!(!files.verify().unwrap().is_sound(), "the file is shorter");
-    let table = files.name("buckets-");
-    files.files.insert(table, File { hollow_bytes: Some(1 << 50), ..File::default() });
+    assert!(!files.verify().unwrap().is_sound(), "such a table does not follow from the number of buckets");
+    // As many buckets as would explain it, and lengths that agree with them.
+    let huge = forged(&Files::of(built), |manifest| {
+        (manifest.rows, manifest.source_rows, manifest.buckets) = (1 << 40, 1 << 40, u32::MAX);
+        manifest.files[Role::Table].bytes = u64::from(u32::MAX) * 32;
+        manifest.files[Role::Centers].bytes = u64::from(u32::MAX) * 5;
+        manifest.files[Role::Vectors].bytes = 5 << 40;
+    });
+    files.files.insert(MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
+    assert!(!files.verify().unwrap().is_sound(), "the files are shorter");
+    for (start, bytes) in [("buckets-", u64::from(u32::MAX) * 32), ("vectors-", 5 << 40)] {
+        files.files.insert(files.name(start), File { hollow_bytes: Some(bytes), ..File::default() });
+    }
     assert_eq!(error_of(files.verify()).kind(), ErrorKind::Budget);
+    assert_eq!(error_of(Store::open(&files.context(), &files.folder)).kind(), ErrorKind::Budget);
 }
 
 #[test]
@@ -413,11 +424,14 @@ fn a_device_that_fails_is_listed_and_the_rest_is_checked() {
 #[test]
 fn what_the_manifest_does_not_name_is_left_over_and_harmless() {
     let built = &stores()[0];
-    std::fs::write(built.path().join("vectors.bin.partial"), b"from a build that was killed").unwrap();
-    std::fs::create_dir(built.path().join("notes")).unwrap();
+    for name in ["vectors.bin.partial", "vectors-by-hand-16-chars.bin", "centers-0123456789abcdef.bin"] {
+        std::fs::write(built.path().join(name), b"whatever").unwrap();
+    }
+    ["notes", "build-7-0.partial"].iter().for_each(|name| std::fs::create_dir(built.path().join(name)).unwrap());
     let report = verify(&Setup::default().context(), &built.path()).unwrap();
     assert!(report.is_sound(), "{report:?}");
-    assert_eq!(report.leftovers, ["notes", "vectors.bin.partial"]);
+    assert_eq!(report.strangers, ["notes", "vectors-by-hand-16-chars.bin", "vectors.bin.partial"]);
+    assert_eq!(report.leftovers, ["build-7-0.partial", "centers-0123456789abcdef.bin"]);
     let setup = Setup::default();
     setup.cancel.cancel();
     assert_eq!(error_of(verify(&setup.context(), &built.path())).kind(), ErrorKind::Cancelled);

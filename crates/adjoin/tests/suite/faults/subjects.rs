@@ -12,7 +12,7 @@ use adjoin::output::Target;
 use adjoin::predicate::Predicate;
 use adjoin::sink::{Keep, KeepRule, PairSchema, PairSink, PairWriter};
 use adjoin::store::format::MANIFEST_FILE;
-use adjoin::store::{Store, build, is_store, verify};
+use adjoin::store::{Store, build, kind_of, verify};
 
 use crate::harness::{Set, Setup};
 
@@ -113,10 +113,9 @@ impl Build {
         if !report.is_sound() {
             return Err(format!("the store is damaged: {:?}", report.damages));
         }
-        let files = &store.manifest().files;
-        let names = [MANIFEST_FILE, &files.centers.name, &files.table.name, &files.vectors.name];
-        let paths = names.map(|name| Path::new(Self::STORE).join(name));
-        Ok(paths.into_iter().map(|path| (path.clone(), device.bytes(&path))).collect())
+        let files = store.manifest().files.iter().map(|(_, facts)| &*facts.name);
+        let paths = files.chain([MANIFEST_FILE]).map(|name| Path::new(Self::STORE).join(name));
+        Ok(paths.map(|path| (path.clone(), device.bytes(&path))).collect())
     }
 }
 
@@ -132,7 +131,7 @@ impl Subject for Build {
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
         let context = self.context(Arc::new(device.clone()));
-        if !is_store(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())? {
+        if kind_of(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?.is_none() {
             return match (&self.old, Store::open(&context, Path::new(Self::STORE))) {
                 (None, Err(error)) if error.to_string().contains("is no store") => {
                     Ok(Found { before: true, after: false })

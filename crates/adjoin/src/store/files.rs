@@ -1,0 +1,169 @@
+//! The files of a store by role: the one list that building, reading, replacing and verifying go by.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+use std::path::{Path, PathBuf};
+
+use adjoin_device::ReadFile;
+use serde::{Deserialize, Serialize};
+
+use super::format::{CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, checksum, hexadecimal};
+
+/// Longest name of a file that common file systems allow.
+const NAME_BYTES_MAX: usize = 255;
+
+/// What a file of a store is for. A store of a later version may have further roles, which this one leaves alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Centers, in bucket order.
+    Centers,
+    /// The bucket table.
+    Table,
+    /// The buckets; each has checksums of its own.
+    Vectors,
+}
+
+impl Role {
+    /// All roles of this version.
+    pub const ALL: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
+
+    /// Its name in the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Centers => "centers",
+            Self::Table => "table",
+            Self::Vectors => "vectors",
+        }
+    }
+
+    /// Name of its file in a draft; in a store, a tag of the contents is put into it.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Self::Centers => CENTERS_FILE,
+            Self::Table => TABLE_FILE,
+            Self::Vectors => VECTORS_FILE,
+        }
+    }
+}
+
+/// A file's name, length and checksum.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    /// Name within the folder.
+    pub name: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Checksum of the whole file as 16 hexadecimal digits; none for the buckets.
+    pub xxh3: Option<String>,
+}
+
+impl FileFacts {
+    /// Facts of a file that is checked as a whole.
+    pub fn of(name: &str, contents: &[u8]) -> Self {
+        Self { name: name.into(), bytes: contents.len() as u64, xxh3: Some(hexadecimal(checksum(contents))) }
+    }
+
+    /// Whether `contents` are as written.
+    pub fn matches(&self, contents: &[u8]) -> bool {
+        self.bytes == contents.len() as u64 && self.xxh3.as_deref() == Some(&hexadecimal(checksum(contents)))
+    }
+
+    /// Where the file lies. Names of a manifest that was read do not lead out of the folder.
+    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(&self.name)
+    }
+}
+
+/// All bytes of a file, for whose length the caller has seen to memory.
+pub(super) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
+    let mut contents = vec![0; file.len() as usize];
+    file.read_at(0, &mut contents)?;
+    Ok(contents)
+}
+
+/// Whether a name is that of a file in the folder itself, and not of the manifest.
+fn is_plain(name: &str) -> bool {
+    let outside = ["", ".", "..", MANIFEST_FILE].contains(&name) || name.contains(['/', '\0']);
+    !outside && name.len() <= NAME_BYTES_MAX
+}
+
+/// The files of a store by role: those of [`Role::ALL`], and perhaps some of roles that this version does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, serde_json::Value>")]
+pub struct Files(BTreeMap<String, FileFacts>);
+
+impl Files {
+    /// One file of each role.
+    pub fn new(facts: impl Fn(Role) -> FileFacts) -> Self {
+        Self(Role::ALL.map(|role| (role.name().to_owned(), facts(role))).into())
+    }
+
+    /// The files with the names of their roles.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &FileFacts)> {
+        self.0.iter().map(|(role, facts)| (&**role, facts))
+    }
+
+    /// Those of roles that this version does not know.
+    pub fn unknown(&self) -> impl Iterator<Item = (&str, &FileFacts)> {
+        self.iter().filter(|(role, _)| !Role::ALL.iter().any(|known| known.name() == *role))
+    }
+}
+
+impl Index<Role> for Files {
+    type Output = FileFacts;
+
+    fn index(&self, role: Role) -> &FileFacts {
+        &self.0[role.name()]
+    }
+}
+
+impl IndexMut<Role> for Files {
+    fn index_mut(&mut self, role: Role) -> &mut FileFacts {
+        self.0.get_mut(role.name()).expect("both ways to make it see to every role")
+    }
+}
+
+impl TryFrom<BTreeMap<String, serde_json::Value>> for Files {
+    type Error = String;
+
+    fn try_from(roles: BTreeMap<String, serde_json::Value>) -> Result<Self, String> {
+        // Where a later version says of a role what is not said of a file, there is no file to look after.
+        let facts = roles.into_iter().filter_map(|(role, facts)| Some((role, serde_json::from_value(facts).ok()?)));
+        let files: BTreeMap<String, FileFacts> = facts.collect();
+        if let Some(role) = Role::ALL.iter().find(|role| !files.contains_key(role.name())) {
+            return Err(format!("it names no file for the role {}", role.name()));
+        }
+        let names: Vec<&str> = files.values().map(|facts| &*facts.name).collect();
+        if !names.iter().all(|name| is_plain(name)) {
+            return Err("it names a file outside of its folder".into());
+        }
+        if names.iter().enumerate().any(|(k, name)| names[..k].contains(name)) {
+            return Err("it names a file for two roles".into());
+        }
+        Ok(Self(files))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(text: &str) -> Result<Files, String> {
+        let known = r#""centers": {"name": "a", "bytes": 1, "xxh3": null},
+                       "table": {"name": "b", "bytes": 1, "xxh3": null},
+                       "vectors": {"name": "c", "bytes": 1, "xxh3": null}"#;
+        serde_json::from_str(&format!("{{{known}{text}}}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn names_lead_to_files_of_the_folder_one_for_each_role() {
+        let named = |name: &str| files(&format!(r#", "codes": {{"name": "{name}", "bytes": 1}}"#));
+        assert_eq!(named("codes.bin").unwrap().unknown().map(|(role, _)| role).collect::<Vec<_>>(), ["codes"]);
+        for bad in ["", ".", "..", "../codes", "/etc/passwd", "a/b", "\\u0000", "manifest.json", &"x".repeat(256)] {
+            assert!(named(bad).unwrap_err().contains("outside of its folder"), "{bad}");
+        }
+        assert!(named("c").unwrap_err().contains("two roles"));
+        let other = serde_json::from_str::<Files>(r#"{"centers": {"name": "a", "bytes": 1, "xxh3": null}}"#);
+        assert!(other.unwrap_err().to_string().contains("no file for the role table"));
+    }
+}

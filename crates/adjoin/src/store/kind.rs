@@ -1,0 +1,56 @@
+//! What a folder is: a store, or something else that adjoin keeps in folders with a manifest.
+
+use std::path::Path;
+
+use adjoin_device::FileKind;
+
+use super::format::MANIFEST_FILE;
+use super::manifest::{Envelope, Kind, read_manifest_bytes};
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// What a folder is; none where it has no manifest, or is no folder.
+///
+/// # Errors
+/// Where the manifest is damaged, or of a kind that only a later version knows, or the device does not let us look.
+pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
+    if !has_manifest(context, folder)? {
+        return Ok(None);
+    }
+    let bytes = read_manifest_bytes(context, folder)?;
+    Envelope::parse(&bytes).map(|envelope| Some(envelope.kind)).map_err(|unreadable| unreadable.in_folder(folder))
+}
+
+/// Whether a folder has a manifest, whatever it says.
+pub(super) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
+    Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
+}
+
+/// The store among the inputs of a join: none where all are sources. It comes alone, and without the options, each given
+/// or not, that have a meaning only while one is built.
+///
+/// # Errors
+/// Where it does not, or an input is of another kind, or as [`kind_of`].
+pub fn sole_store<'a>(
+    context: &Context,
+    inputs: &'a [String],
+    for_builds: &[(&str, bool)],
+) -> Result<Option<&'a Path>> {
+    for input in inputs {
+        let Some(kind) = kind_of(context, Path::new(input))? else { continue };
+        if kind != Kind::Store {
+            return Err(kind.not_a_store(Path::new(input)));
+        }
+        if inputs.len() > 1 {
+            return Err(Error::option(format!("{input} is a store and joins alone; give one store, or sources only")));
+        }
+        if let Some((option, _)) = for_builds.iter().find(|(_, given)| *given) {
+            return Err(Error::option(format!(
+                "{input} is a store, and {option} has a meaning only while one is built; leave it out, or build again \
+                 with it"
+            )));
+        }
+        return Ok(Some(Path::new(input)));
+    }
+    Ok(None)
+}
