@@ -66,6 +66,9 @@ pub(crate) struct Columns {
     /// Column of the ids; the column `id` where there is one, else rows go by their number
     #[arg(long, value_name = "C")]
     pub(crate) id_column: Option<String>,
+    /// Let rows go by their number, even where there is a column `id`
+    #[arg(long, conflicts_with = "id_column")]
+    pub(crate) no_ids: bool,
 }
 
 /// How a store is built.

@@ -210,11 +210,12 @@ fn folder_beside(target: Option<&Target>) -> PathBuf {
 }
 
 /// What only a build can heed, and whether it was given.
-fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 6] {
+fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 7] {
     let options = &arguments.store;
     [
         ("--vector-column", options.columns.vector_column.is_some()),
         ("--id-column", options.columns.id_column.is_some()),
+        ("--no-ids", options.columns.no_ids),
         ("--buckets", options.buckets.is_some()),
         ("--on-bad skip", options.on_bad == "skip"),
         ("--on-duplicate-id keep", options.on_duplicate_id == "keep"),

@@ -4,6 +4,7 @@
 
 mod end_to_end;
 mod groups;
+mod ids;
 mod inputs;
 mod manual;
 mod options;

@@ -16,13 +16,42 @@ use super::{arrow, parquet};
 use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 
-/// Which columns of a table are read. Files without columns take neither.
+/// Which columns of a table are read. Files without columns take none that is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceOptions {
     /// Column of the vectors; if not given, the only column of lists of numbers.
     pub vector_column: Option<String>,
-    /// Column of the ids; if not given, the column `id`, if there is one of integers or text.
-    pub id_column: Option<String>,
+    /// What names the rows.
+    pub ids: IdChoice,
+}
+
+/// What names the rows of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum IdChoice {
+    /// The column `id` where there is one, else their numbers.
+    #[default]
+    IfThere,
+    /// The column of this name.
+    Column(String),
+    /// Their numbers, whatever the columns are.
+    RowNumbers,
+}
+
+impl IdChoice {
+    /// From what a caller says: the name of a column, or that there are to be none.
+    ///
+    /// # Errors
+    /// Where both are said.
+    pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
+        match (column, none) {
+            (Some(_), true) => {
+                Err(Error::option("--id-column names a column of ids and --no-ids wants none; leave one of both out"))
+            }
+            (Some(column), false) => Ok(Self::Column(column.to_owned())),
+            (None, true) => Ok(Self::RowNumbers),
+            (None, false) => Ok(Self::IfThere),
+        }
+    }
 }
 
 /// Opens files as one set of vectors, in the order given.
@@ -196,13 +225,15 @@ impl Format {
 }
 
 fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
-    match options.vector_column.as_ref().or(options.id_column.as_ref()) {
-        Some(column) => Err(Error::input(format!(
-            "{}: has no columns, so none called {column}; leave the column out, or give a Parquet or Arrow file",
-            path.display()
-        ))),
-        None => Ok(()),
-    }
+    let (option, column) = match (&options.vector_column, &options.ids) {
+        (Some(column), _) => ("--vector-column", column),
+        (None, IdChoice::Column(column)) => ("--id-column", column),
+        _ => return Ok(()),
+    };
+    Err(Error::input(format!(
+        "{}: has no columns, so none called {column}; leave out {option}, or give a Parquet or Arrow file",
+        path.display()
+    )))
 }
 
 #[cfg(test)]
@@ -290,7 +321,7 @@ mod tests {
     fn files_without_columns_refuse_them() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
-        let options = SourceOptions { id_column: Some("key".into()), ..SourceOptions::default() };
+        let options = SourceOptions { ids: IdChoice::Column("key".into()), ..SourceOptions::default() };
         assert!(error_of(folder.open_with(&["a.fbin"], &options)).contains("has no columns, so none called key"));
     }
 

@@ -17,6 +17,7 @@ use super::facts::Facts;
 use super::foreign::{damaged, guarded};
 use super::open::SourceOptions;
 use super::parquet_footer::read_footer;
+use super::parquet_schema::{plain_columns, schema_with_uuids};
 use super::vectors::VectorScan;
 use super::window::WindowedFile;
 use crate::error::Result;
@@ -63,7 +64,7 @@ impl Footer {
             let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
             let bytes = read_footer(&file)?;
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))?;
-            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+            plain_columns(ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?)
         })?;
         let rows =
             metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
@@ -71,7 +72,7 @@ impl Footer {
             });
         let rows =
             rows.ok_or_else(|| damaged(path, "its Parquet footer", "a number of rows is negative or too large"))?;
-        let columns = Columns::choose(path, metadata.schema(), options)?;
+        let columns = Columns::choose(path, &schema_with_uuids(&metadata), options)?;
         Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
     }
 
