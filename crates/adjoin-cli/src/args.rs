@@ -115,7 +115,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store

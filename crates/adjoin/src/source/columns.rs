@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
 use arrow_array::{Array, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
 use super::elements::StoredElement;
-use super::facts::{Facts, check_dimensions};
+use super::facts::{Dimensions, Facts, check_dimensions};
 use super::foreign::other_type;
 use super::id_column::IdColumn;
 use super::open::{IdChoice, SourceOptions};
-use super::vectors::{IdKind, Ids, VectorBatch, VectorScan};
+use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 
@@ -82,29 +83,26 @@ impl Columns {
         self.id.as_ref().map(|id| id.index)
     }
 
-    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first
-    /// vector of lists is looked for in `tables`.
+    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first list
+    /// that is not empty is looked for in `tables`.
     pub(super) fn facts(&self, rows: u64, held_bytes: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
         let dimensions = match self.dimensions {
-            Some(dimensions) => Some(dimensions),
-            None if rows == 0 => None,
-            None => self.first_length(tables()?)?,
+            Some(dimensions) => Dimensions::Stated(dimensions),
+            None if rows == 0 => Dimensions::Unknown,
+            None => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
         };
-        Ok(Facts {
-            rows,
-            element: self.element,
-            dimensions,
-            ids: self.id.as_ref().map_or(IdKind::None, |id| id.kind),
-            held_bytes,
-        })
+        let vector_column = Some(self.vector_name.clone());
+        let ids = self.id.as_ref().map_or(IdKind::None, |id| id.kind);
+        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, held_bytes })
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {
         for table in tables {
             let table = table?;
             let lists = self.lists(&table)?;
-            if let Some(row) = (0..table.num_rows()).find(|row| !lists.array().is_null(*row)) {
-                return check_dimensions(&self.path, lists.range(row).len() as i128).map(Some);
+            let mut rows = (0..table.num_rows()).filter(|row| !lists.array().is_null(*row));
+            if let Some(length) = rows.find_map(|row| Some(lists.range(row).len()).filter(|length| *length > 0)) {
+                return check_dimensions(&self.path, length as i128).map(Some);
             }
         }
         Ok(None)
@@ -125,30 +123,23 @@ impl Columns {
         let null_elements = values.nulls().filter(|nulls| nulls.null_count() > 0);
         let width = self.element.bytes();
         let mut bytes = Vec::with_capacity(rows * vectors.bytes());
-        let mut missing = Vec::new();
+        let mut faults = Vec::new();
         for row in 0..rows {
             let elements = lists.range(row);
-            if lists.array().is_null(row) {
-                missing.push(row);
+            let null_at = |nulls: &NullBuffer| elements.clone().position(|k| nulls.is_null(k));
+            let fault = if lists.array().is_null(row) {
+                Some(Fault::Null)
             } else if elements.len() != vectors.dimensions {
-                return Err(self.other_length(first_row + row as u64, elements.len(), vectors.dimensions));
-            } else if null_elements.is_some_and(|nulls| elements.clone().any(|k| nulls.is_null(k))) {
-                missing.push(row);
+                Some(Fault::Length(elements.len()))
+            } else if let Some(at) = null_elements.and_then(null_at) {
+                Some(Fault::NullElement { at })
             } else {
-                self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes);
-            }
+                self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes)
+            };
+            faults.extend(fault.map(|fault| (row, fault)));
             bytes.resize((row + 1) * vectors.bytes(), 0);
         }
-        Ok(VectorBatch { first_row, rows, bytes, missing, ids: self.convert_ids(table, first_row)? })
-    }
-
-    fn other_length(&self, row: u64, length: usize, dimensions: usize) -> Error {
-        Error::input(format!(
-            "{}: row {row} of column {} has {length} elements, the first vector has {dimensions}; all vectors of a set \
-             must have the same number",
-            self.path.display(),
-            self.vector_name
-        ))
+        Ok(VectorBatch { first_row, rows, bytes, faults, ids: self.convert_ids(table, first_row)? })
     }
 
     fn convert_ids(&self, table: &RecordBatch, first_row: u64) -> Result<Ids> {
@@ -433,7 +424,8 @@ mod tests {
                 assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 2 });
                 for batch_bytes in [1, 1 << 20] {
                     let all = read_all(source.as_ref(), batch_bytes);
-                    assert_eq!(all.missing, [0, 2, 3], "{name}");
+                    let faults = [(0, Fault::Null), (2, Fault::NullElement { at: 1 }), (3, Fault::Null)];
+                    assert_eq!(all.faults, faults, "{name}");
                     let expected = [0f32, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 4.0, 5.0];
                     assert_eq!(all.bytes, expected.map(f32::to_le_bytes).concat());
                 }
@@ -469,10 +461,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_cannot_be_used_are_named() {
-        let uneven = rows(&[None, Some(&[1.0, 2.0]), Some(&[1.0, 2.0, 3.0])]);
-        refused_with(&[("v", uneven)], None, None, "row 2 of column v has 3 elements, the first vector has 2");
-        refused_with(&[("v", rows(&[Some(&[])]))], None, None, "have 0 dimensions");
+    fn sets_without_a_length_that_can_be_used_are_refused() {
+        refused_with(&[("v", fixed(Arc::new(Float32Array::from(vec![0.0; 0])), 0))], None, None, "have 0 dimensions");
+        refused_with(&[("v", rows(&[Some(&[])]))], None, None, "no row has a vector");
         refused_with(&[("v", rows(&[None, None]))], None, None, "no row has a vector");
         refused_with(&[("v", rows(&[Some(&[0.0; 8_193])]))], None, None, "8193 dimensions");
         refused_with(
@@ -484,6 +475,33 @@ mod tests {
     }
 
     #[test]
+    fn the_first_list_that_is_not_empty_says_how_long_vectors_are() {
+        let folder = Folder::new();
+        for name in TABLE_FORMATS {
+            let first = rows(&[None, Some(&[]), Some(&[1.0, 2.0]), Some(&[3.0])]);
+            write_tables(&folder, &format!("0-{name}"), &[table(&[("v", first)])]);
+            write_tables(&folder, &format!("1-{name}"), &[table(&[("v", rows(&[Some(&[4.0]), Some(&[5.0, 6.0])]))])]);
+            let all = read_all(folder.open(&[&format!("?-{name}")]).unwrap().as_ref(), 1 << 20);
+            let lengths = [(1, 0), (3, 1), (4, 1)].map(|(row, length)| (row, Fault::Length(length)));
+            assert_eq!(all.faults, [&[(0, Fault::Null)], &lengths[..]].concat());
+            assert_eq!(all.bytes[40..], [5f32, 6.0].map(f32::to_le_bytes).concat());
+        }
+    }
+
+    #[test]
+    fn doubles_beyond_f32_are_told_from_infinite_ones() {
+        let folder = Folder::new();
+        let doubles = Float64Array::from(vec![1e300, 1.0, f64::INFINITY, 1.0, 1.0, -3.5e38, f64::NAN, 3.4e38]);
+        for name in TABLE_FORMATS {
+            write_tables(&folder, name, &[table(&[("v", fixed(Arc::new(doubles.clone()), 2))])]);
+            let all = read_all(folder.open(&[name]).unwrap().as_ref(), 1 << 20);
+            let too_large = |at, value| Fault::TooLarge { at, value };
+            assert_eq!(all.faults, [(0, too_large(0, 1e300)), (2, too_large(1, -3.5e38))]);
+            assert_eq!(all.bytes[16..24], [0; 8]);
+        }
+    }
+
+    #[test]
     fn shards_without_vectors_take_the_dimensions_of_the_others() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
@@ -492,11 +510,14 @@ mod tests {
             write_tables(&folder, &format!("2-{name}"), &[table(&[("v", rows(&[Some(&[1.0, 2.0])]))])]);
             let source = folder.open(&[&format!("?-{name}")]).unwrap();
             let all = read_all(source.as_ref(), 1);
-            assert_eq!((all.rows, all.missing), (2, vec![0]));
+            assert_eq!((all.rows, all.faults), (2, vec![(0, Fault::Null)]));
             assert_eq!(source.locate(1), (folder.path(&format!("2-{name}")), 0));
         }
         let ids: ArrayRef = Arc::new(Int32Array::from(vec![1]));
         write_tables(&folder, "3.parquet", &[table(&[("v", rows(&[Some(&[1.0, 2.0])])), ("id", ids)])]);
         assert!(error_of(folder.open(&["2-a.parquet", "3.parquet"])).contains("differ in ids: none and int64"));
+        write_tables(&folder, "4.parquet", &[table(&[("w", rows(&[Some(&[1.0, 2.0])]))])]);
+        let message = error_of(folder.open(&["2-a.parquet", "4.parquet"]));
+        assert!(message.contains("4.parquet differ in their columns of vectors: v and w"), "{message}");
     }
 }

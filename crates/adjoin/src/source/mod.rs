@@ -5,10 +5,12 @@
 mod arrow;
 mod columns;
 mod dense;
+mod digest;
 mod elements;
 mod facts;
 #[cfg(test)]
 mod fixtures;
+mod folder;
 mod foreign;
 mod generate;
 mod generate_model;
@@ -27,4 +29,4 @@ pub use columns::columns_read;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub use open::{IdChoice, SourceOptions, open};
-pub use vectors::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+pub use vectors::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

@@ -154,7 +154,7 @@ mod tests {
     use crate::options::Element;
     use crate::source::fixtures::{Folder, error_of, read_all, real_sets, table};
     use crate::source::vectors::VectorSource;
-    use crate::source::{Ids, open};
+    use crate::source::{Fault, Ids, open};
 
     const DIMENSIONS: usize = 64;
 
@@ -374,7 +374,7 @@ mod tests {
         folder.write("a.parquet", &write(&table(&[("v", Arc::new(lists))]), WriterProperties::default()));
         let source = folder.open(&["a.parquet"]).unwrap();
         assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 1 });
-        assert_eq!(read_all(source.as_ref(), 100).missing, [1]);
+        assert_eq!(read_all(source.as_ref(), 100).faults, [(1, Fault::Null)]);
         for bytes in [&b""[..], b"PAR1", b"PAR1xxxxxxxxPAR1", b"not a Parquet file"] {
             folder.write("b.parquet", bytes);
             let message = error_of(folder.open(&["b.parquet"]));
