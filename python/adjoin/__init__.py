@@ -137,6 +137,7 @@ def build(
     buckets: Optional[int] = None,
     vector_column: Optional[str] = None,
     id_column: Optional[str] = None,
+    ids: bool = True,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
     force: bool = False,
@@ -147,12 +148,13 @@ def build(
 
     ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
     Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first.
+    The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by their number.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
     """
     resources = _resources(memory, threads)
     shown = bar(progress)
-    options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
+    options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
     try:
         with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
             files = files_of(source, Path(folder), options)
@@ -177,6 +179,7 @@ def join(
     buckets: Optional[int] = None,
     vector_column: Optional[str] = None,
     id_column: Optional[str] = None,
+    ids: bool = True,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
     temporary: Optional[PathLike] = None,
@@ -184,7 +187,7 @@ def join(
 ) -> Result:
     """Finds the pairs of vectors within a threshold.
 
-    ``source`` is a :class:`Store`, or what :func:`build` takes. ``eps`` is a true L2 distance, ``min_similarity`` a
+    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options. ``eps`` is a true L2 distance, ``min_similarity`` a
     cosine. ``recall`` is the share of pairs to find at least, of all and of the average vector's; ``exact`` finds every
     pair; where neither is given, 0.95, and every pair where that costs at most twice as much. ``memory`` bounds what the
     process holds beside what it held before the call. Pairs go to a folder in ``temporary`` until the result is closed.
@@ -196,7 +199,7 @@ def join(
     folder = tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
     try:
         wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
-        options = _store_options(seed, buckets, vector_column, id_column, on_bad, on_duplicate_id)
+        options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
         files = files_of(source, Path(folder.name), options)
         joined = _engine.join(files, wanted, options, resources, folder.name, shown)
     except BaseException:
@@ -224,6 +227,7 @@ def _store_options(
     buckets: Optional[int],
     vector_column: Optional[str],
     id_column: Optional[str],
+    ids: bool,
     on_bad: OnBad,
     on_duplicate_id: OnDuplicateId,
 ) -> dict[str, Any]:
@@ -232,6 +236,7 @@ def _store_options(
         "buckets": _not_negative("buckets", buckets),
         "vector_column": vector_column,
         "id_column": id_column,
+        "ids": ids,
         "on_bad": on_bad,
         "on_duplicate_id": on_duplicate_id,
     }

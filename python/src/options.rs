@@ -7,7 +7,7 @@ use adjoin::error::{Error, Result};
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
-use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
 use pyo3::FromPyObject;
 
@@ -40,6 +40,7 @@ pub(crate) struct StoreOptions {
     buckets: Option<u32>,
     vector_column: Option<String>,
     id_column: Option<String>,
+    ids: bool,
     on_bad: String,
     on_duplicate_id: String,
 }
@@ -49,15 +50,17 @@ impl StoreOptions {
         self.seed
     }
 
-    pub(crate) fn source_options(&self) -> SourceOptions {
-        SourceOptions { vector_column: self.vector_column.clone(), id_column: self.id_column.clone() }
+    pub(crate) fn source_options(&self) -> Result<SourceOptions> {
+        let ids = IdChoice::new(self.id_column.as_deref(), !self.ids)?;
+        Ok(SourceOptions { vector_column: self.vector_column.clone(), ids })
     }
 
     /// What only a build can heed, and whether it was given.
-    pub(crate) fn only_for_builds(&self) -> [(&'static str, bool); 5] {
+    pub(crate) fn only_for_builds(&self) -> [(&'static str, bool); 6] {
         [
             ("--vector-column", self.vector_column.is_some()),
             ("--id-column", self.id_column.is_some()),
+            ("--no-ids", !self.ids),
             ("--buckets", self.buckets.is_some()),
             ("--on-bad", self.on_bad != "error"),
             ("--on-duplicate-id", self.on_duplicate_id != "error"),
@@ -65,7 +68,7 @@ impl StoreOptions {
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
-        source::open(context.device.clone(), sources, &self.source_options())
+        source::open(context.device.clone(), sources, &self.source_options()?)
     }
 
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {

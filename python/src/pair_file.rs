@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchReader, UInt64Array};
 use arrow_ipc::reader::StreamReader;
-use arrow_ipc::writer::{FileWriter, StreamWriter};
+use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -27,17 +27,19 @@ use crate::run::raised;
 /// Bytes of a batch in a file, about: the engine holds two of them while it reads.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Writes the columns of a table that the engine reads as an Arrow file, in batches of moderate size.
+/// Writes the columns of a table that the engine reads as an Arrow stream, in batches of moderate size. A file could not
+/// hold the parts of a table whose dictionaries differ, as those of a categorical column may.
 #[pyfunction]
 pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, options: StoreOptions) -> PyResult<()> {
     let reader = table.into_reader()?;
     py.detach(|| {
         let schema = reader.schema();
-        let columns = columns_read("the table".as_ref(), &schema, &options.source_options());
+        let columns =
+            options.source_options().and_then(|options| columns_read("the table".as_ref(), &schema, &options));
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
         let schema = schema.project(&columns).map_err(|error| spool_failed(&path, &error))?;
-        let mut writer = FileWriter::try_new(file, &schema).map_err(|error| spool_failed(&path, &error))?;
+        let mut writer = StreamWriter::try_new(file, &schema).map_err(|error| spool_failed(&path, &error))?;
         for batch in reader {
             let cannot_read = |error| PyOSError::new_err(format!("cannot read the table: {error}"));
             let batch = batch.and_then(|batch| batch.project(&columns)).map_err(cannot_read)?;

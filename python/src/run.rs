@@ -152,13 +152,23 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// Options as Python spells them: `--on-bad skip` is `on_bad skip`.
+/// Whether a character ends the name of an option.
+fn is_mark(c: char) -> bool {
+    c != '-' && !c.is_alphanumeric()
+}
+
+/// Options as Python spells them: `--on-bad skip` is `on_bad skip`, and `--no-ids` is `ids=False`.
 fn in_words_of_python(message: &str) -> String {
     let word = |word: &str| match word.find("--") {
         Some(at)
             if word[..at].chars().all(|c| "(`'\"".contains(c)) && word[at + 2..].starts_with(char::is_alphabetic) =>
         {
-            format!("{}{}", &word[..at], word[at + 2..].replace('-', "_"))
+            let (before, option) = (&word[..at], &word[at + 2..]);
+            match option.strip_prefix("no-").map(|option| option.split_at(option.find(is_mark).unwrap_or(option.len())))
+            {
+                Some((option, after)) => format!("{before}{}=False{after}", option.replace('-', "_")),
+                None => format!("{before}{}", option.replace('-', "_")),
+            }
         }
         _ => word.to_owned(),
     };

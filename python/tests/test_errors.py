@@ -47,6 +47,10 @@ def table(ids: list[int]) -> pyarrow.Table:
     return pyarrow.table({"id": ids, "vector": [[1.0, 2.0]] * len(ids)})
 
 
+def of_floats(ids: list[float]) -> pyarrow.Table:
+    return pyarrow.table({"id": ids, "vector": [[1.0, 2.0]] * len(ids)})
+
+
 L2: dict[str, Any] = {"eps": 1.0}
 COSINE: dict[str, Any] = {"min_similarity": 0.9}
 
@@ -77,6 +81,8 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("recall and exact", lambda _: GOOD, {**L2, "recall": 0.9, "exact": True}, adjoin.OptionError, ["leave out recall"]),
     ("an id twice", lambda _: table([1, 2, 1]), L2, adjoin.InputError, ["on_duplicate_id keep"]),
     ("no such column", lambda _: table([1, 2]), {**L2, "vector_column": "v"}, adjoin.InputError, ["v", "vector"]),
+    ("ids of floats", lambda _: of_floats([0.5, 1.5]), L2, adjoin.InputError, ["column id is", "pass id_column", "ids=False"]),
+    ("ids and no ids", lambda _: GOOD, {**L2, "id_column": "a", "ids": False}, adjoin.OptionError, ["id_column", "ids=False"]),
     ("no such file", lambda at: at / "missing.npy", L2, adjoin.AdjoinError, ["missing.npy"]),
     ("memory", lambda _: GOOD, {**L2, "memory": "20MB"}, adjoin.BudgetError, ["give memory"]),
     ("no size", lambda _: GOOD, {**L2, "memory": "much"}, adjoin.OptionError, ["much"]),
@@ -162,9 +168,9 @@ def test_a_store_of_the_other_metric_is_refused(tmp_path: Path) -> None:
 
 def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
-    options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}]
+    options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}, {"ids": False}]
     for option in options:
-        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))} has a meaning only while one is built"):
+        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}(=False)? has a meaning only while one is built"):
             adjoin.join(store, eps=1.0, **option)
     with pytest.raises(adjoin.OptionError, match="joins alone"):
         adjoin.join([store.path, store.path], eps=1.0)

@@ -66,6 +66,9 @@ pub(crate) struct Columns {
     /// Column of the ids; the column `id` where there is one, else rows go by their number
     #[arg(long, value_name = "C")]
     pub(crate) id_column: Option<String>,
+    /// Let rows go by their number, even where there is a column `id`
+    #[arg(long, conflicts_with = "id_column")]
+    pub(crate) no_ids: bool,
 }
 
 /// How a store is built.
@@ -112,7 +115,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store

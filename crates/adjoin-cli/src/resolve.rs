@@ -13,7 +13,7 @@ use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
 use adjoin::report::RecallStatistics;
 use adjoin::sink::KeepRule;
-use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
 
 use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
@@ -79,7 +79,8 @@ pub(crate) fn aim(wanted: &Wanted) -> Result<Aim> {
 
 /// Opens what is named as one set of vectors; one without rows is refused.
 pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
-    let options = SourceOptions { vector_column: columns.vector_column.clone(), id_column: columns.id_column.clone() };
+    let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
+    let options = SourceOptions { vector_column: columns.vector_column.clone(), ids };
     let source = source::open(context.device.clone(), names, &options)?;
     if source.info().rows == 0 {
         return Err(Error::input(format!("{} has no rows; name a source that has some", names.join(", "))));

@@ -103,12 +103,30 @@ pub enum FileKind {
     Other,
 }
 
+/// What a device says of the contents of a file at a moment: where it says something else later, they have changed. Where
+/// it says the same, they may have changed all the same, between two ticks of its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    /// Length in bytes.
+    pub len: u64,
+    /// When it was written last, by the clock of the device, in nanoseconds; 0 where the device does not say.
+    pub written_ns: i128,
+}
+
 /// An open file, read at offsets, from any thread.
 ///
 /// `Any`, so that the queue of a device knows the files of that device.
 pub trait ReadFile: Any + Send + Sync {
     /// Length in bytes when it was opened.
     fn len(&self) -> u64;
+
+    /// What the device says of its contents now.
+    ///
+    /// # Errors
+    /// Where the system fails.
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        Ok(FileStamp { len: self.len(), written_ns: 0 })
+    }
 
     /// Whether it holds nothing.
     fn is_empty(&self) -> bool {

@@ -51,7 +51,7 @@ mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use device::{Completion, Device, FileKind, ReadFile, ReadQueue, WriteFile};
+pub use device::{Completion, Device, FileKind, FileStamp, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};

@@ -2,14 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
-use crate::device::ReadFile;
-use crate::error::DeviceError;
+use crate::device::{FileStamp, ReadFile};
+use crate::error::{DeviceError, Operation};
 
 /// Largest piece that an unaligned read takes through a buffer of its own.
 const BOUNCE_BYTES: usize = 1 << 20;
@@ -99,6 +99,14 @@ impl OpenFile {
 impl ReadFile for OpenFile {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        let facts = self.file.metadata();
+        let facts = facts.map_err(|source| DeviceError::new(Operation::Kind, &self.path, source))?;
+        // Not the number of the file: some file systems over a network give it another one at each opening.
+        let written_ns = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
+        Ok(FileStamp { len: facts.len(), written_ns })
     }
 
     fn is_direct(&self) -> bool {

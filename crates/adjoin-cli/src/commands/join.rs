@@ -210,11 +210,12 @@ fn folder_beside(target: Option<&Target>) -> PathBuf {
 }
 
 /// What only a build can heed, and whether it was given.
-fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 6] {
+fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 7] {
     let options = &arguments.store;
     [
         ("--vector-column", options.columns.vector_column.is_some()),
         ("--id-column", options.columns.id_column.is_some()),
+        ("--no-ids", options.columns.no_ids),
         ("--buckets", options.buckets.is_some()),
         ("--on-bad skip", options.on_bad == "skip"),
         ("--on-duplicate-id keep", options.on_duplicate_id == "keep"),
@@ -241,6 +242,11 @@ fn summarise(statistics: &Statistics, arguments: &Join) {
     let all = statistics.rows as f64 * statistics.rows.saturating_sub(1) as f64 / 2.0;
     let share = 100.0 * candidates as f64 / all.max(1.0);
     eprintln!("compared   {candidates} pairs, {share:.2} % of all, by {verified} distances in whole tiles");
+    match statistics.skipped_rows {
+        0 => {}
+        1 => eprintln!("skipped    1 row without a usable vector"),
+        rows => eprintln!("skipped    {rows} rows without a usable vector"),
+    }
     if let Some(recall) = &statistics.recall {
         eprintln!("recall     {}", resolve::recall_in_words(recall));
     }

@@ -77,6 +77,23 @@ fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
     assert!(said.contains("2 rows had no usable vector and were skipped"), "{said}");
 }
 
+/// A folder as `hf download` leaves it.
+#[test]
+fn a_downloaded_folder_is_read_with_its_folders() {
+    let place = Place::new();
+    for folder in ["set/data", "set/.cache"] {
+        std::fs::create_dir_all(place.path(folder)).unwrap();
+    }
+    place.write("set/README.md", b"about the data");
+    place.write("set/.cache/lock", b"");
+    place.write("set/data/train-00001-of-00002.fbin", &fbin(1, &[1.5, 9.0]));
+    place.write("blob", &fbin(1, &[1.0]));
+    std::os::unix::fs::symlink(place.path("blob"), place.path("set/data/train-00000-of-00002.fbin")).unwrap();
+    let ran = place.done("join set --eps 1 -o -");
+    assert_eq!(ran.out, "left,right,distance\n0,1,0.5\n");
+    assert!(ran.said.contains("left out as no files of vectors: .cache, README.md"), "{}", ran.said);
+}
+
 #[test]
 fn empty_results_are_results() {
     let place = Place::new();

@@ -83,10 +83,7 @@ fn rows_to_keep_are_not_named_by_ids_that_are_there_twice() {
     let rows = [("a", Some([0.0, 1.0])), ("a", Some([0.0, 1.0])), ("b", Some([9.0, 1.0]))];
     crate::inputs::write_parquet(&place.path("set.parquet"), &rows);
     let join = "join set.parquet --eps 1 --output keep -o gone.csv";
-    place.refused(
-        &format!("{join} --id-column key --on-duplicate-id keep"),
-        &["more than once", "leave out --id-column"],
-    );
+    place.refused(&format!("{join} --id-column key --on-duplicate-id keep"), &["more than once", "--no-ids"]);
     place.done(join);
     assert_eq!(lines(&place, "gone.csv", "id,kept_id,distance"), ["1,0,0.0"]);
 }

@@ -34,7 +34,12 @@ pub(crate) fn write_parquet(path: &Path, rows: &[(&str, Vector)]) {
     let keys: StringArray = rows.iter().map(|(key, _)| Some(*key)).collect();
     let vectors = rows.iter().map(|(_, vector)| vector.map(|vector| vector.map(Some)));
     let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
-    let columns: [(&str, ArrayRef, bool); 2] = [("key", Arc::new(keys), false), ("embedding", Arc::new(vectors), true)];
+    write_columns(path, &[("key", Arc::new(keys)), ("embedding", Arc::new(vectors))]);
+}
+
+/// Writes a Parquet file of these columns.
+pub(crate) fn write_columns(path: &Path, columns: &[(&str, ArrayRef)]) {
+    let columns = columns.iter().map(|(name, column)| (*name, column.clone(), true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();

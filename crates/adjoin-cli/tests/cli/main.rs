@@ -5,6 +5,7 @@
 mod end_to_end;
 mod formats;
 mod groups;
+mod ids;
 mod inputs;
 mod manual;
 mod options;

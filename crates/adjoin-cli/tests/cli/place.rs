@@ -153,7 +153,7 @@ pub(crate) fn ran(mut command: Command) -> Ran {
 
 /// Lines that depend on the machine.
 fn is_note(line: &str) -> bool {
-    line.contains("refuses direct reads") || line.contains("refuses io_uring")
+    ["refuses direct reads", "refuses io_uring", "are rounded to f32"].iter().any(|note| line.contains(note))
 }
 
 fn list(folder: &Path, found: &mut Vec<(PathBuf, Option<u64>)>) {

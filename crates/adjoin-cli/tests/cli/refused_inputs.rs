@@ -1,8 +1,12 @@
 //! Inputs that are not what they must be: one line that names file, row, value and remedy, and nothing left behind.
 
+use std::sync::Arc;
+
+use arrow_array::types::Float64Type;
+use arrow_array::{ArrayRef, ListArray};
 use rustix::fs::{FileType, Mode};
 
-use crate::inputs::{fbin, npy, write_parquet};
+use crate::inputs::{fbin, npy, write_columns, write_parquet};
 use crate::place::Place;
 
 /// Refused alike by every command that reads sources.
@@ -11,7 +15,46 @@ fn refused_by_all(place: &Place, sources: &str, threshold: &str, words: &[&str])
     place.refused(&format!("build {sources} --metric {metric} -o store"), words);
     place.refused(&format!("join {sources} {threshold} -o pairs.parquet"), words);
     place.refused(&format!("join {sources} {threshold}"), words);
-    place.refused(&format!("groundtruth {sources} {threshold} -o pairs.csv"), words);
+    // a ground truth skips nothing, so it must not advise to
+    let words: Vec<&str> = words.iter().filter(|word| !word.starts_with("--on-bad")).copied().collect();
+    place.refused(&format!("groundtruth {sources} {threshold} -o pairs.csv"), &words);
+}
+
+fn lists(rows: &[&[Option<f64>]]) -> ArrayRef {
+    let rows = rows.iter().map(|row| Some(row.iter().copied()));
+    Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(rows))
+}
+
+#[test]
+fn lists_that_are_no_vectors_of_the_set() {
+    let place = Place::new();
+    let good: &[Option<f64>] = &[Some(1.0), Some(2.0)];
+    let write = |rows: &[&[Option<f64>]]| write_columns(&place.path("set.parquet"), &[("v", lists(rows))]);
+    for (bad, words) in [
+        (&[][..], "the vector of row 2 is an empty list; 2 elements are expected"),
+        (&[Some(1.0)], "the vector of row 2 has 1 element; 2 are expected"),
+        (&[Some(1.0), Some(2.0), Some(3.0)], "the vector of row 2 has 3 elements; 2 are expected"),
+        (&[Some(1.0), None], "the vector of row 2 has a null element (element 1)"),
+        (&[Some(1e300), Some(0.0)], "the vector of row 2 has 1e300 at element 0, which does not fit into f32"),
+    ] {
+        write(&[good, good, bad]);
+        refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", words, "fix the rows", "--on-bad skip"]);
+        let ran = place.done("join set.parquet --eps 1 --on-bad skip -o -");
+        assert_eq!(ran.out, "left,right,distance\n0,1,0.0\n");
+        assert!(ran.said.contains("skipped    1 row without a usable vector"), "{}", ran.said);
+    }
+    write(&[&[], good, good]);
+    assert_eq!(place.done("join set.parquet --eps 1 --on-bad skip -o -").out, "left,right,distance\n1,2,0.0\n");
+}
+
+#[test]
+fn a_first_list_that_is_the_odd_one_out() {
+    let place = Place::new();
+    let good: &[Option<f64>] = &[Some(1.0), Some(2.0)];
+    write_columns(&place.path("set.parquet"), &[("v", lists(&[&[], &[Some(0.5)], good, good, good]))]);
+    let words = ["5 rows looked at, 3 have 2, 1 has 1", "row 1 of set.parquet seems to be the odd one; take it out"];
+    refused_by_all(&place, "set.parquet", "--eps 1", &words);
+    place.refused("join set.parquet --eps 1 --on-bad skip", &words);
 }
 
 #[test]
@@ -69,7 +112,7 @@ fn shards_of_different_dimensions_or_elements() {
     place.write("c.u8bin", &[1, 0, 0, 0, 2, 0, 0, 0, 7, 8]);
     refused_by_all(&place, "a.fbin b.fbin", "--eps 1", &["a.fbin", "b.fbin", "2", "3"]);
     refused_by_all(&place, "a.fbin c.u8bin", "--eps 1", &["a.fbin", "c.u8bin", "f32", "u8"]);
-    refused_by_all(&place, ".", "--eps 1", &["several endings", "a.fbin", "c.u8bin", "glob"]);
+    refused_by_all(&place, ".", "--eps 1", &["several formats", "a.fbin", "c.u8bin", "glob"]);
 }
 
 #[test]

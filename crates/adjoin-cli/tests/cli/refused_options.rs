@@ -68,6 +68,7 @@ fn numbers_sizes_and_names() {
         ("groundtruth set.fbin --eps 1 --sample 0 -o t.csv", &["sample of 0"]),
         ("join store --epz 1", &["--epz", "--eps"]),
         ("join store --eps 1 --stats -", &["--stats", "file"]),
+        ("build set.fbin -o other --no-ids --id-column key", &["--no-ids", "--id-column"]),
         ("join", &["required"]),
         ("explode", &["explode"]),
     ] {
@@ -80,6 +81,7 @@ fn options_that_only_a_build_can_heed() {
     let place = with_set_and_store();
     for option in [
         "--id-column key",
+        "--no-ids",
         "--vector-column v",
         "--buckets 3",
         "--on-bad skip",

@@ -34,6 +34,7 @@ fn refused_threads_are_one_line() {
     until_it_works(&place, "verify store --quiet");
     until_it_works(&place, "explain store --eps 0.5 --threads 4 --quiet");
     until_it_works(&place, "explain store --eps 0.5 --threads 4 --quiet --device pread");
+    until_it_works(&place, "join store --eps 0.5 --threads 4 --quiet");
     until_it_works(&place, "groundtruth set.fbin --eps 0.5 --threads 4 --quiet -o pairs.csv");
     until_it_works(&place, "build set.fbin -o other --threads 4 --quiet");
 }

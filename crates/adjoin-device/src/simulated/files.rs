@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::state::{Fate, State};
 use crate::aligned::BLOCK_BYTES;
-use crate::device::{ReadFile, WriteFile};
+use crate::device::{FileStamp, ReadFile, WriteFile};
 use crate::error::{DeviceError, Operation};
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -39,6 +39,11 @@ impl SimulatedReader {
 impl ReadFile for SimulatedReader {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        let state = lock(&self.state);
+        Ok(FileStamp { len: state.readable(self.file).len() as u64, written_ns: state.written_at(self.file) })
     }
 
     fn is_direct(&self) -> bool {

@@ -26,6 +26,9 @@ pub(super) struct State {
     nodes: u64,
     /// How much of the files being written others can see: a real file gathers what is appended.
     visible: BTreeMap<u64, u64>,
+    /// Times that bytes were written, and which of them was a file's last.
+    writes: u64,
+    last_write: BTreeMap<u64, u64>,
 }
 
 /// What becomes of an operation that is not refused.
@@ -89,6 +92,16 @@ impl State {
         }
     }
 
+    /// When a file was written last; the clock ticks with each write.
+    pub(super) fn written_at(&self, file: u64) -> i128 {
+        self.last_write.get(&file).copied().unwrap_or(0).into()
+    }
+
+    fn tick(&mut self, file: u64) {
+        self.writes += 1;
+        self.last_write.insert(file, self.writes);
+    }
+
     /// All of a file, as its writer knows it.
     pub(super) fn written(&self, file: u64) -> &[u8] {
         self.live.bytes(file)
@@ -118,6 +131,7 @@ impl State {
             }
         };
         self.show(file, 0);
+        self.tick(file);
         Ok(file)
     }
 
@@ -135,6 +149,7 @@ impl State {
         let room = usize::try_from(self.free_bytes()).unwrap_or(usize::MAX);
         let written = wanted.min(room);
         if written > 0 {
+            self.tick(file);
             self.change(Change::Write { file, offset, bytes: bytes[..written].to_vec() });
         }
         match (written < wanted, fate) {
@@ -270,6 +285,7 @@ impl State {
             None => self.new_node(),
         };
         self.place(&name, Node::File(file));
+        self.tick(file);
         for image in [&mut self.live, &mut self.durable] {
             image.truncate(file);
             image.write(file, 0, bytes);

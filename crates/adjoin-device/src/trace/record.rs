@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::HEADER;
 use super::parse::escape;
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, Device, FileKind, ReadFile, ReadQueue, WriteFile};
+use crate::device::{Completion, Device, FileKind, FileStamp, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
 /// Bytes of lines that are gathered before they go to the file.
@@ -200,6 +200,10 @@ struct RecordedFile {
 impl ReadFile for RecordedFile {
     fn len(&self) -> u64 {
         self.file.len()
+    }
+
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        self.file.stamp()
     }
 
     fn is_direct(&self) -> bool {

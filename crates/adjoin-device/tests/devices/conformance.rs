@@ -48,6 +48,21 @@ fn any_range_is_read_and_the_end_is_an_error() {
 }
 
 #[test]
+fn the_stamp_of_an_open_file_changes_with_its_contents() {
+    for bench in benches() {
+        bench.write("file", &pattern(5_000));
+        let file = bench.device.open(&bench.path("file")).unwrap();
+        let before = file.stamp().unwrap();
+        assert_eq!((before.len, before), (5_000, file.stamp().unwrap()), "{}", bench.what);
+        assert_eq!(before, bench.device.open(&bench.path("file")).unwrap().stamp().unwrap(), "{}", bench.what);
+        std::thread::sleep(std::time::Duration::from_millis(30)); // longer than a tick of any clock of files
+        bench.write("file", &pattern(5_000));
+        let after = file.stamp().unwrap();
+        assert!(after.len == 5_000 && after != before, "{}", bench.what);
+    }
+}
+
+#[test]
 fn a_file_is_what_was_appended() {
     for bench in benches() {
         let mut file = bench.device.create(&bench.path("file")).unwrap();

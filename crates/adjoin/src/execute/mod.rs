@@ -20,7 +20,7 @@ use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead};
 use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
-use crate::workers::lock;
+use crate::workers::{lock, spawn_scoped};
 
 pub(crate) use filter::Ordered;
 pub(crate) use tiles::Tiles;
@@ -134,16 +134,18 @@ impl<T: Coordinate> Execution<'_, T> {
         self.context.progress.begin(self.phase, "tasks", self.schedule.tasks.len() as u64);
         std::thread::scope(|scope| {
             let (run, reports, visitor) = (&run, &reports, &visitor);
-            scope.spawn(move || {
+            let read = move || {
                 let _stop = StopOnPanic(&run.stop);
                 run.note(run.read(cache, job_sender));
-            });
+            };
+            run.note(spawn_scoped(scope, "adjoin reader", read).map(drop));
             for _ in 0..threads {
                 let (jobs, batches) = (jobs.clone(), batch_sender.clone());
-                scope.spawn(move || {
+                let work = move || {
                     let _stop = StopOnPanic(&run.stop);
                     lock(reports).push(run.work(visitor(), &jobs, &batches));
-                });
+                };
+                run.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
             }
             drop((jobs, batch_sender));
             // Once stopped, batches are only let go: workers wait for a place in the queue.
@@ -275,7 +277,6 @@ impl<T> Waiting<T> {
     }
 
     fn hand_out(&self, job: Job<T>) {
-        let sent = self.jobs.send(job);
-        assert!(sent.is_ok(), "workers receive until the reader has ended");
+        let _ = self.jobs.send(job); // without workers the run is stopped, which the reader notices
     }
 }

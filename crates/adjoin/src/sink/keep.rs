@@ -130,8 +130,8 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     match store.manifest().duplicate_ids {
         0 => Ok(()),
         count => Err(Error::input(format!(
-            "{count} ids are there more than once, so the rows to keep cannot be told by them; leave out --id-column, \
-             and rows are named by their number"
+            "{count} ids are there more than once, so the rows to keep cannot be told by them; make ids unique, or \
+             build with --no-ids to go by row numbers"
         ))),
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOpti
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
     let places = columns.places();
-    columns.facts(rows, ipc.held_bytes(), || Ok(ipc.tables(places)))
+    columns.facts(rows, ipc.held_bytes(&places), || Ok(ipc.tables(places)))
 }
 
 /// Scans a file.
@@ -59,14 +59,27 @@ struct IpcFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
     schema: SchemaRef,
+    /// Number of the dictionary that each column is coded by.
+    dictionary_of: Vec<Option<i64>>,
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
+    dictionaries: Vec<DictionaryBlock>,
 }
 
 /// Where a record batch lies, and its rows.
 struct BatchBlock {
     place: Block,
     rows: u64,
+}
+
+/// Where values of a dictionary lie.
+struct DictionaryBlock {
+    place: Block,
+    number: i64,
+    /// Whether they come after those before, not in their place.
+    is_delta: bool,
+    /// Record batches that come before it: they are coded by what was there until then.
+    batches_before: usize,
 }
 
 impl IpcFile {
@@ -78,8 +91,10 @@ impl IpcFile {
             path: path.to_owned(),
             file,
             schema: SchemaRef::new(arrow_schema::Schema::empty()),
+            dictionary_of: Vec::new(),
             version: MetadataVersion::V5,
             blocks: Vec::new(),
+            dictionaries: Vec::new(),
         };
         if magic == *FILE_MAGIC {
             ipc.read_footer()?;
@@ -94,10 +109,20 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// The largest record batch, as stored and as decoded; what a batch of it decompresses to is not stated.
-    fn held_bytes(&self) -> u64 {
-        let bodies = self.blocks.iter().map(|block| block.place.bodyLength().unsigned_abs());
-        2 * bodies.max().unwrap_or(0)
+    /// The largest record batch, and the dictionaries of the chosen columns, as stored and as decoded; what they
+    /// decompress to is not stated.
+    fn held_bytes(&self, columns: &[usize]) -> u64 {
+        let body = |place: &Block| place.bodyLength().unsigned_abs();
+        let bodies = self.blocks.iter().map(|block| body(&block.place));
+        let dictionaries = columns.iter().filter_map(|&column| self.dictionary_of[column]).map(|number| {
+            let values = self.dictionaries.iter().filter(|block| block.number == number);
+            let sizes = values.scan(0, |held, block| {
+                *held = if block.is_delta { *held } else { 0 } + body(&block.place);
+                Some(*held)
+            });
+            sizes.max().unwrap_or(0)
+        });
+        2 * (bodies.max().unwrap_or(0) + dictionaries.sum::<u64>())
     }
 
     fn damaged(&self, place: impl std::fmt::Display, fault: &str) -> Error {
@@ -119,13 +144,19 @@ impl IpcFile {
         self.file.read_at(start, &mut bytes)?;
 
         let path = &self.path;
-        let (schema, version, places) = guarded(path, place, || {
+        let ((schema, dictionary_of), version, dictionaries, places) = guarded(path, place, || {
             let footer = arrow_ipc::root_as_footer(&bytes).map_err(|error| error.to_string())?;
             let schema = footer.schema().ok_or("it holds no schema")?;
+            let dictionaries: Vec<Block> = footer.dictionaries().into_iter().flatten().copied().collect();
             let places: Vec<Block> = footer.recordBatches().into_iter().flatten().copied().collect();
-            Ok::<_, String>((native_schema(schema)?, footer.version(), places))
+            Ok::<_, String>((native_schema(schema)?, footer.version(), dictionaries, places))
         })?;
-        (self.schema, self.version) = (schema, version);
+        (self.schema, self.dictionary_of, self.version) = (schema, dictionary_of, version);
+        for place in dictionaries {
+            let head = self.read_head(&place)?;
+            let block = self.dictionary(place, &head)?;
+            self.dictionaries.push(block.ok_or_else(|| self.damaged(at(&place), "it is no dictionary"))?);
+        }
         for place in places {
             let head = self.read_head(&place)?;
             let rows = self.rows(&place, &head)?;
@@ -140,13 +171,15 @@ impl IpcFile {
         let mut offset = 0;
         while let Some((place, head)) = self.read_stream_head(offset)? {
             if offset == 0 {
-                (self.schema, self.version) = guarded(&self.path, at(&place), || {
+                ((self.schema, self.dictionary_of), self.version) = guarded(&self.path, at(&place), || {
                     let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
                     let schema = message.header_as_schema().ok_or("it should be the schema of an Arrow stream")?;
                     Ok::<_, String>((native_schema(schema)?, message.version()))
                 })?;
             } else if let Some(rows) = self.rows(&place, &head)? {
                 self.blocks.push(BatchBlock { place, rows });
+            } else if let Some(block) = self.dictionary(place, &head)? {
+                self.dictionaries.push(block);
             }
             offset = end_of(&place);
         }
@@ -227,28 +260,74 @@ impl IpcFile {
         })
     }
 
+    /// What a message says of a dictionary; none for another kind of message.
+    fn dictionary(&self, place: Block, head: &[u8]) -> Result<Option<DictionaryBlock>> {
+        guarded(&self.path, at(&place), || {
+            let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
+            let values = message.header_as_dictionary_batch();
+            Ok::<_, String>(values.map(|values| DictionaryBlock {
+                place,
+                number: values.id(),
+                is_delta: values.isDelta(),
+                batches_before: self.blocks.len(),
+            }))
+        })
+    }
+
     /// The chosen columns, a record batch at a time.
     fn tables(self, columns: Vec<usize>) -> Tables {
-        let decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
-        Box::new((0..self.blocks.len()).map(move |k| self.read_batch(&self.blocks[k].place, &decoder, &columns)))
+        let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
+        let wanted: Vec<i64> = columns.iter().filter_map(|&column| self.dictionary_of[column]).collect();
+        let mut dictionaries = 0;
+        Box::new((0..self.blocks.len()).map(move |k| {
+            while let Some(block) = self.dictionaries.get(dictionaries).filter(|block| block.batches_before <= k) {
+                dictionaries += 1;
+                if wanted.contains(&block.number) {
+                    self.read_dictionary(&block.place, &mut decoder)?;
+                }
+            }
+            self.read_batch(&self.blocks[k].place, &decoder, &columns)
+        }))
+    }
+
+    fn read_dictionary(&self, place: &Block, decoder: &mut FileDecoder) -> Result<()> {
+        let head = self.read_head(place)?;
+        let values = guarded(&self.path, at(place), || {
+            let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
+            let batch = message.header_as_dictionary_batch().and_then(|values| values.data());
+            let batch = batch.ok_or("it is no dictionary")?;
+            let buffers = batch.buffers().into_iter().flatten().map(|buffer| body_range(place, buffer));
+            Ok::<_, String>(Wanted {
+                buffers: buffers.collect::<std::result::Result<_, _>>()?,
+                compressed: batch.compression().is_some(),
+            })
+        })?;
+        let bytes = self.read_body(place, &head, &values)?;
+        guarded(&self.path, at(place), || decoder.read_dictionary(place, &bytes))
     }
 
     fn read_batch(&self, place: &Block, decoder: &FileDecoder, columns: &[usize]) -> Result<RecordBatch> {
         let head = self.read_head(place)?;
         let wanted = guarded(&self.path, at(place), || self.wanted_buffers(place, &head, columns))?;
+        let bytes = self.read_body(place, &head, &wanted)?;
+        let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &bytes))?;
+        table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
+    }
+
+    /// A message with those of its buffers that are wanted.
+    fn read_body(&self, place: &Block, head: &[u8], wanted: &Wanted) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
         // what is not read stays zero and takes no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
-        bytes[..head.len()].copy_from_slice(&head);
+        bytes[..head.len()].copy_from_slice(head);
         for buffer in &wanted.buffers {
             let start = head.len() + buffer.start;
             self.file.read_at(place.offset() as u64 + start as u64, &mut bytes[start..start + buffer.bytes])?;
         }
         if wanted.compressed {
-            self.check_inflated(place, &wanted, &bytes[head.len()..])?;
+            self.check_inflated(place, wanted, &bytes[head.len()..])?;
         }
-        let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &Buffer::from_vec(bytes)))?;
-        table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
+        Ok(Buffer::from_vec(bytes))
     }
 
     /// The buffers of the chosen columns: a message lists those of all columns, depth first.
@@ -262,13 +341,9 @@ impl IpcFile {
             let count = buffer_count(field, message.version(), &mut view_buffers);
             for _ in 0..count {
                 let buffer = listed.next().ok_or("it lacks a buffer")?;
-                let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
-                let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
-                if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
-                    return Err("a buffer lies beyond its end".into());
-                }
+                let range = body_range(place, buffer)?;
                 if columns.contains(&column) {
-                    buffers.push(BodyRange { start: start as usize, bytes: bytes as usize });
+                    buffers.push(range);
                 }
             }
         }
@@ -306,7 +381,7 @@ impl IpcFile {
     }
 }
 
-/// The part of a record batch's body that is read.
+/// The part of a message's body that is read.
 struct Wanted {
     buffers: Vec<BodyRange>,
     compressed: bool,
@@ -315,6 +390,16 @@ struct Wanted {
 struct BodyRange {
     start: usize,
     bytes: usize,
+}
+
+/// Where a buffer lies in the body of its message.
+fn body_range(place: &Block, buffer: &arrow_ipc::Buffer) -> std::result::Result<BodyRange, String> {
+    let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
+    let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
+    if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
+        return Err("a buffer lies beyond its end".into());
+    }
+    Ok(BodyRange { start: start as usize, bytes: bytes as usize })
 }
 
 fn at(place: &Block) -> String {
@@ -331,11 +416,14 @@ fn message_of(head: &[u8]) -> &[u8] {
     if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
 }
 
-fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<SchemaRef, String> {
-    match schema.endianness() {
-        Endianness::Little => Ok(Arc::new(fb_to_schema(schema))),
-        _ => Err("its values are big-endian".into()),
+/// The schema, and the number of the dictionary that each column is coded by.
+fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Vec<Option<i64>>), String> {
+    if schema.endianness() != Endianness::Little {
+        return Err("its values are big-endian".into());
     }
+    let dictionary = |field: arrow_ipc::Field| field.dictionary().map(|dictionary| dictionary.id());
+    let dictionaries = schema.fields().into_iter().flatten().map(dictionary).collect();
+    Ok((Arc::new(fb_to_schema(schema)), dictionaries))
 }
 
 /// Buffers that a column has in a message.

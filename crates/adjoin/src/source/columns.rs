@@ -1,27 +1,28 @@
 //! The two columns of a table that make a source: which they are, and how their rows become vectors and ids.
 
-use std::fmt::Display;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, ArrowPrimitiveType, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
+use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
+use arrow_array::{Array, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
 use super::elements::StoredElement;
-use super::facts::{Facts, check_dimensions};
-use super::foreign::damaged;
-use super::open::SourceOptions;
-use super::vectors::{IdKind, Ids, TextIds, VectorBatch, VectorScan};
+use super::facts::{Dimensions, Facts, check_dimensions};
+use super::foreign::other_type;
+use super::id_column::IdColumn;
+use super::open::{IdChoice, SourceOptions};
+use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 
 /// Rows that are decoded at a time, at most: decoders reserve for as many as they are asked for.
 const DECODED_ROWS_MAX: usize = 1 << 20;
+
+/// The column that is taken for the ids where none is named.
+const USUAL_ID_COLUMN: &str = "id";
 
 /// Tables of consecutive rows, with the chosen columns in the order they have in the file.
 pub(super) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
@@ -35,9 +36,7 @@ pub(super) struct Columns {
     element: StoredElement,
     /// Where the column's type fixes it.
     dimensions: Option<usize>,
-    id: Option<usize>,
-    id_name: String,
-    ids: IdKind,
+    id: Option<IdColumn>,
 }
 
 /// Places of the columns that are read of a table with this schema, ascending: that of vectors and, if there is one,
@@ -50,60 +49,69 @@ pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Re
 }
 
 impl Columns {
-    /// Chooses as the options say, or the only column of vectors and the column `id`.
+    /// Chooses as the options say.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let (vector, (element, length)) = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
-        let id = choose_id(path, schema, options.id_column.as_deref())?;
+        let id = match &options.ids {
+            IdChoice::RowNumbers => None,
+            IdChoice::Column(name) => Some(find(path, schema, name)?),
+            IdChoice::IfThere => {
+                let index = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
+                index.filter(|index| *index != vector)
+            }
+        };
+        let id = id.map(|index| IdColumn::of(path, schema.field(index), index)).transpose()?;
         Ok(Self {
             path: path.to_owned(),
             vector,
             vector_name: schema.field(vector).name().clone(),
             element,
             dimensions,
-            id: id.map(|(index, _)| index),
-            id_name: id.map_or_else(String::new, |(index, _)| schema.field(index).name().clone()),
-            ids: id.map_or(IdKind::None, |(_, kind)| kind),
+            id,
         })
     }
 
     /// Places of the columns in the file, ascending.
     pub(super) fn places(&self) -> Vec<usize> {
-        let mut places: Vec<usize> = [Some(self.vector), self.id].into_iter().flatten().collect();
+        let mut places: Vec<usize> = [Some(self.vector), self.id_place()].into_iter().flatten().collect();
         places.sort_unstable();
         places
     }
 
-    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first
-    /// vector of lists is looked for in `tables`.
+    fn id_place(&self) -> Option<usize> {
+        self.id.as_ref().map(|id| id.index)
+    }
+
+    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first list
+    /// that is not empty is looked for in `tables`.
     pub(super) fn facts(&self, rows: u64, held_bytes: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
         let dimensions = match self.dimensions {
-            Some(dimensions) => Some(dimensions),
-            None if rows == 0 => None,
-            None => self.first_length(tables()?)?,
+            Some(dimensions) => Dimensions::Stated(dimensions),
+            None if rows == 0 => Dimensions::Unknown,
+            None => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
         };
-        Ok(Facts { rows, element: self.element, dimensions, ids: self.ids, held_bytes })
+        let vector_column = Some(self.vector_name.clone());
+        let ids = self.id.as_ref().map_or(IdKind::None, |id| id.kind);
+        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, held_bytes })
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {
         for table in tables {
             let table = table?;
             let lists = self.lists(&table)?;
-            if let Some(row) = (0..table.num_rows()).find(|row| !lists.array().is_null(*row)) {
-                return check_dimensions(&self.path, lists.range(row).len() as i128).map(Some);
+            let mut rows = (0..table.num_rows()).filter(|row| !lists.array().is_null(*row));
+            if let Some(length) = rows.find_map(|row| Some(lists.range(row).len()).filter(|length| *length > 0)) {
+                return check_dimensions(&self.path, length as i128).map(Some);
             }
         }
         Ok(None)
     }
 
     fn lists<'a>(&self, table: &'a RecordBatch) -> Result<Lists<'a>> {
-        let place = usize::from(self.id.is_some_and(|id| id < self.vector));
+        let place = usize::from(self.id_place().is_some_and(|id| id < self.vector));
         let column = table.columns().get(place).and_then(|column| Lists::new(column.as_ref()));
-        column.ok_or_else(|| self.other_type(&self.vector_name))
-    }
-
-    fn other_type(&self, name: &str) -> Error {
-        damaged(&self.path, format!("column {name}"), "its type is not the one that the schema says")
+        column.ok_or_else(|| other_type(&self.path, &self.vector_name))
     }
 
     /// Rows of a table as vectors and ids; row 0 of it is `first_row` of the file.
@@ -111,91 +119,34 @@ impl Columns {
         let rows = table.num_rows();
         let lists = self.lists(table)?;
         let values = lists.values();
-        let stored = stored_bytes(values, self.element).ok_or_else(|| self.other_type(&self.vector_name))?;
+        let stored = stored_bytes(values, self.element).ok_or_else(|| other_type(&self.path, &self.vector_name))?;
         let null_elements = values.nulls().filter(|nulls| nulls.null_count() > 0);
         let width = self.element.bytes();
         let mut bytes = Vec::with_capacity(rows * vectors.bytes());
-        let mut missing = Vec::new();
+        let mut faults = Vec::new();
         for row in 0..rows {
             let elements = lists.range(row);
-            if lists.array().is_null(row) {
-                missing.push(row);
+            let null_at = |nulls: &NullBuffer| elements.clone().position(|k| nulls.is_null(k));
+            let fault = if lists.array().is_null(row) {
+                Some(Fault::Null)
             } else if elements.len() != vectors.dimensions {
-                return Err(self.other_length(first_row + row as u64, elements.len(), vectors.dimensions));
-            } else if null_elements.is_some_and(|nulls| elements.clone().any(|k| nulls.is_null(k))) {
-                missing.push(row);
+                Some(Fault::Length(elements.len()))
+            } else if let Some(at) = null_elements.and_then(null_at) {
+                Some(Fault::NullElement { at })
             } else {
-                self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes);
-            }
+                self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes)
+            };
+            faults.extend(fault.map(|fault| (row, fault)));
             bytes.resize((row + 1) * vectors.bytes(), 0);
         }
-        Ok(VectorBatch { first_row, rows, bytes, missing, ids: self.convert_ids(table, first_row)? })
-    }
-
-    fn other_length(&self, row: u64, length: usize, dimensions: usize) -> Error {
-        Error::input(format!(
-            "{}: row {row} of column {} has {length} elements, the first vector has {dimensions}; all vectors of a set \
-             must have the same number",
-            self.path.display(),
-            self.vector_name
-        ))
+        Ok(VectorBatch { first_row, rows, bytes, faults, ids: self.convert_ids(table, first_row)? })
     }
 
     fn convert_ids(&self, table: &RecordBatch, first_row: u64) -> Result<Ids> {
-        let Some(id) = self.id else { return Ok(Ids::None) };
-        let place = usize::from(self.vector < id);
-        let column = table.columns().get(place).ok_or_else(|| self.other_type(&self.id_name))?;
-        match column.data_type() {
-            DataType::Int64 => self.integers::<Int64Type>(column, first_row),
-            DataType::Int32 => self.integers::<Int32Type>(column, first_row),
-            DataType::Int16 => self.integers::<Int16Type>(column, first_row),
-            DataType::Int8 => self.integers::<Int8Type>(column, first_row),
-            DataType::UInt64 => self.integers::<UInt64Type>(column, first_row),
-            DataType::UInt32 => self.integers::<UInt32Type>(column, first_row),
-            DataType::UInt16 => self.integers::<UInt16Type>(column, first_row),
-            DataType::UInt8 => self.integers::<UInt8Type>(column, first_row),
-            DataType::Utf8 => self.texts(column.as_string_opt::<i32>(), first_row),
-            DataType::LargeUtf8 => self.texts(column.as_string_opt::<i64>(), first_row),
-            DataType::Utf8View => self.texts(column.as_string_view_opt(), first_row),
-            _ => Err(self.other_type(&self.id_name)),
-        }
-    }
-
-    fn integers<T>(&self, column: &dyn Array, first_row: u64) -> Result<Ids>
-    where
-        T: ArrowPrimitiveType<Native: TryInto<i64> + Display>,
-    {
-        let column = column.as_primitive_opt::<T>().ok_or_else(|| self.other_type(&self.id_name))?;
-        let mut ids = Vec::with_capacity(column.len());
-        for (row, id) in (first_row..).zip(column) {
-            let id = id.ok_or_else(|| self.null_id(row))?;
-            ids.push(id.try_into().map_err(|_| self.large_id(row, id))?);
-        }
-        Ok(Ids::Int64(ids))
-    }
-
-    fn texts<'a>(&self, column: Option<impl IntoIterator<Item = Option<&'a str>>>, first_row: u64) -> Result<Ids> {
-        let mut ids = TextIds::default();
-        for (row, id) in (first_row..).zip(column.ok_or_else(|| self.other_type(&self.id_name))?) {
-            ids.push(id.ok_or_else(|| self.null_id(row))?.as_bytes());
-        }
-        Ok(Ids::Utf8(ids))
-    }
-
-    fn null_id(&self, row: u64) -> Error {
-        Error::input(format!(
-            "{}: row {row} has a null id in column {}; fill it, or choose another id column",
-            self.path.display(),
-            self.id_name
-        ))
-    }
-
-    fn large_id(&self, row: u64, id: impl Display) -> Error {
-        Error::input(format!(
-            "{}: row {row} has the id {id} in column {}, beyond the largest signed 64-bit integer; write it as text",
-            self.path.display(),
-            self.id_name
-        ))
+        let Some(id) = &self.id else { return Ok(Ids::None) };
+        let place = usize::from(self.vector < id.index);
+        let column = table.columns().get(place).ok_or_else(|| other_type(&self.path, &id.name))?;
+        id.convert(column, first_row)
     }
 }
 
@@ -229,22 +180,6 @@ fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(
             )))
         }
     }
-}
-
-fn choose_id(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<Option<(usize, IdKind)>> {
-    let Some(name) = wanted else {
-        let index = schema.fields().iter().position(|field| field.name() == "id");
-        return Ok(index.and_then(|index| Some((index, id_kind(schema.field(index))?))));
-    };
-    let index = find(path, schema, name)?;
-    let field = schema.field(index);
-    id_kind(field).map(|kind| Some((index, kind))).ok_or_else(|| {
-        Error::input(format!(
-            "{}: column {name} is {}; ids are integers or text: choose another id column",
-            path.display(),
-            field.data_type()
-        ))
-    })
 }
 
 fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize> {
@@ -282,14 +217,6 @@ fn element_type(field: &Field) -> Option<StoredElement> {
         DataType::Float64 => StoredElement::F64,
         _ => return None,
     })
-}
-
-fn id_kind(field: &Field) -> Option<IdKind> {
-    match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(IdKind::Utf8),
-        integer if integer.is_integer() => Some(IdKind::Int64),
-        _ => None,
-    }
 }
 
 /// The bytes of an array of elements, nulls among them.
@@ -403,8 +330,7 @@ mod tests {
 
     use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, LargeListBuilder, ListBuilder};
     use arrow_array::{
-        ArrayRef, Float16Array, Float32Array, Float64Array, Int8Array, Int32Array, Int64Array, LargeStringArray,
-        StringArray, StringViewArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+        ArrayRef, Float16Array, Float32Array, Float64Array, Int8Array, Int32Array, StringArray, UInt8Array,
     };
     use half::f16;
 
@@ -438,7 +364,7 @@ mod tests {
     }
 
     fn refused_with(columns: &[(&str, ArrayRef)], vector: Option<&str>, id: Option<&str>, words: &str) {
-        let options = SourceOptions { vector_column: vector.map(Into::into), id_column: id.map(Into::into) };
+        let options = SourceOptions { vector_column: vector.map(Into::into), ids: IdChoice::new(id, false).unwrap() };
         for message in refused(columns, &options) {
             assert!(message.contains(words), "{message}");
         }
@@ -498,42 +424,10 @@ mod tests {
                 assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 2 });
                 for batch_bytes in [1, 1 << 20] {
                     let all = read_all(source.as_ref(), batch_bytes);
-                    assert_eq!(all.missing, [0, 2, 3], "{name}");
+                    let faults = [(0, Fault::Null), (2, Fault::NullElement { at: 1 }), (3, Fault::Null)];
+                    assert_eq!(all.faults, faults, "{name}");
                     let expected = [0f32, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 4.0, 5.0];
                     assert_eq!(all.bytes, expected.map(f32::to_le_bytes).concat());
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn ids_of_all_kinds_are_read() {
-        let texts = ["", "b", "ünï"];
-        let integers: [ArrayRef; 6] = [
-            Arc::new(Int64Array::from(vec![1, 2, 3])),
-            Arc::new(Int32Array::from(vec![1, 2, 3])),
-            Arc::new(Int8Array::from(vec![1, 2, 3])),
-            Arc::new(UInt16Array::from(vec![1, 2, 3])),
-            Arc::new(UInt32Array::from(vec![1, 2, 3])),
-            Arc::new(UInt64Array::from(vec![1, 2, 3])),
-        ];
-        let strings: [ArrayRef; 3] = [
-            Arc::new(StringArray::from_iter_values(texts)),
-            Arc::new(LargeStringArray::from_iter_values(texts)),
-            Arc::new(StringViewArray::from_iter_values(texts)),
-        ];
-        let mut expected = TextIds::default();
-        texts.iter().for_each(|text| expected.push(text.as_bytes()));
-        let cases = integers.map(|ids| (ids, Ids::Int64(vec![1, 2, 3]))).into_iter();
-        let folder = Folder::new();
-        for (ids, expected) in cases.chain(strings.map(|ids| (ids, Ids::Utf8(expected.clone())))) {
-            let vectors = rows(&[Some(&[1.0]), None, Some(&[2.0])]);
-            for columns in [[("id", ids.clone()), ("v", vectors.clone())], [("v", vectors), ("id", ids)]] {
-                for name in TABLE_FORMATS {
-                    write_tables(&folder, name, &[table(&columns)]);
-                    let source = folder.open(&[name]).unwrap();
-                    assert_eq!(read_all(source.as_ref(), 1).ids, expected, "{name}");
-                    assert_eq!(read_all(source.as_ref(), 1 << 20).ids, expected, "{name}");
                 }
             }
         }
@@ -548,13 +442,11 @@ mod tests {
             ("key", Arc::new(Int32Array::from(vec![7]))),
             ("b", rows(&[Some(&[2.0, 3.0])])),
         ];
-        let options = SourceOptions { vector_column: Some("b".into()), id_column: Some("key".into()) };
+        let options = SourceOptions { vector_column: Some("b".into()), ids: IdChoice::Column("key".into()) };
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[table(&columns)]);
             let all = read_all(folder.open_with(&[name], &options).unwrap().as_ref(), 100);
             assert_eq!((all.bytes, all.ids), ([2f32, 3.0].map(f32::to_le_bytes).concat(), Ids::Int64(vec![7])));
-            write_tables(&folder, name, &[table(&columns[..2])]); // an id that is no id is left alone
-            assert_eq!(folder.open(&[name]).unwrap().info().ids, IdKind::None);
         }
         refused_with(&columns, None, None, "several columns hold vectors: a, b; choose the vector column");
         refused_with(
@@ -566,22 +458,12 @@ mod tests {
         refused_with(&columns, Some("c"), None, "no column is called c; its columns are id (Float32), a (List(Float32");
         refused_with(&columns, Some("key"), None, "column key is Int32, not a list of f32");
         refused_with(&columns, Some("a"), Some("c"), "no column is called c");
-        refused_with(&columns, Some("a"), Some("id"), "column id is Float32; ids are integers or text");
     }
 
     #[test]
-    fn rows_that_cannot_be_used_are_named() {
-        let two = || rows(&[Some(&[1.0]), Some(&[2.0])]);
-        let nulls: [ArrayRef; 2] =
-            [Arc::new(Int32Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec![Some("a"), None]))];
-        for ids in nulls {
-            refused_with(&[("id", ids), ("v", two())], None, None, "row 1 has a null id in column id; fill it");
-        }
-        let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, 1 << 63]));
-        refused_with(&[("id", large), ("v", two())], None, None, "row 1 has the id 9223372036854775808 in column id");
-        let uneven = rows(&[None, Some(&[1.0, 2.0]), Some(&[1.0, 2.0, 3.0])]);
-        refused_with(&[("v", uneven)], None, None, "row 2 of column v has 3 elements, the first vector has 2");
-        refused_with(&[("v", rows(&[Some(&[])]))], None, None, "have 0 dimensions");
+    fn sets_without_a_length_that_can_be_used_are_refused() {
+        refused_with(&[("v", fixed(Arc::new(Float32Array::from(vec![0.0; 0])), 0))], None, None, "have 0 dimensions");
+        refused_with(&[("v", rows(&[Some(&[])]))], None, None, "no row has a vector");
         refused_with(&[("v", rows(&[None, None]))], None, None, "no row has a vector");
         refused_with(&[("v", rows(&[Some(&[0.0; 8_193])]))], None, None, "8193 dimensions");
         refused_with(
@@ -593,6 +475,33 @@ mod tests {
     }
 
     #[test]
+    fn the_first_list_that_is_not_empty_says_how_long_vectors_are() {
+        let folder = Folder::new();
+        for name in TABLE_FORMATS {
+            let first = rows(&[None, Some(&[]), Some(&[1.0, 2.0]), Some(&[3.0])]);
+            write_tables(&folder, &format!("0-{name}"), &[table(&[("v", first)])]);
+            write_tables(&folder, &format!("1-{name}"), &[table(&[("v", rows(&[Some(&[4.0]), Some(&[5.0, 6.0])]))])]);
+            let all = read_all(folder.open(&[&format!("?-{name}")]).unwrap().as_ref(), 1 << 20);
+            let lengths = [(1, 0), (3, 1), (4, 1)].map(|(row, length)| (row, Fault::Length(length)));
+            assert_eq!(all.faults, [&[(0, Fault::Null)], &lengths[..]].concat());
+            assert_eq!(all.bytes[40..], [5f32, 6.0].map(f32::to_le_bytes).concat());
+        }
+    }
+
+    #[test]
+    fn doubles_beyond_f32_are_told_from_infinite_ones() {
+        let folder = Folder::new();
+        let doubles = Float64Array::from(vec![1e300, 1.0, f64::INFINITY, 1.0, 1.0, -3.5e38, f64::NAN, 3.4e38]);
+        for name in TABLE_FORMATS {
+            write_tables(&folder, name, &[table(&[("v", fixed(Arc::new(doubles.clone()), 2))])]);
+            let all = read_all(folder.open(&[name]).unwrap().as_ref(), 1 << 20);
+            let too_large = |at, value| Fault::TooLarge { at, value };
+            assert_eq!(all.faults, [(0, too_large(0, 1e300)), (2, too_large(1, -3.5e38))]);
+            assert_eq!(all.bytes[16..24], [0; 8]);
+        }
+    }
+
+    #[test]
     fn shards_without_vectors_take_the_dimensions_of_the_others() {
         let folder = Folder::new();
         for name in TABLE_FORMATS {
@@ -601,11 +510,14 @@ mod tests {
             write_tables(&folder, &format!("2-{name}"), &[table(&[("v", rows(&[Some(&[1.0, 2.0])]))])]);
             let source = folder.open(&[&format!("?-{name}")]).unwrap();
             let all = read_all(source.as_ref(), 1);
-            assert_eq!((all.rows, all.missing), (2, vec![0]));
+            assert_eq!((all.rows, all.faults), (2, vec![(0, Fault::Null)]));
             assert_eq!(source.locate(1), (folder.path(&format!("2-{name}")), 0));
         }
         let ids: ArrayRef = Arc::new(Int32Array::from(vec![1]));
         write_tables(&folder, "3.parquet", &[table(&[("v", rows(&[Some(&[1.0, 2.0])])), ("id", ids)])]);
         assert!(error_of(folder.open(&["2-a.parquet", "3.parquet"])).contains("differ in ids: none and int64"));
+        write_tables(&folder, "4.parquet", &[table(&[("w", rows(&[Some(&[1.0, 2.0])]))])]);
+        let message = error_of(folder.open(&["2-a.parquet", "4.parquet"]));
+        assert!(message.contains("4.parquet differ in their columns of vectors: v and w"), "{message}");
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use adjoin_device::ReadFile;
 
 use super::elements::StoredElement;
-use super::facts::Facts;
-use super::vectors::{IdKind, Ids, VectorBatch, VectorScan};
+use super::facts::{Dimensions, Facts};
+use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use super::{npy, raw};
 use crate::error::{Error, Result};
 use crate::options::Element;
@@ -49,7 +49,15 @@ pub(super) struct DenseLayout {
 impl DenseLayout {
     /// What it says of the file.
     pub(super) fn facts(&self) -> Facts {
-        Facts { rows: self.rows, element: self.element, dimensions: self.dimensions, ids: IdKind::None, held_bytes: 0 }
+        let dimensions = self.dimensions.map_or(Dimensions::Unknown, Dimensions::Stated);
+        Facts {
+            rows: self.rows,
+            element: self.element,
+            dimensions,
+            vector_column: None,
+            ids: IdKind::None,
+            held_bytes: 0,
+        }
     }
 
     /// Bytes before the elements of each row.
@@ -81,16 +89,17 @@ impl DenseScan {
         Self { path, file, layout, dimensions, rows_per_batch, next_row: 0 }
     }
 
-    /// Appends the elements of the rows in `stored`.
-    fn unpack(&self, stored: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
+    /// Appends the elements of the rows in `stored`; returns the rows that cannot be delivered.
+    fn unpack(&self, stored: &[u8], bytes: &mut Vec<u8>) -> Result<Vec<(usize, Fault)>> {
+        let mut faults = Vec::new();
         for (k, row) in stored.chunks_exact(self.layout.row_bytes(self.dimensions)).enumerate() {
             let (count, elements) = row.split_at(self.layout.count_bytes());
             if let Some(count) = count.first_chunk() {
                 self.check_count(self.next_row + k as u64, i32::from_le_bytes(*count))?;
             }
-            self.layout.element.append(elements, bytes);
+            faults.extend(self.layout.element.append(elements, bytes).map(|fault| (k, fault)));
         }
-        Ok(())
+        Ok(faults)
     }
 
     fn check_count(&self, row: u64, count: i32) -> Result<()> {
@@ -115,14 +124,14 @@ impl VectorScan for DenseScan {
         let mut stored = vec![0; rows * row_bytes];
         self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
         let as_it_lies = !self.layout.counted_rows && self.layout.element != StoredElement::F64;
-        let bytes = if as_it_lies {
-            stored
+        let (bytes, faults) = if as_it_lies {
+            (stored, Vec::new())
         } else {
             let mut bytes = Vec::with_capacity(rows * self.dimensions * self.layout.element.element().bytes());
-            self.unpack(&stored, &mut bytes)?;
-            bytes
+            let faults = self.unpack(&stored, &mut bytes)?;
+            (bytes, faults)
         };
-        let batch = VectorBatch { first_row: self.next_row, rows, bytes, missing: Vec::new(), ids: Ids::None };
+        let batch = VectorBatch { first_row: self.next_row, rows, bytes, faults, ids: Ids::None };
         self.next_row += rows as u64;
         Ok(Some(batch))
     }

@@ -1,5 +1,6 @@
 //! Elements as files hold them: those of the engine, and f64, which is rounded on the way in.
 
+use super::vectors::Fault;
 use crate::options::Element;
 
 // Arrow's buffers and the files' bytes are both copied as they lie.
@@ -31,14 +32,23 @@ impl StoredElement {
         }
     }
 
-    /// Appends elements, as they lie in the file, as they are delivered.
-    pub(super) fn append(self, stored: &[u8], delivered: &mut Vec<u8>) {
-        match self {
-            Self::Same(_) => delivered.extend_from_slice(stored),
-            Self::F64 => {
-                let (values, _) = stored.as_chunks::<8>();
-                delivered.extend(values.iter().flat_map(|value| (f64::from_le_bytes(*value) as f32).to_le_bytes()));
-            }
+    /// Appends a vector, as it lies in the file, as it is delivered; zeros and the fault where it cannot be.
+    pub(super) fn append(self, stored: &[u8], delivered: &mut Vec<u8>) -> Option<Fault> {
+        let Self::F64 = self else {
+            delivered.extend_from_slice(stored);
+            return None;
+        };
+        let start = delivered.len();
+        let (values, _) = stored.as_chunks::<8>();
+        let values = values.iter().map(|value| f64::from_le_bytes(*value));
+        delivered.extend(values.clone().flat_map(|value| (value as f32).to_le_bytes()));
+        // found in two steps, of which the first is fast and is nearly always all
+        let is_lost = |value: f64| value.is_finite() && (value as f32).is_infinite();
+        if !values.clone().fold(false, |lost, value| lost | is_lost(value)) {
+            return None;
         }
+        let (at, value) = values.enumerate().find(|(_, value)| is_lost(*value))?;
+        delivered[start..].fill(0);
+        Some(Fault::TooLarge { at, value })
     }
 }

@@ -8,15 +8,37 @@ use crate::error::{Error, Result};
 use crate::options::DIMENSIONS_MAX;
 
 /// What a file holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) rows: u64,
     pub(super) element: StoredElement,
-    /// Not known where no row has a vector and the header does not say.
-    pub(super) dimensions: Option<usize>,
+    pub(super) dimensions: Dimensions,
+    /// Name of the column of vectors, where the format has columns.
+    pub(super) vector_column: Option<String>,
     pub(super) ids: IdKind,
     /// Bytes that a scan holds beside its batches: what the format wants read as a whole.
     pub(super) held_bytes: u64,
+}
+
+/// How many elements a vector has, and how that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dimensions {
+    /// By the header: all rows have as many.
+    Stated(usize),
+    /// By the first list that is not empty: others may differ.
+    Seen(usize),
+    /// No row has a vector, and the header does not say.
+    Unknown,
+}
+
+impl Dimensions {
+    /// The number, if it is known.
+    pub(super) fn known(self) -> Option<usize> {
+        match self {
+            Self::Stated(dimensions) | Self::Seen(dimensions) => Some(dimensions),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// The number of dimensions that a file states, if it is one that the engine takes.

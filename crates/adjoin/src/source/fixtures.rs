@@ -60,14 +60,14 @@ pub(super) fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorB
 pub(super) fn try_read_all(source: &dyn VectorSource, batch_bytes: usize) -> Result<VectorBatch> {
     let info = source.info();
     let ids = Ids::empty(info.ids);
-    let mut all = VectorBatch { first_row: 0, rows: 0, bytes: Vec::new(), missing: Vec::new(), ids };
+    let mut all = VectorBatch { first_row: 0, rows: 0, bytes: Vec::new(), faults: Vec::new(), ids };
     let mut scan = source.scan(batch_bytes)?;
     while let Some(batch) = scan.next_batch()? {
         assert_eq!(batch.first_row, all.rows as u64);
         assert_eq!(batch.bytes.len(), batch.rows * info.vectors.bytes());
         assert!(batch.rows == 1 || batch.bytes.len() <= batch_bytes);
         all.bytes.extend(&batch.bytes);
-        all.missing.extend(batch.missing.iter().map(|row| row + all.rows));
+        all.faults.extend(batch.faults.iter().map(|(row, fault)| (row + all.rows, *fault)));
         (0..batch.rows).for_each(|k| all.ids.push_from(&batch.ids, k));
         all.rows += batch.rows;
     }

@@ -68,6 +68,11 @@ pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
     ))
 }
 
+/// The error of a column whose rows are not of the type that was read from the header.
+pub(super) fn other_type(path: &Path, column: &str) -> Error {
+    damaged(path, format!("column {column}"), "its type is not the one that the schema says")
+}
+
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader gave up").to_owned()

@@ -1,7 +1,5 @@
 //! From the words that name a source to its files, and from a file's ending to its format.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,36 +8,76 @@ use adjoin_device::{Device, ReadFile};
 
 use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
+use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::shards::Shards;
 use super::vectors::{VectorScan, VectorSource};
 use super::{arrow, parquet};
 use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 
-/// Which columns of a table are read. Files without columns take neither.
+/// Which columns of a table are read. Files without columns take none that is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceOptions {
     /// Column of the vectors; if not given, the only column of lists of numbers.
     pub vector_column: Option<String>,
-    /// Column of the ids; if not given, the column `id`, if there is one of integers or text.
-    pub id_column: Option<String>,
+    /// What names the rows.
+    pub ids: IdChoice,
+}
+
+/// What names the rows of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum IdChoice {
+    /// The column `id` where there is one, else their numbers.
+    #[default]
+    IfThere,
+    /// The column of this name.
+    Column(String),
+    /// Their numbers, whatever the columns are.
+    RowNumbers,
+}
+
+impl IdChoice {
+    /// From what a caller says: the name of a column, or that there are to be none.
+    ///
+    /// # Errors
+    /// Where both are said.
+    pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
+        match (column, none) {
+            (Some(_), true) => {
+                Err(Error::option("--id-column names a column of ids and --no-ids wants none; leave one of both out"))
+            }
+            (Some(column), false) => Ok(Self::Column(column.to_owned())),
+            (None, true) => Ok(Self::RowNumbers),
+            (None, false) => Ok(Self::IfThere),
+        }
+    }
 }
 
 /// Opens files as one set of vectors, in the order given.
 ///
-/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder
-/// or glob are sorted by the bytes of their paths. Hidden files, and those whose name starts with `_`, are left out of
-/// folders and globs. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`,
-/// `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first vector where its length is in
-/// no header.
+/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
+/// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
+/// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
+/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`, `.u8bin`,
+/// `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first list that is not empty where the length
+/// of vectors is in no header.
 ///
 /// # Errors
 /// Where nothing matches, a file cannot be read or is not what its ending says, or files differ in dimensions, element
-/// type or kind of ids.
+/// type, kind of ids or the name of their vectors.
 pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
-    let mut files = Vec::new();
+    let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
-        for path in expand(source)? {
+        let path = Path::new(source);
+        if path.is_dir() {
+            let mut found = FolderFiles::read(path)?;
+            files.append(&mut found.files);
+            notes.extend(found.note(path));
+            continue;
+        }
+        // a file may be called like a glob
+        let is_name = path.exists() || !source.contains(['*', '?', '[']);
+        for path in if is_name { vec![path.to_owned()] } else { glob_files(source)? } {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
             files.push((path, format));
         }
@@ -47,39 +85,7 @@ pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions
     if files.is_empty() {
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
-    Ok(Arc::new(Shards::open(device, files, options)?))
-}
-
-/// The files that a word names, in order.
-fn expand(source: &str) -> Result<Vec<PathBuf>> {
-    let path = Path::new(source);
-    if path.is_dir() {
-        return folder_files(path);
-    }
-    // a file may be called like a glob
-    if path.exists() || !source.contains(['*', '?', '[']) {
-        return Ok(vec![path.to_owned()]);
-    }
-    glob_files(source)
-}
-
-fn folder_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
-    let paths = entries().map_err(|error| cannot_list(folder, error))?;
-    let files = sorted_files(paths.into_iter().filter(|path| !is_left_out(path)));
-    let Some(first) = files.first() else {
-        return Err(Error::input(format!("{}: the folder holds no files; name one that does", folder.display())));
-    };
-    match files.iter().find(|file| ending(file) != ending(first)) {
-        Some(other) => Err(Error::input(format!(
-            "{}: the folder holds files of several endings, {} and {}; name those to read by a glob such as {}",
-            folder.display(),
-            name(first).display(),
-            name(other).display(),
-            folder.join("*.parquet").display()
-        ))),
-        None => Ok(files),
-    }
+    Ok(Arc::new(Shards::open(device, files, options, notes)?))
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
@@ -90,12 +96,15 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for path in matches {
         paths.push(path.map_err(|error| {
-            let folder = error.path().to_owned();
-            cannot_list(&folder, error.into())
+            let folder = error.path().display().to_string();
+            let error = io::Error::from(error);
+            Error::device(format!("cannot list {folder}: {error}")).caused_by(error)
         })?);
     }
     let asks_for_left_out = is_left_out(Path::new(pattern));
-    let files = sorted_files(paths.into_iter().filter(|path| asks_for_left_out || !is_left_out(path)));
+    let is_wanted = |path: &PathBuf| (asks_for_left_out || !is_left_out(path)) && !path.is_dir();
+    let mut files: Vec<PathBuf> = paths.into_iter().filter(is_wanted).collect();
+    files.sort_by(|a, b| by_bytes(a, b));
     if files.is_empty() {
         return Err(Error::input(format!(
             "{pattern}: no file matches; check the path, and quote the glob for the shell"
@@ -104,34 +113,16 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn cannot_list(folder: &Path, error: io::Error) -> Error {
-    Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error)
-}
-
-/// Those that are files, by the bytes of their paths.
-fn sorted_files(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = paths.filter(|path| !path.is_dir()).collect();
-    files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
-    files
-}
-
-fn name(path: &Path) -> &OsStr {
-    path.file_name().unwrap_or_default()
-}
-
-/// Whether a file is none of a folder's data: hidden, or one of the notes that writers leave, such as `_SUCCESS`.
-fn is_left_out(path: &Path) -> bool {
-    matches!(name(path).as_encoded_bytes().first(), Some(b'.' | b'_'))
-}
-
 fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
-fn unsupported(path: &Path) -> Error {
+/// Endings that can be read.
+pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+
+pub(super) fn unsupported(path: &Path) -> Error {
     Error::input(format!(
-        "{}: the ending {} is not one that can be read: .parquet, .arrow, .feather, .ipc, .npy, .fbin, .u8bin, .i8bin, \
-         .fvecs, .bvecs; decompress or convert the file",
+        "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
         path.display(),
         match ending(path).as_str() {
             "" => "(none)".to_owned(),
@@ -149,7 +140,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    fn of(path: &Path) -> Option<Self> {
+    pub(super) fn of(path: &Path) -> Option<Self> {
         Some(match ending(path).as_str() {
             "parquet" => Self::Parquet,
             "arrow" | "feather" | "ipc" => Self::Arrow,
@@ -196,13 +187,15 @@ impl Format {
 }
 
 fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
-    match options.vector_column.as_ref().or(options.id_column.as_ref()) {
-        Some(column) => Err(Error::input(format!(
-            "{}: has no columns, so none called {column}; leave the column out, or give a Parquet or Arrow file",
-            path.display()
-        ))),
-        None => Ok(()),
-    }
+    let (option, column) = match (&options.vector_column, &options.ids) {
+        (Some(column), _) => ("--vector-column", column),
+        (None, IdChoice::Column(column)) => ("--id-column", column),
+        _ => return Ok(()),
+    };
+    Err(Error::input(format!(
+        "{}: has no columns, so none called {column}; leave out {option}, or give a Parquet or Arrow file",
+        path.display()
+    )))
 }
 
 #[cfg(test)]
@@ -268,13 +261,13 @@ mod tests {
         let message = error_of(folder.open(&["a.fbin", "c.u8bin"]));
         assert!(message.contains("differ in elements: f32 and u8"), "{message}");
         let message = error_of(folder.open(&[""]));
-        assert!(message.contains("several endings, a.fbin and c.u8bin") && message.contains("glob"), "{message}");
+        assert!(message.contains("several formats, a.fbin and c.u8bin") && message.contains("glob"), "{message}");
     }
 
     #[test]
     fn a_source_that_names_nothing_is_refused() {
         let folder = Folder::new();
-        assert!(error_of(folder.open(&[""])).contains("holds no files"));
+        assert!(error_of(folder.open(&[""])).contains("holds no files of vectors"));
         assert!(error_of(folder.open(&["*.npy"])).contains("no file matches"));
         assert!(error_of(folder.open(&["x***.npy"])).contains("is no glob"));
         assert!(error_of(folder.open(&["x.npy"])).contains("cannot open"));
@@ -290,7 +283,7 @@ mod tests {
     fn files_without_columns_refuse_them() {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
-        let options = SourceOptions { id_column: Some("key".into()), ..SourceOptions::default() };
+        let options = SourceOptions { ids: IdChoice::Column("key".into()), ..SourceOptions::default() };
         assert!(error_of(folder.open_with(&["a.fbin"], &options)).contains("has no columns, so none called key"));
     }
 

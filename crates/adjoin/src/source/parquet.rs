@@ -17,6 +17,7 @@ use super::facts::Facts;
 use super::foreign::{damaged, guarded};
 use super::open::SourceOptions;
 use super::parquet_footer::read_footer;
+use super::parquet_schema::{plain_columns, schema_with_uuids};
 use super::vectors::VectorScan;
 use super::window::WindowedFile;
 use crate::error::Result;
@@ -63,7 +64,7 @@ impl Footer {
             let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
             let bytes = read_footer(&file)?;
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))?;
-            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+            plain_columns(ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?)
         })?;
         let rows =
             metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
@@ -71,7 +72,7 @@ impl Footer {
             });
         let rows =
             rows.ok_or_else(|| damaged(path, "its Parquet footer", "a number of rows is negative or too large"))?;
-        let columns = Columns::choose(path, metadata.schema(), options)?;
+        let columns = Columns::choose(path, &schema_with_uuids(&metadata), options)?;
         Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
     }
 
@@ -153,7 +154,7 @@ mod tests {
     use crate::options::Element;
     use crate::source::fixtures::{Folder, error_of, read_all, real_sets, table};
     use crate::source::vectors::VectorSource;
-    use crate::source::{Ids, open};
+    use crate::source::{Fault, Ids, open};
 
     const DIMENSIONS: usize = 64;
 
@@ -373,7 +374,7 @@ mod tests {
         folder.write("a.parquet", &write(&table(&[("v", Arc::new(lists))]), WriterProperties::default()));
         let source = folder.open(&["a.parquet"]).unwrap();
         assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 1 });
-        assert_eq!(read_all(source.as_ref(), 100).missing, [1]);
+        assert_eq!(read_all(source.as_ref(), 100).faults, [(1, Fault::Null)]);
         for bytes in [&b""[..], b"PAR1", b"PAR1xxxxxxxxPAR1", b"not a Parquet file"] {
             folder.write("b.parquet", bytes);
             let message = error_of(folder.open(&["b.parquet"]));

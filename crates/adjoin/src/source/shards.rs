@@ -1,12 +1,13 @@
 //! Several files as one source, and one file as the source it is.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use adjoin_device::Device;
+use adjoin_device::{Device, FileStamp, ReadFile};
 
+use super::digest::Digest;
 use super::elements::StoredElement;
-use super::facts::Facts;
+use super::facts::{Dimensions, Facts};
 use super::open::{Format, SourceOptions};
 use super::vectors::{IdKind, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use crate::error::{Error, Result};
@@ -18,6 +19,10 @@ struct Shard {
     format: Format,
     facts: Facts,
     first_row: u64,
+    /// As it was opened first, and as its first scan to the end found it: every scan must find the same, for a store of
+    /// rows that were read before a change and after would be a mixture that never was.
+    stamp: FileStamp,
+    digest: OnceLock<[u64; 3]>,
 }
 
 /// Files that agree in the type of their vectors and ids, one after the other.
@@ -26,6 +31,7 @@ pub(super) struct Shards {
     options: SourceOptions,
     shards: Vec<Shard>,
     info: SourceInfo,
+    notes: Vec<String>,
 }
 
 impl Shards {
@@ -34,11 +40,13 @@ impl Shards {
         device: Arc<dyn Device>,
         files: Vec<(PathBuf, Format)>,
         options: &SourceOptions,
+        notes: Vec<String>,
     ) -> Result<Self> {
         let mut shards: Vec<Shard> = Vec::with_capacity(files.len());
         let mut rows = 0u64;
         for (path, format) in files {
             let file = device.open(&path)?;
+            let stamp = file.stamp()?;
             let facts = format.inspect(&path, file, options)?;
             let first_row = rows;
             rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
@@ -47,12 +55,12 @@ impl Shards {
                     path.display()
                 ))
             })?;
-            shards.push(Shard { path, format, facts, first_row });
+            shards.push(Shard { path, format, facts, first_row, stamp, digest: OnceLock::new() });
         }
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
         let info = SourceInfo { rows, vectors, ids: shards[0].facts.ids, rounded_from_f64 };
-        Ok(Self { device, options: options.clone(), shards, info })
+        Ok(Self { device, options: options.clone(), shards, info, notes })
     }
 }
 
@@ -73,6 +81,10 @@ impl VectorSource for Shards {
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         // the last shard that starts at or before the row; an empty one before it starts there too
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row).saturating_sub(1)];
@@ -80,10 +92,12 @@ impl VectorSource for Shards {
     }
 }
 
-/// The type that all files agree on; those without a vector agree with any number of dimensions.
+/// The type that all files agree on. The number of dimensions is what headers state, else the length of the first list
+/// that is not empty: where lists of other lengths come after it, in whichever file, it is for the reader of rows to say.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let first = &shards[0];
-    let sized = shards.iter().find(|shard| shard.facts.dimensions.is_some());
+    let stating = shards.iter().find(|shard| matches!(shard.facts.dimensions, Dimensions::Stated(_)));
+    let named = shards.iter().find(|shard| shard.facts.vector_column.is_some());
     for shard in shards {
         let (facts, first_facts) = (&shard.facts, &first.facts);
         if facts.element.element() != first_facts.element.element() {
@@ -92,14 +106,21 @@ fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
         if facts.ids != first_facts.ids {
             return Err(mismatch(first, kind_name(first_facts.ids), shard, kind_name(facts.ids), "ids"));
         }
-        if let (Some(sized), Some(dimensions)) = (sized, facts.dimensions)
-            && sized.facts.dimensions != facts.dimensions
+        if let (Some(named), Some(other)) = (named, &facts.vector_column)
+            && named.facts.vector_column.as_ref() != Some(other)
         {
-            let known = sized.facts.dimensions.unwrap_or_default();
-            return Err(mismatch(sized, known, shard, dimensions, "dimensions"));
+            let known = named.facts.vector_column.as_deref().unwrap_or_default();
+            return Err(mismatch(named, known, shard, other, "their columns of vectors"));
+        }
+        if let (Some(stating), Dimensions::Stated(dimensions)) = (stating, facts.dimensions)
+            && stating.facts.dimensions != facts.dimensions
+        {
+            let known = stating.facts.dimensions.known().unwrap_or_default();
+            return Err(mismatch(stating, known, shard, dimensions, "dimensions"));
         }
     }
-    let Some(dimensions) = sized.and_then(|shard| shard.facts.dimensions) else {
+    let stated = stating.and_then(|shard| shard.facts.dimensions.known());
+    let Some(dimensions) = stated.or_else(|| shards.iter().find_map(|shard| shard.facts.dimensions.known())) else {
         return Err(Error::input(format!(
             "{}: no row has a vector, so the number of dimensions is not known; give a set with vectors",
             first.path.display()
@@ -124,6 +145,19 @@ fn mismatch(a: &Shard, a_has: impl std::fmt::Display, b: &Shard, b_has: impl std
     ))
 }
 
+impl Shard {
+    fn check_stamp(&self, file: &dyn ReadFile) -> Result<()> {
+        if file.stamp()? == self.stamp { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> Error {
+        Error::input(format!(
+            "{}: it has changed since it was opened; run again when nobody writes to it",
+            self.path.display()
+        ))
+    }
+}
+
 /// A scan of one file after the other.
 struct ShardsScan<'a> {
     source: &'a Shards,
@@ -135,8 +169,10 @@ struct ShardsScan<'a> {
 /// The file at hand.
 struct Current<'a> {
     shard: &'a Shard,
+    file: Arc<dyn ReadFile>,
     scan: Box<dyn VectorScan>,
     rows_done: u64,
+    digest: Digest,
 }
 
 impl ShardsScan<'_> {
@@ -150,8 +186,9 @@ impl ShardsScan<'_> {
             }
             let Shards { device, options, info, .. } = self.source;
             let file = device.open(&shard.path)?;
-            let scan = shard.format.scan(&shard.path, file, options, info.vectors, self.batch_bytes)?;
-            self.current = Some(Current { shard, scan, rows_done: 0 });
+            shard.check_stamp(&*file)?;
+            let scan = shard.format.scan(&shard.path, file.clone(), options, info.vectors, self.batch_bytes)?;
+            self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Digest::default() });
             break;
         }
         Ok(())
@@ -173,16 +210,32 @@ impl VectorScan for ShardsScan<'_> {
 impl Current<'_> {
     /// The file's next rows, numbered as the set's.
     fn next_batch(&mut self, vectors: VectorType) -> Result<Option<VectorBatch>> {
-        let Some(mut batch) = self.scan.next_batch()? else {
-            return if self.rows_done == self.shard.facts.rows { Ok(None) } else { Err(self.changed()) };
+        // what is read while somebody writes may look damaged
+        let next = self.scan.next_batch().or_else(|error| self.shard.check_stamp(&*self.file).and(Err(error)));
+        let Some(mut batch) = next? else {
+            return match self.rows_done == self.shard.facts.rows {
+                true => self.check_unchanged().map(|()| None),
+                false => Err(self.changed()),
+            };
         };
         self.rows_done += batch.rows as u64;
         // the columns of a damaged table may hold more or fewer rows than its header says
         if self.rows_done > self.shard.facts.rows || batch.bytes.len() != batch.rows * vectors.bytes() {
             return Err(self.changed());
         }
+        self.digest.add(&batch);
         batch.first_row += self.shard.first_row;
         Ok(Some(batch))
+    }
+
+    /// That the file is still what was opened, and has the rows that an earlier scan read.
+    fn check_unchanged(&self) -> Result<()> {
+        self.shard.check_stamp(&*self.file)?;
+        let digest = self.digest.finish();
+        match self.shard.digest.get_or_init(|| digest) == &digest {
+            true => Ok(()),
+            false => Err(self.shard.changed()),
+        }
     }
 
     fn changed(&self) -> Error {

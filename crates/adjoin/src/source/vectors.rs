@@ -51,7 +51,7 @@ pub struct TextIds {
 }
 
 /// Consecutive rows of a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct VectorBatch {
     /// Number of the first row.
     pub first_row: u64,
@@ -59,10 +59,31 @@ pub struct VectorBatch {
     pub rows: usize,
     /// The vectors, row-major, little-endian, as [`SourceInfo::vectors`] says.
     pub bytes: Vec<u8>,
-    /// Rows of this batch whose vector is null, ascending; their bytes are zero.
-    pub missing: Vec<usize>,
+    /// Rows of this batch that hold no vector of the set's type, ascending, and why; their bytes are zero.
+    pub faults: Vec<(usize, Fault)>,
     /// An id for each row, or none.
     pub ids: Ids,
+}
+
+/// Why a row holds no vector of its set's type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// It is null.
+    Null,
+    /// An element is null.
+    NullElement {
+        /// The first such element.
+        at: usize,
+    },
+    /// Its list has another length than the set's vectors.
+    Length(usize),
+    /// An element of f64 is beyond what f32 can hold.
+    TooLarge {
+        /// The first such element.
+        at: usize,
+        /// Its value.
+        value: f64,
+    },
 }
 
 /// A set of vectors outside a store.
@@ -78,6 +99,11 @@ pub trait VectorSource: Send + Sync {
 
     /// Bytes that such a scan holds at most, the batches that it delivers apart.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
+
+    /// What a person should read once before it is scanned, such as files of a folder that are left out.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The file that holds a row, and the row's number in it: for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);

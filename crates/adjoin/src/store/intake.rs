@@ -3,10 +3,10 @@
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use super::OnBad;
+use super::bad_rows::{BadRows, Lengths, fault_of_vector, in_words};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::options::{Element, Metric, ROWS_MAX};
-use crate::predicate::{f16_values, f32_values, squared_norm};
+use crate::options::{Metric, ROWS_MAX};
 use crate::report::SharedSeconds;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
 use crate::workers::spawn_scoped;
@@ -17,8 +17,6 @@ const BATCH_BYTES_MAX: u64 = 1 << 20;
 const BATCH_BYTES_MIN: u64 = 64 << 10;
 /// Batches in memory at once: read, decoded, checked, waiting, and taken.
 const BATCHES: u64 = 5;
-/// Bad rows that an error names.
-const ROWS_NAMED: usize = 5;
 /// Bytes granted for an id on its way.
 const BYTES_AN_ID: u64 = 48;
 
@@ -41,12 +39,18 @@ pub(crate) struct Scanned {
     pub(crate) waited: f64,
 }
 
+/// What can be done about bad rows, and what where they may be skipped.
+const FIX: &str = "fix the rows";
+pub(crate) const FIX_OR_SKIP: &str = "fix the rows, or give --on-bad skip to leave them out";
+
 /// A scan over the usable rows of a source.
 pub(crate) struct Intake<'a> {
     pub(crate) context: &'a Context,
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) metric: Metric,
     pub(crate) on_bad: OnBad,
+    /// What an error advises to do about bad rows.
+    pub(crate) remedy: &'static str,
     pub(crate) batch_bytes: u64,
 }
 
@@ -98,36 +102,51 @@ impl Intake<'_> {
     /// Reads and checks; goes on while `send` takes batches, each with the number of rows seen up to its end.
     fn read(&self, send: impl Fn((UsableRows, u64)) -> bool) -> Result<()> {
         let mut scan = self.source.scan(self.batch_bytes as usize)?;
+        let mut lengths = Lengths::new(self.source.info().vectors);
         while let Some(batch) = scan.next_batch()? {
             self.context.cancel.check()?;
             let seen = batch.first_row + batch.rows as u64;
-            if !send((self.usable(&batch)?, seen)) {
+            lengths.add(&batch);
+            if !send((self.usable(&batch, &lengths)?, seen)) {
                 return Ok(());
             }
         }
-        Ok(())
+        lengths.refusal(self.source).map_or(Ok(()), Err)
     }
 
-    fn usable(&self, batch: &VectorBatch) -> Result<UsableRows> {
+    fn usable(&self, batch: &VectorBatch, lengths: &Lengths) -> Result<UsableRows> {
         let info = self.source.info();
         let mut usable =
             UsableRows { stored: Vec::with_capacity(batch.bytes.len()), rows: Vec::new(), ids: Ids::empty(info.ids) };
         usable.rows.reserve_exact(batch.rows);
-        let mut bad = Vec::new();
-        let mut missing = batch.missing.iter().peekable();
+        let mut bad = BadRows::default();
+        let mut faults = batch.faults.iter().peekable();
         for (k, vector) in batch.bytes.chunks_exact(info.vectors.bytes()).enumerate() {
-            let is_missing = missing.next_if(|&&row| row == k).is_some();
-            let fault =
-                if is_missing { Some("is null".into()) } else { fault(info.vectors.element, self.metric, vector) };
-            if let Some(fault) = fault {
-                bad.push((batch.first_row + k as u64, fault));
+            let row = batch.first_row + k as u64;
+            if let Some((_, fault)) = faults.next_if(|(row, _)| *row == k) {
+                bad.add(row, || in_words(*fault, info.vectors));
+                continue;
+            }
+            if let Some(fault) = fault_of_vector(info.vectors.element, self.metric, vector) {
+                bad.add(row, || fault);
                 continue;
             }
             usable.stored.extend_from_slice(vector);
-            usable.rows.push(batch.first_row + k as u64);
+            usable.rows.push(row);
             usable.ids.push_from(&batch.ids, k);
         }
-        if bad.is_empty() || self.on_bad == OnBad::Skip { Ok(usable) } else { Err(refusal(self.source, &bad)) }
+        match bad.is_empty() || self.on_bad == OnBad::Skip {
+            true => Ok(usable),
+            false => Err(bad.refusal(self.source, lengths, self.remedy)),
+        }
+    }
+}
+
+/// Says once what a person should know of a source before it is scanned.
+pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
+    source.notes().iter().for_each(|note| context.progress.note(note));
+    if source.info().rounded_from_f64 {
+        context.progress.note("the source has f64 elements; they are rounded to f32");
     }
 }
 
@@ -142,7 +161,8 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
         rows: Vec::with_capacity(info.rows as usize),
         ids: Ids::empty(info.ids),
     };
-    let intake = Intake { context, source, metric, on_bad: OnBad::Error, batch_bytes: BATCH_BYTES_MAX };
+    let intake = Intake { context, source, metric, on_bad: OnBad::Error, remedy: FIX, batch_bytes: BATCH_BYTES_MAX };
+    tell(context, source);
     context.progress.begin("read", "rows", info.rows);
     intake.scan(|mut usable| {
         all.stored.append(&mut usable.stored);
@@ -157,30 +177,4 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
 pub(crate) fn read_all_bytes(info: &SourceInfo) -> u64 {
     let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
     info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id) + scan_bytes(info, BATCH_BYTES_MAX)
-}
-/// Why a vector cannot be used, if it cannot.
-fn fault(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
-    let not_finite = match element {
-        Element::F32 => f32_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
-        Element::F16 => f16_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
-        Element::U8 | Element::I8 => None,
-    };
-    if let Some((at, value)) = not_finite {
-        return Some(format!("has {value} at element {at}"));
-    }
-    let zero = metric == Metric::Cosine && squared_norm(element, vector) == 0.0;
-    zero.then(|| "is all zeros, which has no cosine".into())
-}
-
-fn refusal(source: &dyn VectorSource, bad: &[(u64, String)]) -> Error {
-    let named: Vec<String> = bad
-        .iter()
-        .take(ROWS_NAMED)
-        .map(|(row, fault)| {
-            let (file, row) = source.locate(*row);
-            format!("{}: the vector of row {row} {fault}", file.display())
-        })
-        .collect();
-    let more = if bad.len() > named.len() { "; and more" } else { "" };
-    Error::input(format!("{}{more}; mend the rows, or give --on-bad skip to leave them out", named.join("; ")))
 }

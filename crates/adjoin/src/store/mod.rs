@@ -4,6 +4,7 @@
 //! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
 
 mod assign;
+mod bad_rows;
 mod buckets;
 mod centers;
 mod files;

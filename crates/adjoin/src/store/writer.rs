@@ -12,7 +12,7 @@ use super::centers::{Sample, Training, default_buckets, sample_rows, train};
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
-use super::intake::{Intake, Scanned, UsableRows};
+use super::intake::{self, Intake, Scanned, UsableRows};
 use super::manifest::{Assignment, Centers, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::partitions::{Partitions, Records};
@@ -159,10 +159,9 @@ pub fn build(
         let (context, memory) = BuildMemory::plan::<T>(context, source, options)?;
         let context = &context;
         let drafts = Drafts::begin(context, store)?;
-        if info.rounded_from_f64 {
-            context.progress.note("the source has f64 elements; they are rounded to f32");
-        }
-        let intake = Intake { context, source, metric: options.metric, on_bad: options.on_bad, batch_bytes: memory.batch };
+        intake::tell(context, source);
+        let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::FIX_OR_SKIP);
+        let intake = Intake { context, source, metric, on_bad, remedy, batch_bytes: memory.batch };
         Build { context, intake, info, drafts, options, memory }.run::<T>()
     })
 }

@@ -23,7 +23,7 @@ fn read(files: &Files, names: &[&str]) -> Result<u64> {
     let mut scan = source.scan(1_000)?;
     while let Some(batch) = scan.next_batch()? {
         assert_eq!((batch.first_row, batch.bytes.len()), (rows, batch.rows * info.vectors.bytes()));
-        assert!(batch.missing.iter().all(|&row| row < batch.rows) && batch.ids.kind() == info.ids);
+        assert!(batch.faults.iter().all(|&(row, _)| row < batch.rows) && batch.ids.kind() == info.ids);
         rows += batch.rows as u64;
     }
     assert_eq!(rows, info.rows);

@@ -256,7 +256,7 @@ fn bad_rows_are_named_or_skipped_and_counted() {
                 let part = format!("set.in.memory: the vector of row {row} {fault}");
                 assert!(message.contains(&part), "{message}\nlacks {part}");
             }
-            assert!(message.contains("and more; mend the rows, or give --on-bad skip"), "{message}");
+            assert!(message.contains("and more; fix the rows, or give --on-bad skip"), "{message}");
 
             let joined = join(&set, &Setup::default().with_buckets(20).skipping_bad_rows(), predicate).unwrap();
             assert_eq!(

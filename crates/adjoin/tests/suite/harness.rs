@@ -16,7 +16,7 @@ use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::{Cancel, Progress, Silent, Statistics};
 use adjoin::sink::{Collect, PairSink};
-use adjoin::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+use adjoin::source::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{BuildOptions, OnBad, Store, build};
 use tempfile::TempDir;
 
@@ -134,9 +134,9 @@ impl VectorScan for SetScan<'_> {
         (first_row..self.next_row).for_each(|row| batch_ids.push_from(ids, row as usize));
         let mut bytes = stored[first_row as usize * size..self.next_row as usize * size].to_vec();
         let here = missing.iter().filter(|&&row| (first_row..first_row + rows).contains(&row));
-        let missing: Vec<usize> = here.map(|row| (row - first_row) as usize).collect();
-        missing.iter().for_each(|&k| bytes[k * size..][..size].fill(0));
-        Ok(Some(VectorBatch { first_row, rows: rows as usize, bytes, missing, ids: batch_ids }))
+        let faults: Vec<_> = here.map(|row| ((row - first_row) as usize, Fault::Null)).collect();
+        faults.iter().for_each(|&(k, _)| bytes[k * size..][..size].fill(0));
+        Ok(Some(VectorBatch { first_row, rows: rows as usize, bytes, faults, ids: batch_ids }))
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod at_once;
 mod budget;
+mod changes;
 mod damage;
 mod datasets;
 mod faults;

@@ -1,0 +1,181 @@
+//! The files of a folder that hold vectors, and what else lies there.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::open::{ENDINGS, Format, unsupported};
+use crate::error::{Error, Result};
+
+/// Files that a line names.
+const FILES_NAMED: usize = 5;
+/// Endings of compressed files, which are data all the same where an ending of data is before them.
+const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "xz", "lz4", "snappy", "zip"];
+
+/// What a folder holds, its folders too.
+#[derive(Default)]
+pub(super) struct FolderFiles {
+    /// Files of one format, by the bytes of their paths.
+    pub(super) files: Vec<(PathBuf, Format)>,
+    /// The rest: a page about the data, notes of whoever wrote it, hidden files and folders.
+    left_out: Vec<PathBuf>,
+}
+
+impl FolderFiles {
+    /// Looks through a folder; links are followed, as the cache of Hugging Face is made of them.
+    ///
+    /// # Errors
+    /// Where it holds no data or that of several formats, or cannot be read.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let mut found = Self::default();
+        found.walk(folder, &mut Vec::new())?;
+        found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
+        found.left_out.sort_by(|a, b| by_bytes(a, b));
+        let within = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        let Some((first, format)) = found.files.first() else {
+            let there = found.in_words(folder).map_or_else(String::new, |names| format!("; it holds {names}"));
+            return Err(Error::input(format!(
+                "{}: the folder holds no files of vectors ({ENDINGS}){there}; name one that does",
+                folder.display()
+            )));
+        };
+        match found.files.iter().find(|(_, other)| other != format) {
+            None => Ok(found),
+            Some((other, _)) => Err(Error::input(format!(
+                "{}: the folder holds files of several formats, {} and {}; name those to read by a glob such as {}",
+                folder.display(),
+                within(first),
+                within(other),
+                folder.join("*.parquet").display()
+            ))),
+        }
+    }
+
+    /// A line about what is left out, if something is.
+    pub(super) fn note(&self, folder: &Path) -> Option<String> {
+        let names = self.in_words(folder)?;
+        Some(format!("{}: left out as no files of vectors: {names}", folder.display()))
+    }
+
+    fn in_words(&self, folder: &Path) -> Option<String> {
+        let named = self.left_out.iter().take(FILES_NAMED);
+        let named = named.map(|path| path.strip_prefix(folder).unwrap_or(path).display().to_string());
+        let named = named.collect::<Vec<_>>().join(", ");
+        match self.left_out.len() {
+            0 => None,
+            count if count <= FILES_NAMED => Some(named),
+            count => Some(format!("{named} and {} more", count - FILES_NAMED)),
+        }
+    }
+
+    /// `way` holds the folders that lead to this one.
+    fn walk(&mut self, folder: &Path, way: &mut Vec<PathBuf>) -> Result<()> {
+        let cannot_list =
+            |error: io::Error| Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error);
+        let place = folder.canonicalize().map_err(cannot_list)?;
+        if way.contains(&place) {
+            return Err(Error::input(format!(
+                "{}: it is a link to a folder that it lies in; remove it, or name the files to read by a glob",
+                folder.display()
+            )));
+        }
+        way.push(place);
+        for entry in fs::read_dir(folder).map_err(cannot_list)? {
+            let path = entry.map_err(cannot_list)?.path();
+            if is_left_out(&path) {
+                self.left_out.push(path);
+            } else if path.is_dir() {
+                self.walk(&path, way)?;
+            } else if let Some(format) = Format::of(&path) {
+                self.files.push((path, format));
+            } else if is_compressed_data(&path) {
+                return Err(unsupported(&path));
+            } else {
+                self.left_out.push(path);
+            }
+        }
+        way.pop();
+        Ok(())
+    }
+}
+
+/// Whether a file is none of a folder's data: hidden, or one of the notes that writers leave, such as `_SUCCESS`.
+pub(super) fn is_left_out(path: &Path) -> bool {
+    matches!(path.file_name().unwrap_or_default().as_encoded_bytes().first(), Some(b'.' | b'_'))
+}
+
+/// The order of the files of a set.
+pub(super) fn by_bytes(a: &Path, b: &Path) -> std::cmp::Ordering {
+    a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes())
+}
+
+/// Whether a file would be data if it were decompressed: left out, its rows would be missing.
+fn is_compressed_data(path: &Path) -> bool {
+    let ending = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    let compressed = ending.is_some_and(|ending| COMPRESSED.contains(&ending.as_str()));
+    compressed && Format::of(&path.with_extension("")).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
+
+    /// A folder as `hf download` leaves it.
+    fn of_hugging_face() -> Folder {
+        let folder = Folder::new();
+        for name in ["data/en", ".cache/huggingface", "data/.git"] {
+            std::fs::create_dir_all(folder.path(name)).unwrap();
+        }
+        for (name, first) in [("data/train-00001.u8bin", 2), ("data/train-00000.u8bin", 1), ("data/en/x.u8bin", 0)] {
+            folder.write(name, &u8bin(2, &[first, 0]));
+        }
+        for name in ["README.md", ".gitattributes", "dataset_infos.json", "data/_SUCCESS", "z.csv", ".cache/a.u8bin"] {
+            folder.write(name, b"no vectors");
+        }
+        folder
+    }
+
+    #[test]
+    fn folders_in_a_folder_are_read_and_what_is_no_data_is_named() {
+        let folder = of_hugging_face();
+        let source = folder.open(&[""]).unwrap();
+        assert_eq!(read_all(source.as_ref(), 1 << 20).bytes, [0, 0, 1, 0, 2, 0]);
+        let notes = source.notes();
+        let names = ".cache, .gitattributes, README.md, data/.git, data/_SUCCESS and 2 more";
+        assert!(
+            notes.len() == 1 && notes[0].ends_with(&format!("left out as no files of vectors: {names}")),
+            "{notes:?}"
+        );
+        assert_eq!(folder.open(&["data/en"]).unwrap().notes(), [""; 0]);
+    }
+
+    #[test]
+    fn links_are_followed_unless_they_lead_back() {
+        let folder = of_hugging_face();
+        let blobs = Folder::new();
+        blobs.write("5f3a", &u8bin(2, &[9, 0]));
+        symlink(blobs.path("5f3a"), folder.path("data/train-00002.u8bin")).unwrap();
+        assert_eq!(read_all(folder.open(&[""]).unwrap().as_ref(), 100).bytes, [0, 0, 1, 0, 2, 0, 9, 0]);
+        symlink(folder.path("data"), folder.path("data/en/up")).unwrap();
+        let message = error_of(folder.open(&[""]));
+        assert!(message.contains("data/en/up: it is a link to a folder that it lies in"), "{message}");
+    }
+
+    #[test]
+    fn folders_without_data_or_with_compressed_data_are_refused() {
+        let folder = Folder::new();
+        folder.write("README.md", b"");
+        let message = error_of(folder.open(&[""]));
+        assert!(
+            message.contains("no files of vectors (.parquet, ") && message.contains("holds README.md"),
+            "{message}"
+        );
+        folder.write("a.u8bin", &u8bin(2, &[1, 0]));
+        folder.write("b.u8bin.GZ", b"");
+        let message = error_of(folder.open(&[""]));
+        assert!(message.contains("b.u8bin.GZ: the ending .gz is not one that can be read"), "{message}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Rows that cannot be used: what is wrong with them, and whether it is they that are wrong or the length of vectors.
+
+use std::collections::BTreeMap;
+
+use crate::error::Error;
+use crate::options::{Element, Metric, VectorType};
+use crate::predicate::{f16_values, f32_values, squared_norm};
+use crate::source::{Fault, VectorBatch, VectorSource};
+
+/// Bad rows that an error names.
+const ROWS_NAMED: usize = 5;
+/// Lengths that an error names.
+const LENGTHS_NAMED: usize = 4;
+/// Lengths that are counted.
+const LENGTHS_COUNTED: usize = 1_000;
+
+/// What is wrong with a vector that its source delivered, if something is.
+pub(super) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
+    let not_finite = match element {
+        Element::F32 => f32_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
+        Element::F16 => f16_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
+        Element::U8 | Element::I8 => None,
+    };
+    if let Some((at, value)) = not_finite {
+        return Some(format!("has {value} at element {at}"));
+    }
+    let zero = metric == Metric::Cosine && squared_norm(element, vector) == 0.0;
+    zero.then(|| "is all zeros, which has no cosine".into())
+}
+
+/// What is wrong with a row for which its source has no vector.
+pub(super) fn in_words(fault: Fault, vectors: VectorType) -> String {
+    let expected = vectors.dimensions;
+    match fault {
+        Fault::Null => "is null".into(),
+        Fault::NullElement { at } => format!("has a null element (element {at})"),
+        Fault::Length(0) => format!("is an empty list; {expected} elements are expected"),
+        Fault::Length(1) => format!("has 1 element; {expected} are expected"),
+        Fault::Length(length) => format!("has {length} elements; {expected} are expected"),
+        Fault::TooLarge { at, value } => format!("has {value:?} at element {at}, which does not fit into f32"),
+    }
+}
+
+/// The first bad rows of a scan.
+#[derive(Default)]
+pub(super) struct BadRows {
+    named: Vec<(u64, String)>,
+    more: bool,
+}
+
+impl BadRows {
+    pub(super) fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    pub(super) fn add(&mut self, row: u64, fault: impl FnOnce() -> String) {
+        match self.named.len() < ROWS_NAMED {
+            true => self.named.push((row, fault())),
+            false => self.more = true,
+        }
+    }
+
+    /// The error that names them; `remedy` is what can be done about rows that are bad.
+    pub(super) fn refusal(&self, source: &dyn VectorSource, lengths: &Lengths, remedy: &str) -> Error {
+        let named = self.named.iter().map(|(row, fault)| {
+            let (file, row) = source.locate(*row);
+            format!("{}: the vector of row {row} {fault}", file.display())
+        });
+        let named = named.collect::<Vec<_>>().join("; ");
+        let more = if self.more { "; and more" } else { "" };
+        let lengths = lengths.complaint(source).unwrap_or_else(|| remedy.to_owned());
+        Error::input(format!("{named}{more}; {lengths}"))
+    }
+}
+
+/// How many of the rows looked at have a list of which length. The first list that is not empty decides which is right,
+/// so that the data alone do; where more rows have another, it is taken for the odd one.
+pub(super) struct Lengths {
+    dimensions: usize,
+    rows: u64,
+    /// Rows with a list of the right length, and the first of them.
+    right: u64,
+    first_right: Option<u64>,
+    others: BTreeMap<usize, u64>,
+}
+
+impl Lengths {
+    pub(super) fn new(vectors: VectorType) -> Self {
+        Self { dimensions: vectors.dimensions, rows: 0, right: 0, first_right: None, others: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, batch: &VectorBatch) {
+        self.rows += batch.rows as u64;
+        let no_such_list = |fault: &Fault| matches!(fault, Fault::Null | Fault::Length(_));
+        let mut without = batch.faults.iter().filter(|(_, fault)| no_such_list(fault)).map(|(row, _)| *row).peekable();
+        if self.first_right.is_none() {
+            let first = (0..batch.rows).find(|row| without.next_if_eq(row).is_none());
+            self.first_right = first.map(|row| batch.first_row + row as u64);
+        }
+        self.right += (batch.rows - batch.faults.iter().filter(|(_, fault)| no_such_list(fault)).count()) as u64;
+        for (_, fault) in &batch.faults {
+            if let Fault::Length(length @ 1..) = fault
+                && (self.others.len() < LENGTHS_COUNTED || self.others.contains_key(length))
+            {
+                *self.others.entry(*length).or_default() += 1;
+            }
+        }
+    }
+
+    /// The error of a set most of whose lists would be left out.
+    pub(super) fn refusal(&self, source: &dyn VectorSource) -> Option<Error> {
+        self.complaint(source).map(Error::input)
+    }
+
+    /// What to say where another length is more frequent than the right one.
+    fn complaint(&self, source: &dyn VectorSource) -> Option<String> {
+        let most = self.others.values().max().filter(|&&count| count > self.right);
+        let (Some(_), Some(first)) = (most, self.first_right) else { return None };
+        let (file, row) = source.locate(first);
+        let mut counts: Vec<(u64, usize)> = self.others.iter().map(|(&length, &count)| (count, length)).collect();
+        counts.push((self.right, self.dimensions));
+        counts.sort_by_key(|&(count, length)| (std::cmp::Reverse(count), length));
+        let mut named: Vec<String> = counts
+            .iter()
+            .take(LENGTHS_NAMED)
+            .map(|&(count, length)| format!("{count} {} {length}", if count == 1 { "has" } else { "have" }))
+            .collect();
+        if counts.len() > LENGTHS_NAMED {
+            named.push("others have other lengths".to_owned());
+        }
+        Some(format!(
+            "of the {} rows looked at, {}: the first list that is not empty decides how many elements are right, and \
+             that of row {row} of {} seems to be the odd one; take it out",
+            self.rows,
+            named.join(", "),
+            file.display()
+        ))
+    }
+}

@@ -1,0 +1,81 @@
+//! A source that somebody writes to while a store is built from it: never a mixture of before and after.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use adjoin::device::FileSystem;
+use adjoin::error::ErrorKind;
+use adjoin::report::Progress;
+use adjoin::source::{SourceOptions, open};
+use adjoin::store::build;
+
+use crate::harness::{Setup, error_of};
+
+/// When a file was written last, before and after it is written again.
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    GoesOn,
+    /// As where both fall between two ticks, or a copy keeps the time of what it was copied from.
+    Stands,
+}
+
+/// Writes to a file when a phase of the build begins.
+struct WritesAt {
+    phase: &'static str,
+    path: PathBuf,
+    clock: Clock,
+}
+
+impl Progress for WritesAt {
+    fn begin(&self, phase: &str, _unit: &str, _total: u64) {
+        if phase == self.phase {
+            write(&self.path, 2, self.clock);
+        }
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn note(&self, _line: &str) {}
+}
+
+/// 300 vectors of `.u8bin`, which differ with `version` in their last row.
+fn write(path: &Path, version: u8, clock: Clock) {
+    let mut bytes = [300u32, 4].map(u32::to_le_bytes).concat();
+    bytes.extend((0..1_200).map(|k| (k * 7 % 251) as u8));
+    *bytes.last_mut().unwrap() = version;
+    fs::write(path, bytes).unwrap();
+    if matches!(clock, Clock::Stands) {
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+}
+
+#[test]
+fn a_source_that_changes_while_it_is_read_is_refused_and_named() {
+    for clock in [Clock::GoesOn, Clock::Stands] {
+        for phase in ["check", "train", "assign", "none"] {
+            let folder = tempfile::tempdir().unwrap();
+            let names = ["a.u8bin", "b.u8bin"].map(|name| folder.path().join(name));
+            names.iter().for_each(|path| write(path, 1, clock));
+            let path = names[1].clone();
+            let setup = Setup { progress: Arc::new(WritesAt { phase, path, clock }), ..Setup::default() };
+            let sources = names.map(|path| path.to_str().unwrap().to_owned());
+            let source = open(Arc::new(FileSystem::pread()), &sources, &SourceOptions::default()).unwrap();
+            let store = folder.path().join("store");
+            let built = build(&setup.context(), &*source, &store, &setup.build);
+            // Nothing was read before the first phase, so a change that no clock shows leaves one state of the file.
+            if phase == "none" || (phase == "check" && matches!(clock, Clock::Stands)) {
+                built.unwrap();
+                continue;
+            }
+            let error = error_of(built);
+            let said = error.to_string();
+            assert!(error.kind() == ErrorKind::Input && said.contains("b.u8bin: it has changed"), "{said}");
+            assert!(
+                said.contains("run again when nobody writes to it") && !store.exists(),
+                "{phase} {clock:?}: {said}"
+            );
+        }
+    }
+}
