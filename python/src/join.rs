@@ -54,7 +54,7 @@ pub(crate) fn join(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let (stats, kept) = running.run(py, |context| {
         let options = wanted.join_options(store_options.seed())?;
-        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options, &folder)?;
+        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options)?;
         let store = Store::open(context, &kept.store)?;
         let prepared = prepare(context, &store, &options, true)?;
         let manifest = store.manifest();
@@ -67,20 +67,19 @@ pub(crate) fn join(
     Ok(Joined { stats, running: running.silent(), folder, results: AtomicU64::new(0), kept: Mutex::new(Some(kept)) })
 }
 
-/// The store that is named, or one that is built from sources in the folder, and how long that took.
+/// The store that is named, or one that is built from sources where temporary files go, and how long that took.
 fn open(
     context: &Context,
     sources: &[String],
     predicate: Predicate,
     options: &StoreOptions,
-    folder: &Path,
 ) -> Result<(Kept, Option<f64>)> {
     if let Some(store) = sole_store(context, sources, &options.only_for_builds())? {
         return Ok((Kept { store: store.to_owned(), _temporary: None }, None));
     }
     let source = options.open(context, sources)?;
     let build = options.build_options(predicate.metric(), false)?;
-    let (temporary, report) = TemporaryStore::build(context, &*source, folder, &build)?;
+    let (temporary, report) = TemporaryStore::build(context, &*source, &build)?;
     Ok((Kept { store: temporary.folder().to_owned(), _temporary: Some(temporary) }, Some(report.seconds.total)))
 }
 

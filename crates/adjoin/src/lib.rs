@@ -37,6 +37,7 @@ pub mod context;
 pub mod error;
 pub mod geometry;
 pub mod join;
+pub mod locks;
 pub mod options;
 pub mod output;
 pub mod plan;

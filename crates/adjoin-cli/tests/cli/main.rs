@@ -5,6 +5,7 @@
 mod end_to_end;
 mod groups;
 mod inputs;
+mod leftovers;
 mod manual;
 mod options;
 mod pairs;

@@ -49,7 +49,7 @@ fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Plac
 }
 
 /// Waits until the run has begun what is waited for; false where it ended without.
-fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
+pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !begun() {
         if child.try_wait().unwrap().is_some() {
@@ -62,7 +62,7 @@ fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
 }
 
 /// Whether the folder holds a file or folder whose path contains `part`.
-fn holds(place: &Place, part: &str) -> bool {
+pub(crate) fn holds(place: &Place, part: &str) -> bool {
     // Unlike a whole listing, this bears files that come and go.
     let mut waiting = vec![place.path("")];
     while let Some(folder) = waiting.pop() {
@@ -105,7 +105,7 @@ fn a_forced_build_is_interrupted_and_the_old_store_stays() {
 
 #[test]
 fn a_join_of_a_source_is_interrupted_while_it_builds() {
-    interrupt("join set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".store"));
+    interrupt("join set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".adjoin-store-"));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_join_of_a_store_is_interrupted_while_it_compares() {
 #[test]
 fn a_join_is_interrupted_while_it_sorts_pairs() {
     let line = "join store --eps 3 --exact --output keep -o gone.csv --kept kept.csv --memory 64MB";
-    interrupt(line, |place| holds(place, ".adjoin-"));
+    interrupt(line, |place| holds(place, ".adjoin-sorted-"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::store::{PartitionSizes, Partitions, Store};
 use crate::workers::lock;
 
 /// Sides of edges on their way to each other: buckets lie in stripes, and a partition holds the sides between two
-/// stripes, in both directions. What does not fit into memory goes to a temporary file in the store's folder.
+/// stripes, in both directions. What does not fit into memory goes to a temporary file.
 pub(super) struct EdgeSides<'a, S> {
     context: &'a Context,
     buckets: u64,
@@ -29,7 +29,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         let all = buckets * buckets * S::BYTES as u64;
         let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
         let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
-        let sides = Mutex::new(Partitions::new(context, store.folder(), "edges", sizes));
+        let sides = Mutex::new(Partitions::new(context, &context.temporary(None), "edges", sizes));
         Self { context, buckets, stripes, partitions: sizes.partitions, sides, of: PhantomData }
     }
 

@@ -16,6 +16,7 @@ use super::manifest::{FileFacts, Manifest, Unreadable, hexadecimal};
 use super::reader::{file_path, is_store, read_whole};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::is_writer_file;
 use crate::options::Metric;
 
 /// Bytes that are in memory at a time, whatever the size of a bucket.
@@ -191,7 +192,8 @@ impl Check<'_> {
         let files = &manifest.files;
         let named = [MANIFEST_FILE, &files.centers.name, &files.table.name, &files.vectors.name];
         let entries = self.context.device.list(self.folder)?;
-        let names = entries.iter().map(|name| name.to_string_lossy().into_owned());
+        let others = entries.iter().filter(|name| !is_writer_file(name));
+        let names = others.map(|name| name.to_string_lossy().into_owned());
         self.report.leftovers = names.filter(|name| !named.contains(&name.as_str())).take(LISTED_MAX).collect();
         Ok(())
     }

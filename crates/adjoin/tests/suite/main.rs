@@ -17,5 +17,6 @@ mod plan_golden;
 mod real;
 mod recall;
 mod stops;
+mod temporary;
 mod tidy;
 mod verify;
