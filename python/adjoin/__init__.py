@@ -147,8 +147,9 @@ def build(
     """Builds a store in the folder ``store``, for joins at any threshold.
 
     ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
-    Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first.
-    The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by their number.
+    Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first. What does
+    not fit into memory goes there too, or to the folder of the store where ``temporary`` is not given. The column
+    ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by their number.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
     """
@@ -156,7 +157,8 @@ def build(
     shown = bar(progress)
     options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
     try:
-        with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
+        with _folder_in(temporary) as folder:
+            resources["temporary"] = None if temporary is None else folder
             files = files_of(source, Path(folder), options)
             wanted = {"metric": metric, "force": force}
             _engine.build(files, os.fspath(store), wanted, options, resources, shown)
@@ -190,13 +192,15 @@ def join(
     ``source`` is a :class:`Store`, or what :func:`build` takes, with its options. ``eps`` is a true L2 distance, ``min_similarity`` a
     cosine. ``recall`` is the share of pairs to find at least, of all and of the average vector's; ``exact`` finds every
     pair; where neither is given, 0.95, and every pair where that costs at most twice as much. ``memory`` bounds what the
-    process holds beside what it held before the call. Pairs go to a folder in ``temporary`` until the result is closed.
+    process holds beside what it held before the call. Pairs, and what does not fit into memory, go to a folder in
+    ``temporary`` until the result is closed.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
     """
     resources = _resources(memory, threads)
     shown = bar(progress)
-    folder = tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
+    folder = _folder_in(temporary)
+    resources["temporary"] = folder.name
     try:
         wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
         options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
@@ -209,6 +213,14 @@ def join(
         if shown:
             shown.close()
     return Result(joined, folder)
+
+
+def _folder_in(temporary: Optional[PathLike]) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
+    except OSError as error:
+        place = tempfile.gettempdir() if temporary is None else os.fspath(temporary)
+        raise DeviceError(f"temporary {place} cannot be written; name another folder ({error.strerror})") from error
 
 
 def _resources(memory: Union[str, int], threads: Optional[int]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ pub(crate) fn join(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let (stats, kept) = running.run(py, |context| {
         let options = wanted.join_options(store_options.seed())?;
-        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options, &folder)?;
+        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options)?;
         let store = &kept.store;
         let prepared = prepare(context, store, &options, true)?;
         let manifest = store.manifest();
@@ -73,20 +73,19 @@ pub(crate) fn join(
     })
 }
 
-/// The store that is named, or one that is built from sources in the folder, and how long that took.
+/// The store that is named, or one that is built from sources where temporary files go, and how long that took.
 fn open(
     context: &Context,
     sources: &[String],
     predicate: Predicate,
     options: &StoreOptions,
-    folder: &Path,
 ) -> Result<(Kept, Option<f64>)> {
     if let Some(folder) = sole_store(context, sources, &options.only_for_builds())? {
         return Ok((Kept { store: Store::open(context, folder)?, _temporary: None }, None));
     }
     let source = options.open(context, sources)?;
     let build = options.build_options(predicate.metric(), false)?;
-    let (temporary, report) = TemporaryStore::build(context, &*source, folder, &build)?;
+    let (temporary, report) = TemporaryStore::build(context, &*source, &build)?;
     let store = Store::open(context, temporary.folder())?;
     Ok((Kept { store, _temporary: Some(temporary) }, Some(report.seconds.total)))
 }

@@ -1,5 +1,6 @@
 //! What Python passes, as options of the engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use adjoin::context::Context;
@@ -17,12 +18,18 @@ pub(crate) struct Resources {
     memory: String,
     threads: Option<usize>,
     before_bytes: u64,
+    /// Where temporary files go; where not given, the engine says.
+    temporary: Option<PathBuf>,
 }
 
 impl Resources {
     /// A context of that memory, beside what the process held when it was called.
     pub(crate) fn context(&self) -> Result<Context> {
-        Ok(Context::default().with_resources(&self.memory, self.threads)?.beside(self.before_bytes))
+        let context = Context::default().with_resources(&self.memory, self.threads)?.beside(self.before_bytes);
+        match &self.temporary {
+            Some(folder) => context.with_temporary(folder),
+            None => Ok(context),
+        }
     }
 }
 

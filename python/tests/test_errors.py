@@ -160,6 +160,19 @@ def test_what_may_not_be_read_or_written_is_said(name: str, guarded: Path, power
     assert sorted(guarded.rglob("*")) == before
 
 
+def test_a_place_for_temporary_files_must_be_there(tmp_path: Path) -> None:
+    adjoin.build(GOOD, tmp_path / "store")
+    before = sorted(tmp_path.rglob("*"))
+    place = tmp_path / "missing"
+    for work in (
+        lambda: adjoin.join(tmp_path / "store", eps=1.0, temporary=place),
+        lambda: adjoin.build(GOOD, tmp_path / "other", temporary=place),
+    ):
+        with pytest.raises(adjoin.DeviceError, match="missing cannot be written; name another folder"):
+            work()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_store_of_the_other_metric_is_refused(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
     with pytest.raises(adjoin.OptionError, match="give eps"):

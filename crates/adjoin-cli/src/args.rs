@@ -57,6 +57,14 @@ pub(crate) struct Resources {
     pub(crate) quiet: bool,
 }
 
+/// Where temporary files go.
+#[derive(Debug, Args)]
+pub(crate) struct TemporaryPlace {
+    /// Folder for temporary files; beside what is written where not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) temporary: Option<PathBuf>,
+}
+
 /// Which columns of a table are meant.
 #[derive(Debug, Args)]
 pub(crate) struct Columns {
@@ -133,6 +141,8 @@ pub(crate) struct Build {
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
+    #[command(flatten)]
     pub(crate) resources: Resources,
 }
 
@@ -178,6 +188,8 @@ pub(crate) struct Join {
     #[command(flatten)]
     pub(crate) store: StoreOptions,
     #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
+    #[command(flatten)]
     pub(crate) resources: Resources,
 }
 
@@ -202,6 +214,8 @@ pub(crate) struct Explain {
     /// Bytes of the cache of buckets; what the budget leaves where not given (for experts)
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     pub(crate) cache: Option<String>,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

@@ -3,9 +3,11 @@
 //! `args` are the flags as typed, `resolve` what they come to, `commands` what is then done; `report` makes the page of
 //! `adjoin report`.
 
+#[macro_use] // before the modules that print
+mod print;
+
 mod args;
 mod commands;
-mod print;
 mod progress;
 mod report;
 mod resolve;
@@ -32,7 +34,7 @@ enum Outcome {
 }
 
 /// Runs the command line `arguments`, the program's name first. Returns the exit code: 0 done, 1 a promise was not
-/// kept, 2 wrong input or environment, 130 or 143 interrupted.
+/// kept, 2 wrong input or environment, 129, 130 or 143 interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,

@@ -1,5 +1,6 @@
-//! Text on standard output.
+//! Text on standard output and standard error.
 
+use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
 use adjoin::error::{Error, Result};
@@ -16,4 +17,16 @@ pub(crate) fn print(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints a line on standard error. In place of the macro of the standard library, which panics where nobody hears it, as
+/// when the terminal is gone: here the work goes on, or ends as it would.
+macro_rules! eprintln {
+    ($($what:tt)*) => {
+        $crate::print::say(format_args!($($what)*))
+    };
+}
+
+pub(crate) fn say(line: Arguments<'_>) {
+    let _ = std::io::stderr().write_fmt(format_args!("{line}\n"));
 }

@@ -16,7 +16,7 @@ use adjoin::sink::KeepRule;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
 
-use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
+use crate::args::{Columns, Join, Resources, StoreOptions, TemporaryPlace, Threshold, Wanted};
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
@@ -36,6 +36,14 @@ pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Contex
     }
     context.device = Arc::new(device(resources.device.as_deref(), &context)?);
     Ok(context)
+}
+
+/// The same with the place for temporary files that was named, if one was.
+pub(crate) fn temporary(context: Context, place: &TemporaryPlace) -> Result<Context> {
+    match &place.temporary {
+        Some(folder) => context.with_temporary(folder),
+        None => Ok(context),
+    }
 }
 
 fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {

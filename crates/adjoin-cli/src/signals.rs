@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM cancel the work, so that it ends in order and leaves nothing temporary behind.
+//! Ctrl-C, SIGTERM and the loss of the terminal (SIGHUP) cancel the work, so that it ends in order and leaves nothing
+//! temporary behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use adjoin::error::Result;
 use adjoin::report::Cancel;
 use adjoin::workers::no_thread;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Exit code of a process that a signal ended: this plus the signal's number.
@@ -31,7 +32,9 @@ impl Stopped {
 /// Where the system gives no thread for it: signals would be caught, and nobody would heed them.
 pub(crate) fn watch() -> Result<Stopped> {
     let stopped = Stopped::default();
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else {
+    // Who runs it by `nohup` wants it to go on.
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up)) else {
         return Ok(stopped); // without a handler a signal just ends the process
     };
     let watched = stopped.clone();
@@ -46,4 +49,12 @@ pub(crate) fn watch() -> Result<Stopped> {
     });
     drop(watcher.map_err(no_thread)?); // it ends with the process
     Ok(stopped)
+}
+
+/// Whether who started the process had it ignore a signal, as far as the system tells.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

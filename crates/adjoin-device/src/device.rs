@@ -1,7 +1,7 @@
 //! The face that every file access goes through.
 
 use std::any::Any;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,6 +85,23 @@ pub trait Device: Send + Sync {
     /// Where there is none or it may not be read.
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError>;
 
+    /// Those of the names in a folder that are `wanted`, sorted by their bytes. A device on which folders are large holds no
+    /// others.
+    ///
+    /// # Errors
+    /// Where there is no such folder or it may not be read.
+    fn list_only(&self, folder: &Path, wanted: &dyn Fn(&OsStr) -> bool) -> Result<Vec<OsString>, DeviceError> {
+        Ok(self.list(folder)?.into_iter().filter(|name| wanted(name)).collect())
+    }
+
+    /// Takes the lock of a file, which is made where it is missing, unless somebody has it. Nobody else gets it, in this
+    /// process or another, until what is returned is dropped or the process has ended, however it ended. The file says who
+    /// has its lock. It may be removed by who holds the lock, and by nobody else.
+    ///
+    /// # Errors
+    /// Where the folder is missing, or the file cannot be written.
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError>;
+
     /// A queue that keeps up to `depth` reads in flight, 1 to 4096; other numbers are taken for the nearest of these.
     ///
     /// # Errors
@@ -111,6 +128,28 @@ pub struct FileStamp {
     pub len: u64,
     /// When it was written last, by the clock of the device, in nanoseconds; 0 where the device does not say.
     pub written_ns: i128,
+}
+
+/// What came of asking for a lock.
+pub enum Lock {
+    /// It is ours.
+    Ours(HeldLock),
+    /// Somebody else has it: who, in words.
+    Others(String),
+    /// There are no locks where this file lies; it is not made either.
+    Unsupported,
+}
+
+/// A lock that is held until this is dropped.
+pub struct HeldLock {
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl HeldLock {
+    /// Dropping `lock` gives it back.
+    pub(crate) fn new(lock: impl Any + Send + Sync) -> Self {
+        Self { _lock: Box::new(lock) }
+    }
 }
 
 /// An open file, read at offsets, from any thread.

@@ -22,10 +22,11 @@ pub enum Operation {
     Kind,
     List,
     Queue,
+    Lock,
 }
 
 /// Every operation with its name in traces.
-const NAMES: [(Operation, &str); 15] = [
+const NAMES: [(Operation, &str); 16] = [
     (Operation::Open, "open"),
     (Operation::Read, "read"),
     (Operation::Create, "create"),
@@ -41,6 +42,7 @@ const NAMES: [(Operation, &str); 15] = [
     (Operation::Kind, "kind"),
     (Operation::List, "list"),
     (Operation::Queue, "queue"),
+    (Operation::Lock, "lock"),
 ];
 
 impl Operation {
@@ -74,6 +76,7 @@ impl std::fmt::Display for Operation {
             Self::Kind => "find out what lies at",
             Self::List => "list",
             Self::Queue => "set up reads by",
+            Self::Lock => "lock",
         })
     }
 }

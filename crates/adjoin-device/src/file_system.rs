@@ -1,6 +1,6 @@
 //! The file system of the machine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use crate::device::{Device, FileKind, ReadFile, ReadQueue, WriteFile};
+use crate::device::{Device, FileKind, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
+use crate::lock_file;
 use crate::read_file::OpenFile;
 use crate::threads::ThreadQueue;
 #[cfg(target_os = "linux")]
@@ -129,10 +130,21 @@ impl Device for FileSystem {
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
-        let names = || fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        self.list_only(folder, &|_| true)
+    }
+
+    fn list_only(&self, folder: &Path, wanted: &dyn Fn(&OsStr) -> bool) -> Result<Vec<OsString>, DeviceError> {
+        let names = || {
+            let all = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name()));
+            all.filter(|name| name.as_ref().map_or(true, |name| wanted(name))).collect::<io::Result<Vec<_>>>()
+        };
         let mut names = names().map_err(|source| DeviceError::new(Operation::List, folder, source))?;
         names.sort_unstable();
         Ok(names)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
+        lock_file::lock(path).map_err(|source| DeviceError::new(Operation::Lock, path, source))
     }
 
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {

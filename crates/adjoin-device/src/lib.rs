@@ -38,6 +38,7 @@ mod budget;
 mod device;
 mod error;
 mod file_system;
+mod lock_file;
 mod read_file;
 #[allow(unsafe_code)] // calls mallopt
 mod resident;
@@ -51,7 +52,7 @@ mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use device::{Completion, Device, FileKind, FileStamp, ReadFile, ReadQueue, WriteFile};
+pub use device::{Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};

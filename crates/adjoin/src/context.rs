@@ -1,14 +1,16 @@
 //! What a run works with: device, memory, threads, kernel, and whom it tells. Passed in, never global.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{
-    BudgetExceeded, Device, FileSystem, MemoryBudget, Reservation, current_resident_bytes, forget_peak_resident_bytes,
-    peak_resident_bytes,
+    BudgetExceeded, Device, FileKind, FileSystem, MemoryBudget, Reservation, current_resident_bytes,
+    forget_peak_resident_bytes, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
+use crate::locks::OwnFolder;
 use crate::options::{format_bytes, parse_bytes};
 use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
@@ -48,6 +50,8 @@ pub struct Context {
     /// What the process held before, where the budget is for what comes on top.
     before_bytes: Option<u64>,
     budget: MemoryBudget,
+    /// Where temporary files go, where that was said.
+    temporary: Option<PathBuf>,
 }
 
 impl Default for Context {
@@ -63,6 +67,7 @@ impl Default for Context {
             runtime_bytes: RUNTIME_BYTES,
             before_bytes: None,
             budget,
+            temporary: None,
         }
     }
 }
@@ -105,6 +110,38 @@ impl Context {
     #[must_use]
     pub fn beside(self, before_bytes: u64) -> Self {
         Self { before_bytes: Some(before_bytes), ..self }
+    }
+
+    /// The same with a folder for temporary files: stores that are built for one join, and whatever does not fit into
+    /// memory.
+    ///
+    /// # Errors
+    /// Where there is no such folder, or nothing can be written there.
+    pub fn with_temporary(self, folder: &Path) -> Result<Self> {
+        let at = folder.display();
+        match self.device.kind(folder)? {
+            Some(FileKind::Folder) => {}
+            Some(_) => return Err(Error::device(format!("--temporary {at} is not a folder; name one"))),
+            None => return Err(Error::device(format!("--temporary {at} is missing; make that folder first"))),
+        }
+        if let Err(error) = OwnFolder::create(&self.device, folder, "trial") {
+            let refused = format!("--temporary {at} cannot be written; name another folder ({error})");
+            return Err(Error::device(refused).caused_by(error));
+        }
+        Ok(Self { temporary: Some(folder.to_owned()), ..self })
+    }
+
+    /// The same with temporary files in `folder` where no other was named.
+    #[must_use]
+    pub fn or_temporary(mut self, folder: &Path) -> Self {
+        self.temporary.get_or_insert_with(|| folder.to_owned());
+        self
+    }
+
+    /// Where temporary files go that belong to something in the folder `beside`: where the caller of the run says, else
+    /// there, as there must be room on its disk anyway; else to the system's place for them.
+    pub fn temporary(&self, beside: Option<&Path>) -> PathBuf {
+        self.temporary.as_deref().or(beside).map_or_else(std::env::temp_dir, Path::to_owned)
     }
 
     /// Resident memory so far against the budget.

@@ -39,6 +39,7 @@ mod execute;
 pub mod geometry;
 pub mod join;
 pub mod load;
+pub mod locks;
 pub mod options;
 pub mod output;
 pub mod plan;

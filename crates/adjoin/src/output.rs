@@ -9,6 +9,7 @@ use adjoin_device::{Device, FileKind, WriteFile};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::locks::OwnFolder;
 
 /// Where a result goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,39 +35,6 @@ impl Target {
     }
 }
 
-/// A folder that nobody else has, neither another run at the same time nor one that was killed; removed, with what is in
-/// it, when dropped.
-pub(crate) struct OwnFolder {
-    device: Arc<dyn Device>,
-    path: PathBuf,
-}
-
-impl OwnFolder {
-    /// Makes it in the folder `at`; its name is `start`, digits and `end`.
-    pub(crate) fn create(device: &Arc<dyn Device>, at: &Path, start: &str, end: &str) -> Result<Self> {
-        for attempt in 0.. {
-            // The process number spares attempts. What makes the folder our own is that it was not there: process
-            // numbers come again, and processes of two containers may have the same.
-            let path = at.join(format!("{start}{}-{attempt}{end}", std::process::id()));
-            match device.create_folder(&path) {
-                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return Ok(made.map(|()| Self { device: device.clone(), path })?),
-            }
-        }
-        unreachable!("some name is free")
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for OwnFolder {
-    fn drop(&mut self) {
-        let _ = self.device.remove_folder(&self.path); // left over at worst: nothing in it was promised
-    }
-}
-
 /// A file in a folder of its own until it is whole; removed if it never becomes so.
 pub(crate) struct Draft {
     device: Arc<dyn Device>,
@@ -79,9 +47,10 @@ impl Draft {
     /// Starts a file; its bytes go to the writer.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
         check_free(&*context.device, path, force)?;
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = name.ok_or_else(|| Error::option(format!("{} is no file name for a result", path.display())))?;
-        let folder = OwnFolder::create(&context.device, parent(path), &format!(".{name}."), ".partial")?;
+        if path.file_name().is_none() {
+            return Err(Error::option(format!("{} is no file name for a result", path.display())));
+        }
+        let folder = OwnFolder::create(&context.device, parent(path), "result")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
         let file = context.device.create(&draft.partial())?;
         Ok((draft, OutputWriter::new(Sink::File(file))))

@@ -22,6 +22,7 @@ fn print_seconds(report: &BuildReport) {
 
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
+    let context = resolve::temporary(context, &arguments.temporary)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, arguments.force)?;

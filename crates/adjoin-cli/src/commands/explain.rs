@@ -11,6 +11,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
+    let context = resolve::temporary(context, &arguments.temporary)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;

@@ -5,6 +5,7 @@ use adjoin::context::Context;
 use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
 use adjoin::join::{JoinOptions, join as run_join, least_memory, prepare};
+use adjoin::locks::OwnFolder;
 use adjoin::options::{format_bytes, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
@@ -23,6 +24,7 @@ const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
+    context = resolve::temporary(context, &arguments.temporary)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
     let strategy =
         resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache", "centers"])?;
@@ -33,10 +35,13 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let output = resolve::output(arguments)?;
     check_outputs(&context, &output, arguments)?;
+    if let Some(path) = output.place().and_then(Target::path) {
+        context = context.or_temporary(parent(path)); // on that disk there must be room anyway
+    }
     let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
-    let opened = open(&context, arguments, predicate, strategy, output.place())?;
+    let opened = open(&context, arguments, predicate, strategy)?;
     let store = &opened.store;
     let mut statistics = {
         let with_ids = output.what == What::Pairs && output.target.is_some();
@@ -122,14 +127,15 @@ fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result
 fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: bool) -> Result<()> {
     let manifest = store.manifest();
     let Some(path) = output.place().and_then(Target::path) else { return Ok(()) };
-    let (a_pair, what) = match output.what {
-        What::Pairs => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), path.display().to_string()),
-        What::Keep(KeepRule::Greedy) => (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {}", path.display())),
+    let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
+    let (a_pair, what, at) = match output.what {
+        What::Pairs => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), place.to_string(), parent(path)),
+        What::Keep(KeepRule::Greedy) => (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &*sorting),
         _ => return Ok(()), // a line for each row at most
     };
     let bytes = pairs.saturating_mul(a_pair);
     let source = manifest.rows * manifest.vectors.bytes() as u64;
-    let free = context.device.free_bytes(parent(path))?;
+    let free = context.device.free_bytes(at)?;
     if bytes > free && !yes {
         return Err(Error::device(format!(
             "{what} would take about {}, the disk has {}; give a stricter threshold, another place, or --yes to try",
@@ -148,29 +154,25 @@ fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: 
 struct Tracing<'a> {
     path: &'a Path,
     partial: PathBuf,
+    /// What the trace lies in until it is whole.
+    folder: OwnFolder,
     recorder: Arc<Recorder>,
 }
 
 impl<'a> Tracing<'a> {
     fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let partial = path.with_file_name(name);
+        let folder = OwnFolder::create(&context.device, parent(path), "trace")?;
+        let partial = folder.path().join("trace");
         let recorder = Recorder::create(context.device.clone(), &partial);
         let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);
         context.device = recorder.clone();
-        Ok(Self { path, partial, recorder })
+        Ok(Self { path, partial, folder, recorder })
     }
 
     fn finish(self) -> Result<()> {
         let named = self.recorder.finish().and_then(|()| std::fs::rename(&self.partial, self.path));
+        drop(self.folder);
         named.map_err(|error| cannot_write(self.path, error))
-    }
-}
-
-impl Drop for Tracing<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.partial); // where it has its name, none is there
     }
 }
 
@@ -184,29 +186,17 @@ struct Opened {
     _temporary: Option<TemporaryStore>,
 }
 
-/// Opens the store that is named, or builds one from sources beside the result.
-fn open(
-    context: &Context,
-    arguments: &Join,
-    predicate: Predicate,
-    strategy: Strategy,
-    target: Option<&Target>,
-) -> Result<Opened> {
+/// Opens the store that is named, or builds one from sources where temporary files go.
+fn open(context: &Context, arguments: &Join, predicate: Predicate, strategy: Strategy) -> Result<Opened> {
     if let Some(folder) = sole_store(context, &arguments.inputs, &only_for_builds(arguments))? {
         let store = Store::open(context, folder)?;
         return Ok(Opened { store, build_seconds: None, _temporary: None });
     }
     let source = resolve::source(context, &arguments.inputs, &arguments.store.columns)?;
     let options = resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?;
-    let (temporary, report) = TemporaryStore::build(context, &*source, &folder_beside(target), &options)?;
+    let (temporary, report) = TemporaryStore::build(context, &*source, &options)?;
     let store = Store::open(context, temporary.folder())?;
     Ok(Opened { store, build_seconds: Some(report.seconds.total), _temporary: Some(temporary) })
-}
-
-/// The folder of the result, on whose disk there must be room anyway; else the system's place for temporary files.
-fn folder_beside(target: Option<&Target>) -> PathBuf {
-    let path = target.and_then(Target::path);
-    path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned())
 }
 
 /// What only a build can heed, and whether it was given.

@@ -7,6 +7,7 @@ mod formats;
 mod groups;
 mod ids;
 mod inputs;
+mod leftovers;
 mod manual;
 mod options;
 mod pairs;

@@ -1,7 +1,7 @@
 //! Interrupted work ends in order: its exit code says which signal, and nothing temporary stays behind.
 
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,7 +49,7 @@ fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Plac
 }
 
 /// Waits until the run has begun what is waited for; false where it ended without.
-fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
+pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !begun() {
         if child.try_wait().unwrap().is_some() {
@@ -62,7 +62,7 @@ fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
 }
 
 /// Whether the folder holds a file or folder whose path contains `part`.
-fn holds(place: &Place, part: &str) -> bool {
+pub(crate) fn holds(place: &Place, part: &str) -> bool {
     // Unlike a whole listing, this bears files that come and go.
     let mut waiting = vec![place.path("")];
     while let Some(folder) = waiting.pop() {
@@ -105,7 +105,7 @@ fn a_forced_build_is_interrupted_and_the_old_store_stays() {
 
 #[test]
 fn a_join_of_a_source_is_interrupted_while_it_builds() {
-    interrupt("join set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".store"));
+    interrupt("join set.fbin --eps 3 -o pairs.parquet", |place| holds(place, ".adjoin-store-"));
 }
 
 #[test]
@@ -115,10 +115,43 @@ fn a_join_of_a_store_is_interrupted_while_it_compares() {
     }
 }
 
+/// A join in a place with a set, begun by `env` with what it is to do on a signal, and hung up once it builds its store.
+fn hung_up(env: &str) -> Option<(Place, Output)> {
+    if !Command::new("env").args([env, "true"]).status().is_ok_and(|status| status.success()) {
+        println!("skipped: env does not know {env}");
+        return None;
+    }
+    let place = Place::new();
+    place.done("gen --rows 200000 --dimensions 64 -o set.fbin --quiet");
+    let mut command = Command::new("env");
+    command.args([env, env!("CARGO_BIN_EXE_adjoin"), "join", "set.fbin", "--eps", "0.1", "-o", "pairs.csv"]);
+    command.current_dir(place.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stderr.take()); // as where the terminal is gone: nobody hears what it says
+    assert!(wait_until_begun(&mut child, || holds(&place, ".adjoin-store-")), "it ends before it can be hung up");
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Some((place, output))
+}
+
+#[test]
+fn a_join_whose_terminal_is_gone_is_interrupted() {
+    let Some((place, output)) = hung_up("--default-signal=HUP") else { return };
+    assert_eq!(output.status.code(), Some(129));
+    assert_eq!(place.listing().len(), 1, "{:?}", place.listing());
+}
+
+#[test]
+fn a_join_that_nohup_began_goes_on() {
+    let Some((place, output)) = hung_up("--ignore-signal=HUP") else { return };
+    assert_eq!(output.status.code(), Some(0));
+    assert!(place.text("pairs.csv").starts_with("left,right,distance\n") && place.listing().len() == 2);
+}
+
 #[test]
 fn a_join_is_interrupted_while_it_sorts_pairs() {
     let line = "join store --eps 3 --exact --output keep -o gone.csv --kept kept.csv --memory 64MB";
-    interrupt(line, |place| holds(place, ".adjoin-"));
+    interrupt(line, |place| holds(place, ".adjoin-sorted-"));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::faults::{FaultPlan, Keep, LoggedOperation};
-use super::files::{SimulatedReader, SimulatedWriter};
+use super::files::{SimulatedLock, SimulatedReader, SimulatedWriter};
 use super::queue::SimulatedQueue;
-use super::state::{Fate, State};
-use crate::device::{Device, FileKind, ReadFile, ReadQueue, WriteFile};
+use super::state::{Fate, Locked, State};
+use crate::device::{Device, FileKind, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
 /// Files in memory, with faults on demand. Clones are the same device. Paths start at its root, with a slash or
@@ -27,34 +27,39 @@ impl SimulatedDevice {
 
     /// Another plan from now on; operations keep their numbers.
     pub fn set_plan(&self, plan: FaultPlan) {
-        self.lock().plan = plan;
+        self.lock_state().plan = plan;
     }
 
     /// Limits what may still be written, in bytes; what is removed is free again.
     pub fn set_free_bytes(&self, bytes: u64) {
-        self.lock().set_free_bytes(bytes);
+        self.lock_state().set_free_bytes(bytes);
+    }
+
+    /// From now on there are no locks, as on some file systems.
+    pub fn refuse_locks(&self) {
+        self.lock_state().refuses_locks = true;
     }
 
     /// Every operation so far, also those that failed, up to the loss of power.
     pub fn operations(&self) -> Vec<LoggedOperation> {
-        self.lock().log.clone()
+        self.lock_state().log.clone()
     }
 
     /// Whether the power is gone.
     pub fn crashed(&self) -> bool {
-        self.lock().crashed()
+        self.lock_state().crashed()
     }
 
     /// Changes that are not durable: creations, renames, removals, writes.
     pub fn unsynced(&self) -> usize {
-        self.lock().unsynced()
+        self.lock_state().unsynced()
     }
 
     /// The device as it is found after a loss of power at this moment: what is durable, and what `keep` says of the
     /// rest. It has no faults, and its operations are numbered from 0.
     #[must_use]
     pub fn after_crash(&self, keep: Keep) -> Self {
-        Self { state: Arc::new(Mutex::new(self.lock().after_crash(keep))) }
+        Self { state: Arc::new(Mutex::new(self.lock_state().after_crash(keep))) }
     }
 
     /// Puts a file there, with its folders, durably and without the number of an operation.
@@ -63,12 +68,12 @@ impl SimulatedDevice {
     /// Where a folder has that name, or a file that of one of its folders.
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let path = path.as_ref();
-        self.lock().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
+        self.lock_state().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
     }
 
     /// The bytes of a file as its writer sees it; `None` where there is none.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
-        let state = self.lock();
+        let state = self.lock_state();
         let file = state.open(path.as_ref()).ok()?;
         Some(state.written(file).to_vec())
     }
@@ -78,14 +83,14 @@ impl SimulatedDevice {
     /// # Errors
     /// Where the folder cannot be read.
     pub fn import(&self, folder: &Path, at: &Path) -> io::Result<()> {
-        self.lock().put_folder(at)?;
+        self.lock_state().put_folder(at)?;
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let (path, to) = (entry.path(), at.join(entry.file_name()));
             if path.is_dir() {
                 self.import(&path, &to)?;
             } else {
-                self.lock().put(&to, &std::fs::read(&path)?)?;
+                self.lock_state().put(&to, &std::fs::read(&path)?)?;
             }
         }
         Ok(())
@@ -97,7 +102,7 @@ impl SimulatedDevice {
     /// Where there is no such folder, or the machine's cannot be written.
     pub fn export(&self, at: &Path, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let names = self.lock().list(at)?;
+        let names = self.lock_state().list(at)?;
         for name in names {
             let (path, to) = (at.join(&name), folder.join(&name));
             match self.bytes(&path) {
@@ -108,7 +113,7 @@ impl SimulatedDevice {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,7 +124,7 @@ impl SimulatedDevice {
         path: &Path,
         work: impl FnOnce(&mut State) -> io::Result<R>,
     ) -> Result<R, DeviceError> {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let done = state.begin(operation, path, 0).and_then(|_: Fate| work(&mut state));
         done.map_err(|source| DeviceError::new(operation, path, source))
     }
@@ -180,6 +185,15 @@ impl Device for SimulatedDevice {
 
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
         self.attempt(Operation::List, folder, |state| state.list(folder))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
+        let locked = self.attempt(Operation::Lock, path, |state| state.lock(path))?;
+        Ok(match locked {
+            Locked::Ours(file) => Lock::Ours(HeldLock::new(SimulatedLock { state: self.state.clone(), file })),
+            Locked::Others => Lock::Others("process 1 on a simulated host".into()),
+            Locked::Unsupported => Lock::Unsupported,
+        })
     }
 
     fn read_queue(&self, _depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {

@@ -59,6 +59,18 @@ impl ReadFile for SimulatedReader {
     }
 }
 
+/// The lock of a file, given back when dropped.
+pub(super) struct SimulatedLock {
+    pub(super) state: Arc<Mutex<State>>,
+    pub(super) file: u64,
+}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        lock(&self.state).unlock(self.file);
+    }
+}
+
 pub(super) struct SimulatedWriter {
     state: Arc<Mutex<State>>,
     path: PathBuf,

@@ -1,6 +1,6 @@
 //! Both images, what lies between them, and the operations so far.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -29,6 +29,17 @@ pub(super) struct State {
     /// Times that bytes were written, and which of them was a file's last.
     writes: u64,
     last_write: BTreeMap<u64, u64>,
+    /// Files whose lock somebody holds; as nobody does after a loss of power.
+    locked: BTreeSet<u64>,
+    pub(super) refuses_locks: bool,
+}
+
+/// What comes of asking for a lock.
+pub(super) enum Locked {
+    /// Of the file of this number.
+    Ours(u64),
+    Others,
+    Unsupported,
 }
 
 /// What becomes of an operation that is not refused.
@@ -205,6 +216,27 @@ impl State {
         Ok(())
     }
 
+    /// Takes the lock of a file, which is made where it is missing, unless somebody has it.
+    pub(super) fn lock(&mut self, path: &Path) -> io::Result<Locked> {
+        if self.refuses_locks {
+            return Ok(Locked::Unsupported);
+        }
+        let file = match self.live.find(path) {
+            Ok(Node::File(file)) => file,
+            Ok(Node::Folder(_)) => return Err(ErrorKind::IsADirectory.into()),
+            Err(_) => {
+                let file = self.create(path)?;
+                self.show_all(file);
+                file
+            }
+        };
+        Ok(if self.locked.insert(file) { Locked::Ours(file) } else { Locked::Others })
+    }
+
+    pub(super) fn unlock(&mut self, file: u64) {
+        self.locked.remove(&file);
+    }
+
     pub(super) fn create_folder(&mut self, path: &Path) -> io::Result<()> {
         if self.live.find(path).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -334,8 +366,8 @@ impl State {
                 change.apply(&mut found);
             }
         }
-        let (capacity_bytes, nodes) = (self.capacity_bytes, self.nodes);
-        Self { live: found.clone(), durable: found, capacity_bytes, nodes, ..Self::default() }
+        let Self { capacity_bytes, nodes, refuses_locks, .. } = *self;
+        Self { live: found.clone(), durable: found, capacity_bytes, nodes, refuses_locks, ..Self::default() }
     }
 }
 

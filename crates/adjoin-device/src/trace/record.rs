@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::HEADER;
 use super::parse::escape;
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, Device, FileKind, FileStamp, ReadFile, ReadQueue, WriteFile};
+use crate::device::{Completion, Device, FileKind, FileStamp, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
 /// Bytes of lines that are gathered before they go to the file.
@@ -183,6 +183,14 @@ impl Device for Recorder {
 
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
         self.measure(Operation::List, folder, |device| device.list(folder))
+    }
+
+    fn list_only(&self, folder: &Path, wanted: &dyn Fn(&OsStr) -> bool) -> Result<Vec<OsString>, DeviceError> {
+        self.measure(Operation::List, folder, |device| device.list_only(folder, wanted))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
+        self.measure(Operation::Lock, path, |device| device.lock(path))
     }
 
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use adjoin_device::{AlignedBuffer, DeviceError, FileKind, Operation, WRITE_BUFFER_BYTES};
+use adjoin_device::{AlignedBuffer, DeviceError, FileKind, HeldLock, Lock, Operation, WRITE_BUFFER_BYTES};
 
 use crate::harness::{Bench, benches, pattern};
 
@@ -140,6 +140,77 @@ fn names_are_made_moved_listed_and_removed() {
     }
 }
 
+/// The lock of a file, which nobody has.
+#[track_caller]
+fn locked(bench: &Bench, name: &str) -> HeldLock {
+    match bench.device.lock(&bench.path(name)).unwrap() {
+        Lock::Ours(held) => held,
+        Lock::Others(holder) => panic!("{}: {holder} has the lock", bench.what),
+        Lock::Unsupported => panic!("{}: there are no locks", bench.what),
+    }
+}
+
+#[track_caller]
+fn is_locked(bench: &Bench, name: &str) {
+    match bench.device.lock(&bench.path(name)).unwrap() {
+        Lock::Others(holder) => assert!(holder.starts_with("process "), "{}: {holder}", bench.what),
+        _ => panic!("{}: nobody has the lock", bench.what),
+    }
+}
+
+#[test]
+fn a_lock_is_held_by_one() {
+    for bench in benches() {
+        let held = locked(&bench, "lock");
+        is_locked(&bench, "lock");
+        let other = locked(&bench, "other");
+        drop(held);
+        let again = locked(&bench, "lock");
+        drop(other);
+        is_locked(&bench, "lock");
+        // Whoever makes a file of that name anew has another lock.
+        bench.device.remove(&bench.path("lock")).unwrap();
+        let new = locked(&bench, "lock");
+        drop(again);
+        is_locked(&bench, "lock");
+        drop(new);
+        bench.device.remove(&bench.path("lock")).unwrap();
+        bench.device.remove(&bench.path("other")).unwrap();
+        assert!(bench.device.list(&bench.root).unwrap().is_empty(), "{}", bench.what);
+    }
+}
+
+#[test]
+fn a_lock_is_taken_by_one_of_many_at_once() {
+    for bench in benches() {
+        let taken = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let Lock::Ours(held) = bench.device.lock(&bench.path("lock")).unwrap() else { continue };
+                        assert_eq!(taken.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "{}", bench.what);
+                        taken.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        bench.device.remove(&bench.path("lock")).unwrap();
+                        drop(held);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn only_wanted_names_are_listed() {
+    for bench in benches() {
+        for name in ["ab", "b", "aa"] {
+            bench.write(name, b"");
+        }
+        let starts_with_a = |name: &std::ffi::OsStr| name.to_str().unwrap().starts_with('a');
+        assert_eq!(bench.device.list_only(&bench.root, &starts_with_a).unwrap(), ["aa", "ab"], "{}", bench.what);
+    }
+}
+
 #[test]
 fn what_cannot_be_done_says_why() {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, InvalidInput, IsADirectory, NotADirectory, NotFound};
@@ -161,6 +232,8 @@ fn what_cannot_be_done_says_why() {
             fails(&bench, device.list(&missing), Operation::List, NotFound);
         }
         fails(&bench, device.create(&at("none/file")), Operation::Create, NotFound);
+        fails(&bench, device.lock(&at("none/lock")), Operation::Lock, NotFound);
+        fails(&bench, device.lock(&at("folder")), Operation::Lock, IsADirectory);
         fails(&bench, device.create_folder(&at("none/folder")), Operation::CreateFolder, NotFound);
         fails(&bench, device.open(&at("folder")), Operation::Open, IsADirectory);
         fails(&bench, device.create(&at("folder")), Operation::Create, IsADirectory);

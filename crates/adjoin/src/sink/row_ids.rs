@@ -39,7 +39,7 @@ pub(super) struct Needs {
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
-    /// Where temporary files go: beside the result, on whose disk there must be room anyway.
+    /// Where temporary files go.
     at: PathBuf,
     sorter_bytes: u64,
     _memory: Reservation,
@@ -60,7 +60,7 @@ impl<'a> Rows<'a> {
         drop(context.reserve(needed + beside, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
-        let at = path.map_or_else(std::env::temp_dir, |path| parent(path).to_owned());
+        let at = context.temporary(path.map(parent));
         Ok(Self { context, store, at, sorter_bytes, _memory: memory })
     }
 

@@ -10,7 +10,7 @@ use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 use super::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::context::Context;
 use crate::error::Result;
-use crate::output::OwnFolder;
+use crate::locks::OwnFolder;
 
 /// The least memory with which a sorter works well.
 pub(super) const SORTER_BYTES_MIN: u64 = 2 << 20;
@@ -184,7 +184,7 @@ impl Disk {
         let device = &self.context.device;
         let folder = match &self.folder {
             Some(folder) => folder,
-            None => self.folder.insert(OwnFolder::create(device, &self.at, ".adjoin-", ".partial")?),
+            None => self.folder.insert(OwnFolder::create(device, &self.at, "sorted")?),
         };
         let path = folder.path().join(self.names.to_string());
         self.names += 1;

@@ -140,7 +140,7 @@ mod tests {
     use std::fs;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use adjoin_device::{Device, DeviceError, FileKind, FileSystem, Operation, ReadQueue};
+    use adjoin_device::{Device, DeviceError, FileKind, FileSystem, Lock, Operation, ReadQueue};
     use arrow_array::types::Float32Type;
     use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, ListArray, StringArray};
     use arrow_schema::{DataType, Field};
@@ -315,6 +315,10 @@ mod tests {
 
         fn list(&self, folder: &Path) -> std::result::Result<Vec<std::ffi::OsString>, DeviceError> {
             FileSystem::pread().list(folder)
+        }
+
+        fn lock(&self, path: &Path) -> std::result::Result<Lock, DeviceError> {
+            FileSystem::pread().lock(path)
         }
 
         fn read_queue(&self, depth: usize) -> std::result::Result<Box<dyn ReadQueue>, DeviceError> {

@@ -8,7 +8,7 @@ use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::output::OwnFolder;
+use crate::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
@@ -46,7 +46,7 @@ impl PartitionSizes {
 /// Records, partition by partition, each in the order in which it was pushed.
 pub(crate) struct Records {
     context: Context,
-    /// Where a folder for the file is made, and how its name begins.
+    /// Where a folder for the file is made, and for what.
     at: PathBuf,
     name: &'static str,
     /// The file, once it can be read.
@@ -78,7 +78,7 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     /// Empty partitions; what does not fit goes to a folder of its own inside `at`, removed with the records, whose
-    /// name begins with `name`.
+    /// name says that it is for `name`.
     pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
         let partitions = (0..sizes.partitions).map(|_| Partition::default()).collect();
         let (context, at) = (context.clone(), at.to_owned());
@@ -115,7 +115,7 @@ impl Partitions {
             Some(file) => file,
             None => {
                 let device = &records.context.device;
-                let folder = OwnFolder::create(device, &records.at, &format!("{}-", records.name), ".partial")?;
+                let folder = OwnFolder::create(device, &records.at, records.name)?;
                 let folder = records.folder.insert(folder);
                 self.writer.insert(device.create(&folder.path().join(RECORDS_FILE))?)
             }

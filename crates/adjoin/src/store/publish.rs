@@ -16,11 +16,13 @@ use super::kind::{has_manifest, kind_of};
 use super::manifest::{Kind, Manifest, read_manifest};
 use crate::context::Context;
 use crate::error::{self, Error, Result};
-use crate::output::{OwnFolder, check_parent, parent};
+use crate::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
+use crate::output::{check_parent, parent};
 
-/// The folder of a build's drafts, within that of the store: how its name begins and ends.
-const DRAFTS_START: &str = "build-";
-const DRAFTS_END: &str = ".partial";
+/// What the folder of a build's drafts is for, which lies within that of the store.
+const DRAFTS: &str = "build";
+/// How often a build begins anew whose folder is removed, by another build that fails, before it has its lock.
+const BEGINNINGS_MAX: usize = 10;
 
 /// Refuses a target that is taken. What builds that were killed have left is no obstacle.
 ///
@@ -60,11 +62,12 @@ fn check_replaceable(context: &Context, store: &Path, force: bool) -> Result<()>
 
 /// Whether only a build gives such a name.
 pub(super) fn is_ours(name: &str) -> bool {
-    is_drafts(name) || Role::ALL.iter().any(|role| tag_of(name, role.file()).is_some())
+    is_file_of_ours(name) || is_own_for("", name.as_ref()) || is_writer_file(name.as_ref())
 }
 
-fn is_drafts(name: &str) -> bool {
-    name.starts_with(DRAFTS_START) && name.ends_with(DRAFTS_END)
+/// Whether only a build gives such a name to a file of a store.
+fn is_file_of_ours(name: &str) -> bool {
+    Role::ALL.iter().any(|role| tag_of(name, role.file()).is_some())
 }
 
 /// The files of a store before there is a store; what a build that fails has left is removed.
@@ -72,6 +75,7 @@ pub(super) struct Drafts<'a> {
     context: &'a Context,
     store: &'a Path,
     made_store: bool,
+    lock: Option<WriterLock>,
     folder: Option<OwnFolder>,
     /// Files that have their names, while no manifest of ours names them.
     placed: Vec<String>,
@@ -82,20 +86,34 @@ impl<'a> Drafts<'a> {
     /// refuse.
     ///
     /// # Errors
-    /// Where it does.
+    /// Where it does, or another build writes there.
     pub(super) fn begin(context: &'a Context, store: &'a Path) -> Result<Self> {
         let device = &context.device;
-        let made_store = match device.create_folder(store) {
-            Err(error) if error.source.kind() == ErrorKind::AlreadyExists => false,
-            made => made.map(|()| true)?,
-        };
-        let mut drafts = Self { context, store, made_store, folder: None, placed: Vec::new() };
-        if made_store {
+        let mut drafts = Self { context, store, made_store: false, lock: None, folder: None, placed: Vec::new() };
+        drafts.lock = Some(drafts.lock()?);
+        if drafts.made_store {
             // Else the folder could be gone after a loss of power, and the store in it, however durable.
             device.sync_folder(parent(store))?;
         }
-        drafts.folder = Some(OwnFolder::create(device, store, DRAFTS_START, DRAFTS_END)?);
+        drafts.folder = Some(OwnFolder::create(device, store, DRAFTS)?);
         Ok(drafts)
+    }
+
+    /// Takes the lock of who writes into the folder of the store, which is made where it is missing.
+    fn lock(&mut self) -> Result<WriterLock> {
+        let Context { device, .. } = self.context;
+        let mut beginnings = 0;
+        loop {
+            self.made_store = match device.create_folder(self.store) {
+                Err(error) if error.source.kind() == ErrorKind::AlreadyExists => false,
+                made => made.map(|()| true)?,
+            };
+            beginnings += 1;
+            match WriterLock::take(device, self.store) {
+                Err(_) if beginnings < BEGINNINGS_MAX && device.kind(self.store)?.is_none() => {}
+                taken => return taken,
+            }
+        }
     }
 
     /// The folder of the drafts.
@@ -153,7 +171,8 @@ impl<'a> Drafts<'a> {
         drop(self.folder.take());
         // Before anything of the old store goes: until here, a loss of power may bring it back.
         device.sync_folder(self.store)?;
-        self.remove_unnamed(old.into_iter().chain(placed))?;
+        self.remove_unnamed(self.removable(old.into_iter().chain(placed).collect())?)?;
+        self.lock.take().map_or(Ok(()), WriterLock::release)?;
         Ok(encoded.len() as u64)
     }
 
@@ -164,9 +183,9 @@ impl<'a> Drafts<'a> {
     }
 
     /// Removes those files that the manifest in force, ours or meanwhile another's, does not name.
-    fn remove_unnamed(&self, files: impl Iterator<Item = String>) -> Result<()> {
+    fn remove_unnamed(&self, files: Vec<String>) -> Result<()> {
         let named = if has_manifest(self.context, self.store)? { self.named()? } else { Vec::new() };
-        for name in files.filter(|name| !named.contains(name)) {
+        for name in files.into_iter().filter(|name| !named.contains(name)) {
             let path = self.store.join(name);
             if self.context.device.kind(&path)? == Some(FileKind::File) {
                 self.context.device.remove(&path)?;
@@ -177,8 +196,18 @@ impl<'a> Drafts<'a> {
 
     /// Whether another build is under way here, or was killed.
     fn is_shared(&self) -> Result<bool> {
-        let names = self.context.device.list(self.store)?;
-        Ok(names.iter().any(|name| name.to_str().is_some_and(is_drafts)))
+        Ok(!self.context.device.list_only(self.store, &|name| is_own_for(DRAFTS, name))?.is_empty())
+    }
+
+    /// Files that can go unless the manifest in force names them: those of the old store and of this build, and, where
+    /// surely no other build is under way that is going to name them, also what killed ones left.
+    fn removable(&self, mut known: Vec<String>) -> Result<Vec<String>> {
+        if !self.lock.as_ref().is_some_and(WriterLock::is_exclusive) || self.is_shared()? {
+            return Ok(known);
+        }
+        let names = self.context.device.list_only(self.store, &|name| name.to_str().is_some_and(is_file_of_ours))?;
+        known.extend(names.into_iter().filter_map(|name| name.into_string().ok()));
+        Ok(known)
     }
 
     /// Removes what got its name though no manifest came to name it. Another build of the same vectors may be about to
@@ -188,7 +217,7 @@ impl<'a> Drafts<'a> {
         if placed.is_empty() || self.is_shared()? {
             return Ok(());
         }
-        self.remove_unnamed(placed.into_iter())
+        self.remove_unnamed(placed)
     }
 }
 
@@ -197,6 +226,7 @@ impl Drop for Drafts<'_> {
         // Best effort: the error that led here is the one to report.
         drop(self.folder.take());
         let _ = self.remove_placed();
+        drop(self.lock.take());
         if self.made_store {
             let _ = self.context.device.remove_empty_folder(self.store); // another build may be at work in it
         }

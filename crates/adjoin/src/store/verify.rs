@@ -20,6 +20,7 @@ use super::manifest::{Manifest, Unreadable, is_replaced};
 use super::publish::is_ours;
 use crate::context::Context;
 use crate::error::{Error, Result, one_line};
+use crate::locks::is_writer_file;
 
 /// Bytes that are in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;
@@ -218,7 +219,8 @@ impl Check<'_> {
     /// Lists what the manifest does not name. That is to be deleted only where nobody but a build gives such names.
     fn list_unnamed(&mut self, manifest: &Manifest) -> Result<()> {
         let entries = self.context.device.list(self.folder)?;
-        for name in entries.iter().map(|name| name.to_string_lossy().into_owned()) {
+        let others = entries.iter().filter(|name| !is_writer_file(name));
+        for name in others.map(|name| name.to_string_lossy().into_owned()) {
             if name == MANIFEST_FILE || manifest.files.iter().any(|(_, facts)| facts.name == name) {
                 continue;
             }

@@ -2,7 +2,7 @@
 //! training sample, centers are trained and ordered, a second scan assigns the rows, and buckets are written from what
 //! that left in memory or in a temporary file. The bytes of the store do not depend on the budget.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use adjoin_kernels::Panel;
 
@@ -21,8 +21,8 @@ use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
+use crate::locks::OwnFolder;
 use crate::options::Metric;
-use crate::output::OwnFolder;
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::source::{IdKind, SourceInfo, VectorSource};
@@ -114,28 +114,26 @@ pub struct BuildSeconds {
 
 /// A store in a temporary place; removed when dropped.
 pub struct TemporaryStore {
-    folder: OwnFolder,
+    store: PathBuf,
+    /// What it lies in.
+    _folder: OwnFolder,
 }
 
 impl TemporaryStore {
-    /// Builds a store in a new folder in `beside`.
+    /// Builds a store where temporary files go.
     ///
     /// # Errors
     /// As [`build`].
-    pub fn build(
-        context: &Context,
-        source: &dyn VectorSource,
-        beside: &Path,
-        options: &BuildOptions,
-    ) -> Result<(Self, BuildReport)> {
-        let folder = OwnFolder::create(&context.device, beside, ".adjoin-", ".store")?;
-        let report = build(context, source, folder.path(), options)?;
-        Ok((Self { folder }, report))
+    pub fn build(context: &Context, source: &dyn VectorSource, options: &BuildOptions) -> Result<(Self, BuildReport)> {
+        let folder = OwnFolder::create(&context.device, &context.temporary(None), "store")?;
+        let store = folder.path().join("store");
+        let report = build(context, source, &store, options)?;
+        Ok((Self { store, _folder: folder }, report))
     }
 
     /// Where it lies.
     pub fn folder(&self) -> &Path {
-        self.folder.path()
+        &self.store
     }
 }
 
@@ -228,12 +226,17 @@ impl Build<'_> {
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
     }
 
+    /// Where what does not fit into memory goes.
+    fn temporary(&self) -> PathBuf {
+        self.context.temporary(Some(self.drafts.folder()))
+    }
+
     /// Checks all rows and draws the sample: by the number of usable rows and the seed alone.
     fn survey(&self) -> Result<Survey> {
         let rows = self.info.rows;
         let _memory = self.context.reserve(self.memory.survey(), "the build")?;
         let check_ids = self.info.ids != IdKind::None;
-        let mut check = check_ids.then(|| IdCheck::new(self.context, self.drafts.folder(), rows, self.memory.id_check));
+        let mut check = check_ids.then(|| IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check));
         let mut id_bytes_seen = 0;
         let mut draw = Draw::new(self, rows);
         self.context.progress.begin("check", "rows", rows);
@@ -287,7 +290,7 @@ impl Build<'_> {
             .enumerate()
             .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
 
-        let mut records = Partitions::new(self.context, self.drafts.folder(), "rows", sizes);
+        let mut records = Partitions::new(self.context, &self.temporary(), "rows", sizes);
         let mut tallies = vec![Tally::default(); centers.rows()];
         let mut id = Vec::new();
         self.context.progress.begin("assign", "rows", self.info.rows);
@@ -374,7 +377,7 @@ impl Draw {
     fn new(build: &Build<'_>, rows: u64) -> Self {
         let picked = Random::new(build.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
         let sizes = build.memory.sample_sizes();
-        let records = Partitions::new(build.context, build.drafts.folder(), "sample", sizes);
+        let records = Partitions::new(build.context, &build.temporary(), "sample", sizes);
         Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
     }
 

@@ -1,14 +1,17 @@
-//! Several builds, or joins, into one place at the same time: whoever comes first or last, what is there is one whole
-//! result, and whoever fails takes nothing from the others.
+//! Several builds, or joins, into one place at the same time, or after one that was killed: whoever comes first or last,
+//! what is there is one whole result, and whoever fails takes nothing from the others. Of builds the second is refused;
+//! where there are no locks, all of them go on.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, SimulatedDevice};
+use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::error::{Error, Result};
+use adjoin::locks::OwnFolder;
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::sink::{PairBatch, PairSchema, PairSink, PairWriter};
@@ -57,8 +60,18 @@ impl VectorSource for Meanwhile<'_> {
 fn machine() -> (SimulatedDevice, Context) {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/unrelated", b"stays");
-    let context = Setup::default().context_on(Arc::new(device.clone()));
+    let context = context_on(&device);
     (device, context)
+}
+
+fn machine_without_locks() -> (SimulatedDevice, Context) {
+    let (device, context) = machine();
+    device.refuse_locks();
+    (device, context)
+}
+
+fn context_on(device: &SimulatedDevice) -> Context {
+    Setup::default().context_on(Arc::new(device.clone()))
 }
 
 fn options(force: bool) -> BuildOptions {
@@ -91,10 +104,117 @@ fn sets() -> [Set; 2] {
 }
 
 #[test]
+fn a_second_build_into_a_folder_is_refused_at_once() {
+    let [one, other] = sets();
+    for (there, force) in [(false, false), (true, true)] {
+        let (device, context) = machine();
+        if there {
+            into_store(&context, &other, false).unwrap();
+        }
+        let scanned = Meanwhile::new(&other, || panic!("it is refused before it reads anything twice"));
+        let second = || {
+            let error = error_of(into_store(&context, &scanned, force));
+            let said = "data/store is being written by process 1 on a simulated host; wait until that is done, or choose \
+                        another folder";
+            assert_eq!(error.to_string(), said);
+            assert_eq!(scanned.scans.load(Ordering::Relaxed), 0);
+            Ok(())
+        };
+        into_store(&context, &Meanwhile::new(&one, second), force).unwrap();
+        assert!(whole(&device, &context) == alone(&one));
+        into_store(&context, &other, true).unwrap();
+        assert!(whole(&device, &context) == alone(&other), "the lock is given back");
+    }
+}
+
+#[test]
+fn a_lock_that_was_left_is_no_obstacle_and_no_part_of_a_store() {
+    let [one, other] = sets();
+    let (device, context) = machine();
+    device.put("data/store/writer.lock", b"process 1 on host a since 2020-01-01 00:00:00 UTC");
+    into_store(&context, &one, false).unwrap();
+    assert!(whole(&device, &context) == alone(&one));
+    device.put("data/store/writer.lock", b"process 1 on host a since 2020-01-01 00:00:00 UTC");
+    let report = verify(&context, Path::new(STORE)).unwrap();
+    assert!(report.is_sound() && report.leftovers.is_empty(), "{:?}", report.leftovers);
+    into_store(&context, &other, true).unwrap();
+    assert!(whole(&device, &context) == alone(&other));
+}
+
+/// Of runs that were killed all goes; of one that lives, and of what nobody can tell of, nothing.
+#[test]
+fn folders_whose_owner_is_gone_are_removed_and_no_others() {
+    let [one, _] = sets();
+    let (device, context) = machine();
+    device.put("data/store/.adjoin-build-17-0.partial/vectors.bin", b"of a build that was killed");
+    device.put("data/store/.adjoin-build-17-0.partial/owner.lock", b"");
+    device.put("data/store/.adjoin-build-17-1.removed/vectors.bin", b"of a build that was killed as it ended");
+    device.create_folder(Path::new("data/store/.adjoin-rows-17-0.partial")).unwrap();
+    device.put("data/store/vectors-0123456789abcdef.bin", b"of a build that was killed as it ended");
+    into_store(&context, &one, false).unwrap();
+    assert!(whole(&device, &context) == alone(&one));
+
+    let beside =
+        ["data/.adjoin-result-x-0.partial", "data/.adjoin-17-0.store", "data/other-1-0.partial", "data/.adjoin-"];
+    for folder in beside {
+        device.put(Path::new(folder).join("owner.lock"), b"not ours");
+    }
+    device.put("data/.adjoin-result-17-0.partial/result", b"without a lock: perhaps of a run where there are none");
+    let living = OwnFolder::create(&context.device, Path::new("data"), "store").unwrap();
+    let another = OwnFolder::create(&context.device, Path::new("data"), "store").unwrap();
+    assert_ne!(living.path(), another.path());
+    drop(another);
+    let mut left = beside.map(|path| OsString::from(path.trim_start_matches("data/"))).to_vec();
+    left.extend([".adjoin-result-17-0.partial", "store", "unrelated"].map(OsString::from));
+    left.push(living.path().file_name().unwrap().to_owned());
+    left.sort();
+    assert_eq!(device.list(Path::new("data")).unwrap(), left);
+
+    // The process of the living one dies.
+    let later = device.after_crash(Keep::Everything);
+    drop(OwnFolder::create(&context_on(&later).device, Path::new("data"), "result").unwrap());
+    left.retain(|name| !living.path().ends_with(name));
+    assert_eq!(later.list(Path::new("data")).unwrap(), left);
+}
+
+#[test]
+fn where_there_are_no_locks_nothing_is_removed() {
+    let (device, context) = machine_without_locks();
+    device.put("data/.adjoin-result-17-0.partial/owner.lock", b"");
+    device.create_folder(Path::new("data/.adjoin-result-17-1.partial")).unwrap();
+    let folder = OwnFolder::create(&context.device, Path::new("data"), "result").unwrap();
+    assert!(device.list(folder.path()).unwrap().is_empty());
+    drop(folder);
+    let names = [".adjoin-result-17-0.partial", ".adjoin-result-17-1.partial", "unrelated"];
+    assert_eq!(device.list(Path::new("data")).unwrap(), names);
+}
+
+/// Whoever makes a folder while another removes what is abandoned gets one that stays.
+#[test]
+fn many_make_folders_of_their_own_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Context::default();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let own = OwnFolder::create(&context.device, folder.path(), "store").unwrap();
+                    let file = own.path().join("file");
+                    std::fs::write(&file, b"ours").unwrap();
+                    std::thread::yield_now();
+                    assert_eq!(std::fs::read(&file).unwrap(), b"ours");
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_build_that_comes_second_replaces_nothing_without_force() {
     let [one, other] = sets();
     for second in [&one, &other] {
-        let (device, context) = machine();
+        let (device, context) = machine_without_locks();
         let first_to_publish = || into_store(&context, &other, false);
         let error = error_of(into_store(&context, &Meanwhile::new(second, first_to_publish), false));
         assert!(error.to_string().contains("data/store is a store already"), "{error}");
@@ -106,7 +226,7 @@ fn a_build_that_comes_second_replaces_nothing_without_force() {
 fn a_build_that_comes_second_replaces_all_with_force() {
     let [one, other] = sets();
     for (third, second) in [(&one, &other), (&other, &one), (&one, &one)] {
-        let (device, context) = machine();
+        let (device, context) = machine_without_locks();
         into_store(&context, third, false).unwrap();
         let first_to_publish = || into_store(&context, &other, true);
         into_store(&context, &Meanwhile::new(second, first_to_publish), true).unwrap();
@@ -118,7 +238,7 @@ fn a_build_that_comes_second_replaces_all_with_force() {
 fn a_build_that_fails_takes_nothing_from_another() {
     let [one, other] = sets();
     for set in [&one, &other] {
-        let (device, context) = machine();
+        let (device, context) = machine_without_locks();
         let publish_and_fail = || {
             into_store(&context, &other, false)?;
             Err(Error::device("the source has failed"))
@@ -133,7 +253,7 @@ fn a_build_that_fails_takes_nothing_from_another() {
 #[test]
 fn a_folder_stays_while_another_build_is_in_it() {
     let [one, other] = sets();
-    let (device, context) = machine();
+    let (device, context) = machine_without_locks();
     let fail_while_another_is_at_work = || {
         let outer = Meanwhile::new(&other, || {
             let inner = Meanwhile::new(&one, || Err(Error::device("the source has failed")));
@@ -151,12 +271,12 @@ fn a_folder_stays_while_another_build_is_in_it() {
 fn what_a_killed_build_left_is_no_obstacle() {
     let [one, _] = sets();
     let (device, context) = machine();
-    device.put("data/store/build-17-0.partial/rows", b"of a build that was killed");
+    device.put("data/store/.adjoin-build-17-0.partial/rows", b"of a build that was killed");
     device.put("data/store/vectors-0123456789abcdef.bin", b"of a build that was killed");
     into_store(&context, &one, false).unwrap();
     let report = verify(&context, Path::new(STORE)).unwrap();
     assert!(report.is_sound());
-    assert_eq!(report.leftovers, ["build-17-0.partial", "vectors-0123456789abcdef.bin"]);
+    assert_eq!(report.leftovers, [".adjoin-build-17-0.partial", "vectors-0123456789abcdef.bin"]);
     device.put("data/other/letter", b"dear");
     let error = error_of(build(&context, &one, Path::new("data/other"), &options(true)));
     assert!(error.to_string().contains("something that is no store"), "{error}");

@@ -17,11 +17,11 @@ use subjects::{Build, Join, Subject, Wanted};
 use trials::Trials;
 
 /// A budget so small that everything which can go to temporary files does.
-fn spilling() -> Setup {
+pub(crate) fn spilling() -> Setup {
     Setup { memory: least_memory(), ..Setup::default().with_buckets(6) }
 }
 
-fn large(seed: u64) -> Set {
+pub(crate) fn large(seed: u64) -> Set {
     let rows = 16_384;
     let ids: Vec<String> = (0..rows).map(|row| format!("{row:>128}")).collect();
     make(Shape::Clustered, Element::U8, rows, 2, seed).with_text_ids(&ids).in_batches_of(4_096)
@@ -74,7 +74,7 @@ fn a_build_that_spills_under_every_fault() {
     let device = fresh.device();
     fresh.work(Arc::new(device.clone()), false).unwrap();
     let log = device.operations();
-    for temporary in ["/rows-", "/sample-", "/ids-"] {
+    for temporary in ["/.adjoin-rows-", "/.adjoin-sample-", "/.adjoin-ids-"] {
         let written = log.iter().any(|operation| operation.path.to_string_lossy().contains(temporary));
         assert!(written, "{temporary} stay in memory");
     }
@@ -105,12 +105,25 @@ fn a_join_that_sorts_on_disk_under_every_fault() {
     let join = Join::new(&store, Wanted::Keep, "data/gone.csv", Some(b"of old"));
     let device = join.device();
     join.work(Arc::new(device.clone()), true).unwrap();
-    let runs =
-        device.operations().iter().filter(|operation| operation.path.to_string_lossy().contains(".adjoin-")).count();
+    let runs = device
+        .operations()
+        .iter()
+        .filter(|operation| operation.path.to_string_lossy().contains(".adjoin-sorted-"))
+        .count();
     assert!(runs > 5, "{runs} operations on temporary files");
     // A crash leaves of temporary files what a crash leaves of any draft.
     Trials::of(&join).failures().unwrap_or_else(|why| panic!("{why}"));
     try_all("rows that go", &Join::new(&few, Wanted::Keep, "data/gone.csv", None));
+}
+
+#[test]
+fn what_a_killed_run_left_goes_with_the_next() {
+    let [old, fresh] = old_and_small();
+    let over = Build::new("", small(1), Setup::default().with_buckets(4), Some(&old));
+    let join = Join::new(&fresh, Wanted::Keep, "data/gone.csv", None);
+    for subject in [&fresh as &dyn Subject, &over, &join] {
+        Trials::of(subject).kills().unwrap_or_else(|why| panic!("{why}"));
+    }
 }
 
 /// What the checker says of work that leaves out a step.

@@ -20,5 +20,6 @@ mod real;
 mod recall;
 mod shared_budget;
 mod stops;
+mod temporary;
 mod tidy;
 mod verify;

@@ -11,7 +11,7 @@ use adjoin::predicate::Predicate;
 use adjoin::source::IdKind;
 use adjoin::store::format::{BucketFacts, HEADER_BYTES, checksum, decode_bucket};
 use adjoin::store::{Role, Store, build, verify};
-use adjoin_device::{DeviceError, FileKind, FileSystem, ReadFile, ReadQueue, WriteFile};
+use adjoin_device::{DeviceError, FileKind, FileSystem, Lock, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, error_of};
@@ -111,6 +111,10 @@ impl Device for Replacing {
 
     fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {
         self.device.free_bytes(path)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
+        self.device.lock(path)
     }
 }
 

@@ -66,9 +66,9 @@ fn work_that_is_cancelled_before_it_starts_does_nothing() {
     let cancelled = Setup::default();
     cancelled.cancel.cancel();
     let folder = tempfile::tempdir().unwrap();
-    let context = cancelled.context();
+    let context = cancelled.context().with_temporary(folder.path()).unwrap();
     assert_cancelled(&error_of(build(&context, &set, &folder.path().join("store"), &setup.build)));
-    assert_cancelled(&error_of(TemporaryStore::build(&context, &set, folder.path(), &setup.build)));
+    assert_cancelled(&error_of(TemporaryStore::build(&context, &set, &setup.build)));
     assert!(is_empty(folder.path()));
     for rule in [Rule::MarginSum, Rule::Triangle] {
         let cancelled = Setup { rule, ..cancelled.clone() };

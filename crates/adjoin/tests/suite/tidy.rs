@@ -28,7 +28,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["source"],
     &["plan"],
-    &["context", "error", "geometry", "options", "output", "predicate", "random", "report", "workers"],
+    &["context", "error", "geometry", "locks", "options", "output", "predicate", "random", "report", "workers"],
 ];
 
 /// Modules that compute and do nothing else: they use the vocabulary and themselves only.

@@ -11,7 +11,7 @@ use adjoin::options::Element;
 use adjoin::random::Random;
 use adjoin::store::format::{EXTENT_ALIGNMENT, Extent, MANIFEST_FILE};
 use adjoin::store::{Damage, Manifest, Part, Role, Store, VerifyReport, verify};
-use adjoin_device::{Device, DeviceError, FileKind, Operation, ReadFile, ReadQueue, WriteFile};
+use adjoin_device::{Device, DeviceError, FileKind, Lock, Operation, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, error_of, files_of};
@@ -106,6 +106,10 @@ impl Device for Files {
 
     fn read_queue(&self, _depth: usize) -> std::result::Result<Box<dyn ReadQueue>, DeviceError> {
         panic!("verifying reads one piece after the other")
+    }
+
+    fn lock(&self, _path: &Path) -> std::result::Result<Lock, DeviceError> {
+        panic!("verifying locks nothing")
     }
 
     fn create(&self, _path: &Path) -> std::result::Result<Box<dyn WriteFile>, DeviceError> {

@@ -29,7 +29,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         let all = buckets * buckets * S::BYTES as u64;
         let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
         let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
-        let sides = Mutex::new(Partitions::new(context, &std::env::temp_dir(), "edges", sizes));
+        let sides = Mutex::new(Partitions::new(context, &context.temporary(None), "edges", sizes));
         Self { context, buckets, stripes, partitions: sizes.partitions, sides, of: PhantomData }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Graph {
 pub(super) struct PassMemory {
     /// For reading ahead.
     pub(super) read_ahead: u64,
-    /// For margins on their way; what does not fit goes to a temporary file in the store's folder.
+    /// For margins on their way; what does not fit goes to a temporary file.
     pub(super) margins: u64,
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use adjoin::device::{Device, DeviceError, FileKind, ReadFile, ReadQueue, SimulatedDevice, WriteFile};
+use adjoin::device::{Device, DeviceError, FileKind, Lock, ReadFile, ReadQueue, SimulatedDevice, WriteFile};
 
 /// What is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +104,10 @@ impl Device for Forgetful {
 
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, DeviceError> {
         self.device.list(folder)
+    }
+
+    fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
+        self.device.lock(path)
     }
 
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {

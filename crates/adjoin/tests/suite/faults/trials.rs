@@ -145,7 +145,9 @@ impl<'a> Trials<'a> {
     /// What must be after an operation that failed, while the machine went on.
     fn check_failure(&self, run: &Run, at: usize, after: &Tree) -> Result<(), String> {
         let hit = &run.log[at];
-        let removes = matches!(hit.operation, Operation::Remove | Operation::RemoveFolder);
+        let removes = matches!(hit.operation, Operation::Remove | Operation::RemoveFolder)
+            || is_put_aside(hit)
+            || is_look_at_another(&run.log, at);
         let found = self.subject.found(&run.device.after_crash(Keep::Everything))?;
         let now = tree(&run.device);
         let published = run.log[..at].iter().any(|operation| self.subject.is_publishing(operation));
@@ -195,6 +197,18 @@ impl<'a> Trials<'a> {
         for at in 0..=operations {
             self.counts.crashed += 1;
             self.crash(FaultPlan::Crash { at }, at, |unsynced| ways_to_keep(unsynced, at))?;
+        }
+        Ok(())
+    }
+
+    /// The process is killed before every operation, and the work done again: nothing is left of the first attempt.
+    pub(crate) fn kills(&mut self) -> Result<(), String> {
+        let whole = self.undisturbed()?;
+        let wanted = tree(&whole.device);
+        for at in 0..whole.log.len() as u64 {
+            let image = self.run(FaultPlan::Crash { at }).device.after_crash(Keep::Everything);
+            let done = self.redo(&image).and_then(|()| same(&tree(&image), &wanted));
+            done.map_err(|why| format!("killed at {:?}: {why}", whole.log[at as usize]))?;
         }
         Ok(())
     }
@@ -252,6 +266,19 @@ fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
     Found { before: sync.is_none_or(|sync| at <= sync), after: at >= rename }
 }
 
+/// Whether this gives a folder another name so that it can be removed.
+fn is_put_aside(operation: &LoggedOperation) -> bool {
+    operation.operation == Operation::Rename && operation.path.extension().is_some_and(|end| end == "partial")
+}
+
+/// Whether this only looks whether the owner of a folder is alive. Who fails to see that leaves the folder alone.
+fn is_look_at_another(log: &[LoggedOperation], at: usize) -> bool {
+    let LoggedOperation { operation, path, .. } = &log[at];
+    let locked = |before: &LoggedOperation| before.operation == Operation::Lock && before.path == *path;
+    path.ends_with("owner.lock")
+        && (*operation == Operation::Kind || (*operation == Operation::Lock && log[..at].iter().any(locked)))
+}
+
 /// Ways to keep what was not synced: none, all, all but one of each, and subsets.
 fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
     let mut ways = vec![Keep::Nothing, Keep::Everything];
@@ -282,7 +309,7 @@ fn same(found: &Tree, wanted: &Tree) -> Result<(), String> {
 
 /// That there is what is wanted, and beside it only temporary files, or such of the old result.
 fn only_leftovers(found: &Tree, wanted: &Tree, old: &Tree) -> Result<(), String> {
-    let temporary = |path: &Path| path.to_string_lossy().contains(".partial");
+    let temporary = |path: &Path| path.to_string_lossy().contains("/.adjoin-") || path.ends_with("writer.lock");
     let beside = |path: &PathBuf| !wanted.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));
     let rest = found.iter().filter(|(path, _)| !beside(path)).map(|(path, bytes)| (path.clone(), bytes.clone()));
     same(&rest.collect(), wanted)

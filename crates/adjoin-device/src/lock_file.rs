@@ -1,0 +1,124 @@
+//! Locks that end with the process that holds them, however it ends (`flock`).
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::SystemTime;
+
+use chrono::{DateTime, Utc};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::device::{HeldLock, Lock};
+
+/// Longest text that is believed to name a holder.
+const HOLDER_BYTES_MAX: u64 = 400;
+
+/// Takes the lock of the file at `path`, as [`Device::lock`](crate::Device::lock) says.
+pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
+    loop {
+        let (file, made) = open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(Lock::Others(holder_in(&file))),
+            Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL) => {
+                if made {
+                    std::fs::remove_file(path)?;
+                }
+                return Ok(Lock::Unsupported);
+            }
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        let held = FileLock(file);
+        // Who held the lock before may have removed the file since we opened it: then we hold the lock of no name.
+        if is_at(&held.0, path)? {
+            let named = held.0.set_len(0).and_then(|()| held.0.write_all_at(this_process().as_bytes(), 0));
+            if named.is_err() && made {
+                let _ = std::fs::remove_file(path); // best effort: the error that led here is the one to report
+            }
+            return named.map(|()| Lock::Ours(HeldLock::new(held)));
+        }
+    }
+}
+
+/// Opens the file, and says whether it was made.
+fn open(path: &Path) -> io::Result<(File, bool)> {
+    // Somebody else's link could lead to any file, a pipe to no lock.
+    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(no_links);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return made.map(|file| (file, true)),
+    }
+    let file = options.create(true).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "only a file can be locked"));
+    }
+    Ok((file, false))
+}
+
+/// Whether `path` leads to this file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the file says of who holds its lock. For people: only the lock itself decides.
+fn holder_in(file: &File) -> String {
+    let mut text = String::new();
+    let read = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
+    let is_text = read.is_ok() && !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if is_text { text } else { "another process".into() }
+}
+
+#[allow(clippy::disallowed_methods, reason = "people read the time, nothing else does")]
+fn this_process() -> String {
+    let system = rustix::system::uname();
+    let now = DateTime::<Utc>::from(SystemTime::now()).format("%F %T UTC");
+    format!("process {} on host {} since {now}", std::process::id(), system.nodename().to_string_lossy())
+}
+
+/// A lock that is held, and given back when dropped.
+struct FileLock(File);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a process that was forked meanwhile has it open too.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_or_pipe_is_not_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (folder.path().join("file"), folder.path().join("link"), folder.path().join("pipe"));
+        std::fs::write(&file, "dear").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(lock(&link).is_err() && lock(&pipe).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"dear");
+    }
+
+    #[test]
+    fn what_is_no_text_names_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let Ok(Lock::Ours(_held)) = lock(&path) else { panic!("it is free") };
+        for text in [&b""[..], b"\x1b[2J", b"a\nb", &[0xff; 4]] {
+            std::fs::write(&path, text).unwrap();
+            let Ok(Lock::Others(holder)) = lock(&path) else { panic!("it is taken") };
+            assert_eq!(holder, "another process");
+        }
+    }
+}
