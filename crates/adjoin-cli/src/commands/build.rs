@@ -25,6 +25,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, arguments.force)?;
+    resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
     drop(context); // ends the progress bar

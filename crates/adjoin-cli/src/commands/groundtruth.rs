@@ -11,8 +11,9 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
     let context = resolve::context(&arguments.resources, stopped)?;
     let predicate = resolve::predicate(&arguments.threshold)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
-    let target = resolve::target(&arguments.output, arguments.force);
-    target.path().map_or(Ok(()), |path| resolve::check_not_read(&arguments.sources, path))?;
+    let target = resolve::target(&arguments.output, arguments.force, false);
+    let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();
+    resolve::check_outputs(&context, &arguments.sources, &outputs)?;
     let schema = PairSchema { ids: source.info().ids, metric: predicate.metric() };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
     let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };

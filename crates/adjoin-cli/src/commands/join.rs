@@ -93,26 +93,21 @@ fn sink_of_rows<'a>(
 
 /// Refuses names that are taken before any work is done.
 fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result<()> {
-    let mut taken: Vec<(&str, &Path)> = Vec::new();
     let results = [("-o", &output.target), ("--kept", &output.kept)];
     let results = results.map(|(option, target)| (option, target.as_ref().and_then(Target::path)));
     let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
     let others = others.map(|(option, path)| (option, path.as_deref()));
-    for (option, path) in results.into_iter().chain(others) {
-        let Some(path) = path else { continue };
-        if path == Path::new("-") {
-            return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
-        }
+    let outputs = results.into_iter().chain(others);
+    let outputs: Vec<(&str, &Path)> = outputs.filter_map(|(option, path)| Some((option, path?))).collect();
+    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
+        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
+    }
+    resolve::check_outputs(context, &arguments.inputs, &outputs)?;
+    for (option, path) in outputs {
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
         }
         check_free(&*context.device, path, arguments.force)?;
-        resolve::check_not_read(&arguments.inputs, path)?;
-        if let Some((other, _)) = taken.iter().find(|(_, other)| resolve::is_same(other, path)) {
-            let at = path.display();
-            return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
-        }
-        taken.push((option, path));
     }
     Ok(())
 }

@@ -17,10 +17,10 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
         context.progress = Arc::new(Terminal::new());
     }
     let Report { result, output, force, .. } = arguments;
-    check_free(&*context.device, output, *force)?;
     let read = [Some(result), arguments.stats.as_ref(), arguments.names.as_ref()];
     let read: Vec<String> = read.into_iter().flatten().map(|path| path.display().to_string()).collect();
-    resolve::check_not_read(&read, output)?;
+    resolve::check_outputs(&context, &read, &[("-o", output)])?;
+    check_free(&*context.device, output, *force)?;
 
     let statistics = arguments.stats.as_deref().map(read_statistics).transpose()?;
     let mut page = Page::read(&context, result, statistics)?;

@@ -176,19 +176,53 @@ fn names_that_are_taken_or_cannot_be() {
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
     place.refused("build set.fbin -o nowhere/store", &["nowhere is missing"]);
-    place.refused("build set.fbin -o .", &["no store"]);
+    place.refused("build set.fbin -o .", &["set.fbin is read and lies in ."]);
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
+/// Whatever a command writes keeps away from whatever it reads, by which name and link ever.
 #[test]
-fn results_that_would_replace_their_source() {
-    let place = Place::new();
-    crate::inputs::write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", Some([1.0, 1.0]))]);
-    let words = ["set.parquet is read", "another name"];
-    place.refused("join set.parquet --eps 1 -o set.parquet --force", &words);
-    place.refused("join set.parquet --eps 1 -o ./set.parquet --force", &words);
-    place.refused("join set.parquet --eps 1 --stats set.parquet --force", &words);
-    place.refused("groundtruth set.parquet --eps 1 -o set.parquet --force", &words);
+fn results_that_would_replace_what_is_read() {
+    let place = with_set_and_store();
+    std::fs::create_dir(place.path("shards")).unwrap();
+    for name in ["shards/a.parquet", "shards/b.parquet"] {
+        crate::inputs::write_parquet(&place.path(name), &[(name, Some([0.0, 1.0])), ("b", Some([1.0, 1.0]))]);
+    }
+    place.done("join store --eps 1 -o pairs.csv --stats stats.json");
+    std::os::unix::fs::symlink("store", place.path("link")).unwrap();
+    std::os::unix::fs::symlink("shards/a.parquet", place.path("a.parquet")).unwrap();
+    std::fs::hard_link(place.path("shards/b.parquet"), place.path("b.parquet")).unwrap();
+    std::fs::hard_link(place.path("store/manifest.json"), place.path("manifest.json")).unwrap();
+    std::fs::create_dir(place.path("store/deeper")).unwrap();
+    let is_read = ["is read, so", "another name"];
+    let into_store = ["is a store that is read, so", "into it; choose another folder"];
+    let into_folder = ["shards is a folder of sources that is read, so", "into it; choose another folder"];
+    for output in ["--stats", "--trace", "-o", "--output keep --kept"] {
+        place.refused(&format!("join store --eps 1 {output} store/manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} link/manifest.json --force"), &is_read);
+        place.refused(&format!("join link --eps 1 {output} store/manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} store/new.csv"), &into_store);
+        place.refused(&format!("join store --eps 1 {output} link/../store/deeper/new.csv"), &into_store);
+        for source in ["shards", "shards/*.parquet", "shards/a.parquet shards/b.parquet"] {
+            place.refused(&format!("join {source} --eps 1 {output} shards/a.parquet --force"), &is_read);
+            place.refused(&format!("join {source} --eps 1 {output} a.parquet --force"), &is_read);
+            place.refused(&format!("join {source} --eps 1 {output} ./b.parquet --force"), &is_read);
+        }
+        place.refused(&format!("join shards --eps 1 {output} shards/new.csv"), &into_folder);
+    }
+    place.refused("groundtruth shards --eps 1 -o b.parquet --force", &is_read);
+    place.refused("groundtruth shards --eps 1 -o shards/new.csv --force", &into_folder);
+    place.refused("build shards -o shards --force", &is_read);
+    place.refused("build shards -o shards/store", &into_folder);
+    std::fs::copy(place.path("set.fbin"), place.path("store/mine.fbin")).unwrap();
+    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is read and lies in store"]);
+    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is read and lies in link"]);
+    for written in ["pairs.csv", "stats.json", "a.parquet"] {
+        let report = "report pairs.csv --stats stats.json --names a.parquet --id-column key";
+        place.refused(&format!("{report} -o {written} --force"), &is_read);
+    }
+    place.done("join shards/*.parquet --eps 1 -o shards/pairs.csv"); // no glob that was given has it
 }
 
 #[test]

@@ -94,7 +94,10 @@ impl TableWriter {
     pub(super) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
         let schema = Arc::new(Schema::new(fields));
         let (format, draft, output, name) = match target {
-            Target::Standard => (TableFormat::Csv, None, OutputWriter::standard(), "standard output".to_owned()),
+            Target::Standard { outlives_reader } => {
+                let output = OutputWriter::standard(context, *outlives_reader);
+                (TableFormat::Csv, None, output, "standard output".to_owned())
+            }
             Target::File { path, force } => {
                 let format = TableFormat::of(path)?;
                 let (draft, output) = Draft::create(context, path, *force)?;

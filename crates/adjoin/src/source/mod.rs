@@ -24,5 +24,5 @@ mod window;
 pub use columns::columns_read;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
-pub use open::{SourceOptions, open};
+pub use open::{SourceOptions, expand, open};
 pub use vectors::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

@@ -50,8 +50,11 @@ pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions
     Ok(Arc::new(Shards::open(device, files, options)?))
 }
 
-/// The files that a word names, in order.
-fn expand(source: &str) -> Result<Vec<PathBuf>> {
+/// The files that one of the sources of [`open`] names, in order; they are not opened.
+///
+/// # Errors
+/// Where a folder or glob has no files, or cannot be read.
+pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
     if path.is_dir() {
         return folder_files(path);
