@@ -96,7 +96,7 @@ impl PairFileWriter {
         let schema = Arc::new(Schema::new(fields));
         let file = File::create(path).map_err(|error| failed(path, error))?;
         let writer = StreamWriter::try_new(BufWriter::new(file), &schema).map_err(|error| failed(path, error))?;
-        Ok(Self { path: path.to_owned(), writer, schema })
+        Ok(Self { path: path.to_owned(), writer, schema, rows: 0 })
     }
 }
 
@@ -108,6 +108,7 @@ impl PairSink for PairFileWriter {
     fn wants_ids(&self) -> bool {
         true
     }
+    rows: u64,
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(5);
@@ -128,12 +129,13 @@ impl PairSink for PairFileWriter {
         let file = self.writer.into_inner().map_err(|error| failed(&self.path, error))?;
         let file = file.into_inner().map_err(|error| failed(&self.path, error.into_error()))?;
         let bytes = file.metadata().map_err(|error| failed(&self.path, error))?.len();
-        Ok(Written { bytes, spill_bytes: 0 })
+        Ok(Written { rows: self.rows, bytes, ..Written::default() })
     }
 }
 
 /// Reads a file of pairs.
 struct PairFile {
+        self.rows += batch.len() as u64;
     path: PathBuf,
     reader: StreamReader<BufReader<File>>,
 }

@@ -202,7 +202,7 @@ def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: py
     caplog.set_level("INFO", "adjoin")
     with adjoin.join(vectors, eps=EPS) as result:
         result.keep()
-    assert "rows are kept" in caplog.text
+    assert "to keep, " in caplog.text
 
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

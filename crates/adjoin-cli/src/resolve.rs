@@ -11,15 +11,17 @@ use adjoin::device::{FileSystem, current_resident_bytes};
 use adjoin::error::{Error, Result};
 use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
+use adjoin::options::format_count;
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
-use adjoin::report::RecallStatistics;
+use adjoin::report::{Interval, RecallStatistics};
 use adjoin::sink::KeepRule;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId, is_store};
 
 use crate::args::{Columns, Join, Resources, StoreOptions, Threshold, Wanted};
+use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
@@ -59,7 +61,7 @@ fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {
 fn kernel(name: &str) -> Result<Kernel> {
     Kernel::named(name).ok_or_else(|| {
         let there: Vec<&str> = Kernel::available().iter().map(Kernel::name).collect();
-        Error::option(format!("this processor has no kernel {name}; it has {}", there.join(", ")))
+        Error::option(format!("there is no kernel {name} on this processor; choose one of {}", there.join(", ")))
     })
 }
 
@@ -97,8 +99,6 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
         let read = Read::of(context, input)?;
         outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;
     }
-}
-
     for (k, (option, path)) in outputs.iter().enumerate() {
         let is_same =
             |path: &Path, other: &Path| path == other || place(path).is_some_and(|at| place(other) == Some(at));
@@ -108,6 +108,8 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
         }
     }
     Ok(())
+}
+
 /// A file or folder that is there, by whichever name: its device and its number there.
 type Identity = (u64, u64);
 
@@ -257,7 +259,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             && !keys.contains(&key)
         {
             return Err(Error::option(format!(
-                "--strategy {named} has no meaning here, only {}=; leave it out",
+                "--strategy {named} cannot be used with this command, which knows {}=; leave it out",
                 keys.join("= and ")
             )));
         }
@@ -265,7 +267,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
             Some(("threshold", number)) => {
                 let finite = number.parse().ok().filter(|threshold: &f64| threshold.is_finite());
-                let refused = || Error::option(format!("--strategy {named}: a threshold is a number"));
+                let refused = || Error::option(format!("--strategy {named}: the threshold must be a number"));
                 strategy.threshold = Some(finite.ok_or_else(refused)?);
             }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
@@ -275,7 +277,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             _ => {
                 let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
-                    "no such strategy: {named}; there are {}, threshold=, order=, cache=, centers=trained and centers=random",
+                    "there is no strategy {named}; choose from {}, threshold=, order=, cache=, centers=trained and centers=random",
                     rules.join(", ")
                 )));
             }
@@ -291,7 +293,7 @@ pub(crate) fn build_options(
     force: bool,
 ) -> Result<BuildOptions> {
     if store.buckets == Some(0) {
-        return Err(Error::option("--buckets 0 holds no vector; give at least 1"));
+        return Err(Error::option("--buckets is 0; give at least 1"));
     }
     Ok(BuildOptions {
         metric,
@@ -306,13 +308,14 @@ pub(crate) fn build_options(
 
 /// What is known of a recall, in a line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
-    let (pair, vector, target) = (recall.pair, recall.per_vector, recall.target);
+    let requested = format!("at least {} requested", percent(recall.target));
     let Some(vectors) = recall.sample_vectors_with_neighbours else {
-        return format!("1 by proof, {target} was asked");
+        return format!("100 % (exact); {requested}");
     };
-    format!(
-        "{:.4} of all pairs ({:.4} to {:.4}), {:.4} of the average vector's ({:.4} to {:.4}), by {vectors} other \
-         sampled vectors; at least {target} was asked",
-        pair.estimate, pair.low, pair.high, vector.estimate, vector.low, vector.high
-    )
+    let estimated = |Interval { estimate, low, high }: Interval, of: &str| {
+        format!("{} of {of} (between {} and {})", percent(estimate), percent(low), percent(high))
+    };
+    let (pairs, vector) =
+        (estimated(recall.pair, "all pairs"), estimated(recall.per_vector, "the pairs of a vector on average"));
+    format!("{pairs}, {vector}, measured with {}; {requested}", format_count(vectors, "sampled vector"))
 }

@@ -84,7 +84,9 @@ impl Draft {
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
         check_free(&*context.device, path, force)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = name.ok_or_else(|| Error::option(format!("{} is no file name for a result", path.display())))?;
+        let name = name.ok_or_else(|| {
+            Error::option(format!("{} is not a file name; name a file for the result", path.display()))
+        })?;
         let folder = OwnFolder::create(&context.device, parent(path), &format!(".{name}."), ".partial")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
         let file = context.device.create(&draft.partial())?;
@@ -131,7 +133,7 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
         Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
-        Some(_) if !force => Err(Error::input(format!("{at} is there already; give --force to replace it"))),
+        Some(_) if !force => Err(Error::input(format!("{at} exists already; give --force to replace it"))),
         _ => check_parent(device, path),
     }
 }
@@ -146,9 +148,10 @@ pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
     let at = parent(path).display();
     match device.kind(parent(path))? {
         Some(FileKind::Folder) => Ok(()),
-        Some(_) => {
-            Err(Error::input(format!("{at} is no folder, so it cannot hold {}; choose another place", path.display())))
-        }
+        Some(_) => Err(Error::input(format!(
+            "{at} is not a folder, so it cannot hold {}; choose another place",
+            path.display()
+        ))),
         None => {
             Err(Error::input(format!("{at} is missing, so it cannot hold {}; make that folder first", path.display())))
         }

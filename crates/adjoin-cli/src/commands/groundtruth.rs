@@ -1,4 +1,5 @@
 use adjoin::error::Result;
+use adjoin::options::{format_count, format_number};
 use adjoin::sink::{PairSchema, PairWriter};
 use adjoin::truth::{GroundtruthOptions, groundtruth as find};
 
@@ -20,7 +21,12 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
     let report = find(&context, &*source, &options, sink)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        eprintln!("{} pairs of {} rows with all, {} compared", report.pairs, report.rows, report.verified_pairs);
+        let (pairs, rows) = (format_count(report.pairs, "pair"), format_count(report.rows, "row"));
+        let place = target.path().map_or_else(String::new, |path| format!(" written to {}", path.display()));
+        eprintln!(
+            "{pairs}{place}: {rows} compared with all, distances computed: {}",
+            format_number(report.verified_pairs)
+        );
     }
     Ok(Outcome::Done)
 }

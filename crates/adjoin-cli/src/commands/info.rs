@@ -1,6 +1,6 @@
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::options::format_bytes;
+use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::source::IdKind;
 use adjoin::store::{Store, bucket_bytes};
 
@@ -24,18 +24,32 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
 fn describe(store: &Store) -> String {
     let manifest = store.manifest();
     let buckets = store.extents().len() as u64;
-    let largest = store.extents().iter().map(|extent| extent.rows).max().unwrap_or(0);
+    let largest = store.extents().iter().map(|extent| extent.rows.into()).max().unwrap_or(0);
     let ids = match manifest.ids {
         IdKind::None => "none",
         IdKind::Int64 => "int64",
         IdKind::Utf8 => "utf8",
     };
     let lines = [
-        format!("vectors      {} of {} x {}", manifest.rows, manifest.vectors.dimensions, manifest.vectors.element),
-        format!("skipped      {} rows of {}", manifest.skipped_rows, manifest.source_rows),
+        format!(
+            "vectors      {} of {} x {}",
+            format_number(manifest.rows),
+            manifest.vectors.dimensions,
+            manifest.vectors.element
+        ),
+        format!(
+            "skipped      {} of {}",
+            format_count(manifest.skipped_rows, "row"),
+            format_number(manifest.source_rows)
+        ),
         format!("ids          {ids}"),
         format!("metric       {}", manifest.metric),
-        format!("buckets      {buckets}, of {} vectors on average, {largest} at most", manifest.rows / buckets),
+        format!(
+            "buckets      {}, of {} on average, {} at most",
+            format_number(buckets),
+            format_count(manifest.rows / buckets, "vector"),
+            format_number(largest)
+        ),
         format!("on disk      {} of buckets", format_bytes(bucket_bytes(store.extents(), true))),
         format!("seed         {}", manifest.seed),
     ];
