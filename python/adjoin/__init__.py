@@ -21,9 +21,11 @@ from typing import Any, Literal, Optional, Union
 
 from . import _engine
 from ._engine import __version__
-from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError
+from . import _options
+from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError, OptionTypeError
+from ._options import PathLike
 from ._progress import bar
-from ._source import PathLike, files_of
+from ._source import files_of
 from ._types import ArrowStream
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "DeviceError",
     "InputError",
     "OptionError",
+    "OptionTypeError",
     "Result",
     "Store",
     "__version__",
@@ -46,14 +49,17 @@ OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 
+METRICS = ("l2", "cosine")
+KEEP_RULES = ("greedy", "cluster")
+
 
 class Store:
     """Vectors on disk so that near ones lie together: built once, joined often."""
 
     def __init__(self, path: PathLike) -> None:
         """Opens the store in the folder ``path``."""
-        self.path = Path(path)
-        self._info: dict[str, Any] = json.loads(_engine.info(os.fspath(path)))
+        self.path = Path(_options.path("path", path))
+        self._info: dict[str, Any] = json.loads(_engine.info(os.fspath(self.path)))
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -89,20 +95,20 @@ class Result:
         return self._joined.rows("counts", "")[0]
 
     def clusters(self) -> ArrowStream:
-        """Which rows hang together: ``id`` and ``cluster``, the id of its first row; single rows are left out."""
+        """Which rows are connected by chains of pairs: ``id`` and ``cluster``, the id of its first row; single rows are left out."""
         return self._joined.rows("clusters", "")[0]
 
     def keep(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Which rows can go: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
+        """Which rows to remove: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
 
-        ``greedy``: a row goes only where one that stays lies within the threshold. ``cluster``: the first row of each
-        cluster stays, however far the others are.
+        ``greedy``: a row is removed only where one that is kept lies within the threshold. ``cluster``: the first row of
+        each cluster is kept, however far the others are.
         """
-        return self._joined.rows("keep", rule)[0]
+        return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[0]
 
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Which rows stay: ``id``, in the order of rows."""
-        return self._joined.rows("keep", rule)[1]
+        """Which rows to keep: ``id``, in the order of rows."""
+        return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[1]
 
     def close(self) -> None:
         """Removes what is temporary. Streams that were taken before can still be read."""
@@ -146,26 +152,28 @@ def build(
 ) -> Store:
     """Builds a store in the folder ``store``, for joins at any threshold.
 
-    ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
-    Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first. What does
-    not fit into memory goes there too, or to the folder of the store where ``temporary`` is not given. The column
-    ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by their number.
+    ``source`` is a path, a list of paths, a numpy array of two dimensions, an Arrow array of lists, or a table with the
+    Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to
+    ``temporary`` first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
+    is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
+    their number.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
     """
-    resources = _resources(memory, threads)
-    shown = bar(progress)
-    options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
+    target, at = _options.path("store", store), _options.optional_path("temporary", temporary)
+    wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
+    resources = _options.resources(memory, threads)
+    shown = bar(_options.optional_flag("progress", progress))
     try:
-        with _folder_in(temporary) as folder:
-            resources["temporary"] = None if temporary is None else folder
-            files = files_of(source, Path(folder), options)
-            wanted = {"metric": metric, "force": force}
-            _engine.build(files, os.fspath(store), wanted, options, resources, shown)
+        with _folder_in(at) as folder:
+            resources["temporary"] = None if at is None else folder
+            with files_of(source, Path(folder), options) as files:
+                _engine.build(files, target, wanted, options, resources, shown)
     finally:
         if shown:
             shown.close()
-    return Store(store)
+    return Store(target)
 
 
 def join(
@@ -197,15 +205,16 @@ def join(
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
     """
-    resources = _resources(memory, threads)
-    shown = bar(progress)
-    folder = _folder_in(temporary)
+    at = _options.optional_path("temporary", temporary)
+    wanted = _options.threshold(eps, min_similarity, recall, exact)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
+    resources = _options.resources(memory, threads)
+    shown = bar(_options.optional_flag("progress", progress))
+    folder = _folder_in(at)
     resources["temporary"] = folder.name
     try:
-        wanted = {"eps": eps, "min_similarity": min_similarity, "recall": recall, "exact": exact}
-        options = _store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
-        files = files_of(source, Path(folder.name), options)
-        joined = _engine.join(files, wanted, options, resources, folder.name, shown)
+        with files_of(source, Path(folder.name), options) as files:
+            joined = _engine.join(files, wanted, options, resources, folder.name, shown)
     except BaseException:
         folder.cleanup()
         raise
@@ -215,40 +224,9 @@ def join(
     return Result(joined, folder)
 
 
-def _folder_in(temporary: Optional[PathLike]) -> tempfile.TemporaryDirectory[str]:
+def _folder_in(temporary: Optional[str]) -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
     except OSError as error:
-        place = tempfile.gettempdir() if temporary is None else os.fspath(temporary)
+        place = tempfile.gettempdir() if temporary is None else temporary
         raise DeviceError(f"temporary {place} cannot be written; name another folder ({error.strerror})") from error
-
-
-def _resources(memory: Union[str, int], threads: Optional[int]) -> dict[str, Any]:
-    before = _engine.resident_from_now_on()
-    return {"memory": str(memory), "threads": _not_negative("threads", threads), "before_bytes": before}
-
-
-def _not_negative(option: str, number: Optional[int]) -> Optional[int]:
-    if number is not None and number < 0:
-        raise OptionError(f"{option} is {number}; it must not be negative")
-    return number
-
-
-def _store_options(
-    seed: int,
-    buckets: Optional[int],
-    vector_column: Optional[str],
-    id_column: Optional[str],
-    ids: bool,
-    on_bad: OnBad,
-    on_duplicate_id: OnDuplicateId,
-) -> dict[str, Any]:
-    return {
-        "seed": _not_negative("seed", seed),
-        "buckets": _not_negative("buckets", buckets),
-        "vector_column": vector_column,
-        "id_column": id_column,
-        "ids": ids,
-        "on_bad": on_bad,
-        "on_duplicate_id": on_duplicate_id,
-    }

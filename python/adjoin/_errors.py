@@ -15,6 +15,10 @@ class OptionError(AdjoinError, ValueError):
     """An option has no meaning, or not together with another."""
 
 
+class OptionTypeError(OptionError, TypeError):
+    """An argument is of the wrong type."""
+
+
 class BudgetError(AdjoinError, MemoryError):
     """The memory budget is too small; the message says the least that would do."""
 

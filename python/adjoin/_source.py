@@ -6,61 +6,99 @@ The engine scans its input twice and in any memory, so what is not a file yet be
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from . import _engine
-from ._errors import DeviceError, InputError
-
-PathLike = Union[str, "os.PathLike[str]"]
+from ._errors import AdjoinError, DeviceError, InputError, OptionError
+from ._options import path, refused, shown
 
 #: Rows of an array that are copied at once where its rows do not lie one behind the other.
 ROWS_AT_ONCE = 4096
 
+ARRAY = "the array given as source"
+#: Element types as numpy names them.
+ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
+WANTED = (
+    "a path, a list of paths, a numpy array, or an array or table with the Arrow interface (pyarrow, Polars, DuckDB, pandas)"
+)
 
-def files_of(source: Any, folder: Path, options: dict[str, Any]) -> list[str]:
-    """The files that hold ``source``; those that must be written first go to ``folder``. ``options`` name columns."""
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(source)]
-    if isinstance(source, Sequence) and source and all(isinstance(part, (str, os.PathLike)) for part in source):
-        return [os.fspath(part) for part in source]
+
+@contextmanager
+def files_of(source: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
+    """The files that hold ``source``; those that must be written first go to ``folder``. ``options`` name columns.
+
+    Errors raised meanwhile name the argument where they would name such a file.
+    """
+    if isinstance(source, (str, bytes, os.PathLike)):
+        yield [path("source", source)]
+    elif _is_paths(source):
+        yield [path("source", part) for part in source]
+    else:
+        file, name = _written(source, folder, options)
+        try:
+            yield [os.fspath(file)]
+        except AdjoinError as error:
+            if os.fspath(file) not in str(error):
+                raise
+            raise type(error)(str(error).replace(os.fspath(file), name)) from None
+
+
+def _is_paths(source: Any) -> bool:
+    if not isinstance(source, Sequence) or hasattr(source, "__array__"):
+        return False
+    if not source:
+        raise OptionError(f"source is {shown(source)}; give at least one path")
+    return all(isinstance(part, (str, bytes, os.PathLike)) for part in source)
+
+
+def _written(source: Any, folder: Path, options: dict[str, Any]) -> tuple[Path, str]:
+    """Writes ``source`` to a file; returns it and what messages call it."""
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
-        path = folder / "vectors.arrow"
-        _engine.spool(source, os.fspath(path), options)
-        return [os.fspath(path)]
+        file = folder / "vectors.arrow"
+        return file, _engine.spool(source, os.fspath(file), options)
     if hasattr(source, "__array_interface__") or hasattr(source, "__array__"):
-        path = folder / "vectors.npy"
-        _write_array(source, path)
-        return [os.fspath(path)]
-    raise InputError(
-        f"vectors cannot be read from {type(source).__name__}; give a path, a list of paths, a numpy array, or a "
-        "table with the Arrow interface (pyarrow, Polars, DuckDB, pandas)"
-    )
+        _write_array(source, folder / "vectors.npy")
+        return folder / "vectors.npy", ARRAY
+    raise refused("source", source, WANTED)
 
 
-def _write_array(source: Any, path: Path) -> None:
+def _write_array(source: Any, file: Path) -> None:
     import numpy
 
     if numpy.ma.isMaskedArray(source):
         if not numpy.issubdtype(source.dtype, numpy.floating) and numpy.ma.is_masked(source):
-            raise InputError("the array has masked values, which integers cannot say; leave out their rows")
+            raise InputError(f"{ARRAY} has masked values, which integers cannot express; leave out their rows")
         source = numpy.ma.filled(source, numpy.nan if numpy.issubdtype(source.dtype, numpy.floating) else 0)
-    array = numpy.asarray(source)
-    header = {
-        "descr": numpy.lib.format.dtype_to_descr(array.dtype),
-        "fortran_order": False,
-        "shape": array.shape,
-    }
     try:
-        with path.open("wb") as file:
-            numpy.lib.format.write_array_header_2_0(file, header)
-            if array.dtype.hasobject or array.ndim != 2:
-                return  # the engine says from the header what is wrong
-            if array.flags.c_contiguous:
-                array.tofile(file)
+        array = numpy.asarray(source)
+    except Exception as error:  # whatever the object does, as a tensor on another device
+        raise InputError(f"{ARRAY} cannot be read as a numpy array: {' '.join(str(error).split())}") from error
+    _check_array(array)
+    element = array.dtype.newbyteorder("<")
+    header = {"descr": numpy.lib.format.dtype_to_descr(element), "fortran_order": False, "shape": array.shape}
+    try:
+        with file.open("wb") as out:
+            numpy.lib.format.write_array_header_2_0(out, header)
+            if array.flags.c_contiguous and array.dtype == element:
+                array.tofile(out)
                 return
             for start in range(0, len(array), ROWS_AT_ONCE):
-                numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE]).tofile(file)
+                numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE], dtype=element).tofile(out)
     except OSError as error:
-        raise DeviceError(f"cannot write {path}: {error}; name a folder with room as temporary") from error
+        raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
+
+
+def _check_array(array: Any) -> None:
+    """Refuses an array that is not of vectors."""
+    if array.dtype.hasobject and array.ndim == 1:
+        raise InputError(f"{ARRAY} has objects as elements; if each is a vector, give numpy.stack(x)")
+    if array.dtype.str[1:] not in ELEMENTS:
+        kinds = "float16, float32, float64, uint8 or int8"
+        raise InputError(f"{ARRAY} has elements of type {array.dtype}; give {kinds}, such as x.astype('float32')")
+    if array.ndim != 2:
+        shape = "-1, d" if array.ndim < 2 else "len(x), -1"
+        count = "1 dimension" if array.ndim == 1 else f"{array.ndim} dimensions"
+        raise InputError(f"{ARRAY} has {count}; give one vector a row, such as x.reshape({shape})")

@@ -12,14 +12,14 @@ use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_fiel
 use adjoin::source::{IdKind, Ids, columns_read};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchReader, UInt64Array};
+use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
-use pyo3_arrow::input::AnyRecordBatch;
+use pyo3_arrow::input::AnyArray;
 
 use crate::options::StoreOptions;
 use crate::run::raised;
@@ -27,22 +27,29 @@ use crate::run::raised;
 /// Bytes of a batch in a file, about: the engine holds two of them while it reads.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Writes the columns of a table that the engine reads as an Arrow stream, in batches of moderate size. A file could not
-/// hold the parts of a table whose dictionaries differ, as those of a categorical column may.
+/// Column of the vectors of an array.
+const VECTORS: &str = "vector";
+
+/// Writes the columns of a table that the engine reads, or an array of lists, as an Arrow stream, in batches of moderate
+/// size. A file could not hold the parts of a table whose dictionaries differ, as those of a categorical column may.
+/// Returns what messages call the source.
 #[pyfunction]
-pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, options: StoreOptions) -> PyResult<()> {
-    let reader = table.into_reader()?;
+pub(crate) fn spool(py: Python<'_>, source: AnyArray, path: PathBuf, options: StoreOptions) -> PyResult<&'static str> {
+    let reader = source.into_reader()?;
     py.detach(|| {
-        let schema = reader.schema();
-        let columns =
-            options.source_options().and_then(|options| columns_read("the table".as_ref(), &schema, &options));
+        let field = reader.field();
+        let (name, schema) = match field.data_type() {
+            DataType::Struct(fields) => ("the table given as source", Schema::new(fields.clone())),
+            vectors => ("the array given as source", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
+        };
+        let columns = options.source_options().and_then(|options| columns_read(name.as_ref(), &schema, &options));
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
-        let schema = schema.project(&columns).map_err(|error| spool_failed(&path, &error))?;
-        let mut writer = StreamWriter::try_new(file, &schema).map_err(|error| spool_failed(&path, &error))?;
-        for batch in reader {
-            let cannot_read = |error| PyOSError::new_err(format!("cannot read the table: {error}"));
-            let batch = batch.and_then(|batch| batch.project(&columns)).map_err(cannot_read)?;
+        let (read, schema) = (schema.project(&columns).map_err(|error| spool_failed(&path, &error))?, Arc::new(schema));
+        let mut writer = StreamWriter::try_new(file, &read).map_err(|error| spool_failed(&path, &error))?;
+        for part in reader {
+            let cannot_read = |error| PyOSError::new_err(format!("cannot read {name}: {error}"));
+            let batch = part.and_then(|part| batch_of(part, &schema)?.project(&columns)).map_err(cannot_read)?;
             let rows = (BATCH_BYTES / row_bytes(&batch)).max(1);
             for start in (0..batch.num_rows()).step_by(rows) {
                 Python::attach(|py| py.check_signals())?;
@@ -50,8 +57,24 @@ pub(crate) fn spool(py: Python<'_>, table: AnyRecordBatch, path: PathBuf, option
                 writer.write(&part).map_err(|error| spool_failed(&path, &error))?;
             }
         }
-        writer.finish().map_err(|error| spool_failed(&path, &error))
+        writer.finish().map_err(|error| spool_failed(&path, &error))?;
+        Ok(name)
     })
+}
+
+/// A part of a table or of an array as rows of a table.
+fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
+    match part.as_struct_opt() {
+        Some(rows) if rows.null_count() > 0 => {
+            Err(ArrowError::InvalidArgumentError("it has rows that are null".into()))
+        }
+        Some(rows) => RecordBatch::try_new_with_options(
+            schema.clone(),
+            rows.columns().to_vec(),
+            &RecordBatchOptions::new().with_row_count(Some(rows.len())),
+        ),
+        None => RecordBatch::try_new(schema.clone(), vec![part]),
+    }
 }
 
 /// Bytes of a row, about. The buffers are not asked: those of a slice hold the rows of the whole table.
@@ -86,6 +109,7 @@ pub(crate) struct PairFileWriter {
     path: PathBuf,
     writer: StreamWriter<BufWriter<File>>,
     schema: SchemaRef,
+    rows: u64,
 }
 
 impl PairFileWriter {
@@ -98,7 +122,7 @@ impl PairFileWriter {
         let schema = Arc::new(Schema::new(fields));
         let file = File::create(path).map_err(|error| failed(path, error))?;
         let writer = StreamWriter::try_new(BufWriter::new(file), &schema).map_err(|error| failed(path, error))?;
-        Ok(Self { path: path.to_owned(), writer, schema })
+        Ok(Self { path: path.to_owned(), writer, schema, rows: 0 })
     }
 }
 
@@ -112,6 +136,7 @@ impl PairSink for PairFileWriter {
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        self.rows += batch.len() as u64;
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(5);
         for rows in [&batch.left_rows, &batch.right_rows] {
             columns.push(Arc::new(UInt64Array::from(rows.clone())));
@@ -130,7 +155,7 @@ impl PairSink for PairFileWriter {
         let file = self.writer.into_inner().map_err(|error| failed(&self.path, error))?;
         let file = file.into_inner().map_err(|error| failed(&self.path, error.into_error()))?;
         let bytes = file.metadata().map_err(|error| failed(&self.path, error))?.len();
-        Ok(Written { bytes, spill_bytes: 0 })
+        Ok(Written { rows: self.rows, bytes, ..Written::default() })
     }
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -58,7 +60,10 @@ Source = Callable[[Path], Any]
 
 #: Name, source, options of the join, kind of the error, words that it has.
 CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
-    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["row 2", "on_bad skip"]),
+    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given as source: the vector of row 2", "on_bad skip"]),
+    ("NaN in a table", lambda _: pyarrow.table({"v": list(with_nan())}), L2, adjoin.InputError, ["the table given as source: the vector of row 2"]),
+    ("NaN in a list", lambda _: pyarrow.array(list(with_nan())), L2, adjoin.InputError, ["the array given as source: the vector of row 2"]),
+    ("numbers", lambda _: pyarrow.array([1.0, 2.0]), L2, adjoin.InputError, ["the array given as source"]),
     ("infinity", lambda _: numpy.full((3, 2), numpy.inf, "f4"), L2, adjoin.InputError, ["row 0", "on_bad skip"]),
     ("zero vector", lambda _: numpy.zeros((3, 2), "f4"), COSINE, adjoin.InputError, ["row 0", "zero"]),
     ("shards differ", shards, L2, adjoin.InputError, ["b.npy", "3", "2"]),
@@ -67,9 +72,12 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("wrong magic", lambda at: written(b"no numpy file at all", "v.npy", at), L2, adjoin.InputError, ["v.npy"]),
     ("lying header", lambda at: written(fbin(1 << 31, 2, 8), "v.fbin", at), L2, adjoin.InputError, ["v.fbin"]),
     ("no rows", lambda _: numpy.zeros((0, 2), "f4"), L2, adjoin.InputError, ["no rows"]),
-    ("three dimensions", lambda _: numpy.zeros((2, 2, 2), "f4"), L2, adjoin.InputError, ["vectors.npy"]),
+    ("three dimensions", lambda _: numpy.zeros((2, 2, 2), "f4"), L2, adjoin.InputError, ["the array given as source has 3 dimensions", "x.reshape(len(x), -1)"]),
+    ("one dimension", lambda _: numpy.zeros(4, "f4"), L2, adjoin.InputError, ["has 1 dimension;", "x.reshape(-1, d)"]),
+    ("integers", lambda _: numpy.zeros((2, 2), "i8"), L2, adjoin.InputError, ["elements of type int64", "x.astype"]),
     ("Fortran order", lambda at: npy(numpy.asfortranarray(numpy.ones((4, 3), "f4")), at), L2, adjoin.InputError, ["vectors.npy"]),
-    ("objects", lambda _: numpy.array([["a", 1], ["b", 2]], object), L2, adjoin.InputError, ["vectors.npy"]),
+    ("objects", lambda _: numpy.array([["a", 1], ["b", 2]], object), L2, adjoin.InputError, ["elements of type object"]),
+    ("rows as objects", lambda _: numpy.array([GOOD[0], None], object), L2, adjoin.InputError, ["numpy.stack(x)"]),
     ("negative eps", lambda _: GOOD, {"eps": -1.0}, adjoin.OptionError, ["eps is -1"]),
     ("infinite eps", lambda _: GOOD, {"eps": float("inf")}, adjoin.OptionError, ["eps is inf"]),
     ("eps is no number", lambda _: GOOD, {"eps": float("nan")}, adjoin.OptionError, ["eps is NaN"]),
@@ -91,8 +99,92 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("on_bad", lambda _: GOOD, {**L2, "on_bad": "fix"}, adjoin.OptionError, ["error or skip"]),
     ("masked", lambda _: numpy.ma.masked_equal(numpy.ones((2, 2), "f4"), 1), L2, adjoin.InputError, ["row 0", "NaN"]),
     ("masked integers", lambda _: numpy.ma.masked_equal(numpy.ones((2, 2), "u1"), 1), L2, adjoin.InputError, ["masked"]),
-    ("neither file nor array", lambda _: 7, L2, adjoin.InputError, ["int", "numpy"]),
+    ("neither file nor array", lambda _: 7, L2, adjoin.OptionTypeError, ["source is 7 (int)", "numpy"]),
+    ("None", lambda _: None, L2, adjoin.OptionTypeError, ["source is None", "numpy"]),
+    ("no paths", lambda _: [], L2, adjoin.OptionError, ["source is []", "at least one path"]),
+    ("lists", lambda _: [[1.0, 2.0]], L2, adjoin.OptionTypeError, ["source is [[1.0, 2.0]] (list)", "numpy"]),
+    ("what numpy cannot read", lambda _: Tensor(), L2, adjoin.InputError, ["the array given as source", "on another device"]),
 ]
+
+
+class Tensor:
+    """An array that is elsewhere."""
+
+    def __array__(self, *_: Any, **__: Any) -> numpy.ndarray:
+        raise TypeError("it is on another\ndevice")
+
+
+#: Options of the wrong type or beyond what there is, and what is said of them.
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"eps": "1"}, "eps is '1' (str); give a number"),
+    ({"eps": True}, "eps is True (bool); give a number"),
+    ({"eps": numpy.ones(3)}, "eps is array([1., 1., 1.]) (ndarray); give a number"),
+    ({"eps": 10**400}, "give a number that a float can hold"),
+    ({"eps": 10**5000}, "give a number that a float can hold"),
+    ({"eps": 1j}, "eps is 1j (complex); give a number"),
+    ({**L2, "recall": "0.9"}, "recall is '0.9' (str); give a number"),
+    ({"min_similarity": [0.9]}, "min_similarity is [0.9] (list); give a number"),
+    ({**L2, "exact": 1}, "exact is 1 (int); give True or False"),
+    ({**L2, "exact": None}, "exact is None (NoneType); give True or False"),
+    ({**L2, "progress": "no"}, "progress is 'no' (str); give True or False"),
+    ({**L2, "memory": 1e9}, "memory is 1000000000.0 (float); give a size such as '2GiB', or a whole number of bytes"),
+    ({**L2, "memory": None}, "memory is None (NoneType); give a size"),
+    ({**L2, "memory": True}, "memory is True (bool); give a size"),
+    ({**L2, "memory": -1}, "memory is -1; it must not be negative"),
+    ({**L2, "threads": 1.0}, "threads is 1.0 (float); give a whole number"),
+    ({**L2, "threads": 2**70}, f"threads is {2**70}; give at most {2**64 - 1}"),
+    ({**L2, "seed": None}, "seed is None (NoneType); give a whole number"),
+    ({**L2, "seed": 2**64}, f"seed is {2**64}; give at most {2**64 - 1}"),
+    ({**L2, "buckets": 2**32}, f"buckets is {2**32}; give at most {2**32 - 1}"),
+    ({**L2, "buckets": False}, "buckets is False (bool); give a whole number"),
+    ({**L2, "id_column": 3}, "id_column is 3 (int); give a text"),
+    ({**L2, "vector_column": b"v"}, "vector_column is b'v' (bytes); give a text"),
+    ({**L2, "on_bad": None}, "on_bad is None (NoneType); give error or skip"),
+    ({**L2, "on_duplicate_id": "KEEP"}, "on_duplicate_id is 'KEEP'; give error or keep"),
+    ({**L2, "temporary": 3}, "temporary is 3 (int); give a path"),
+    ({**L2, "temporary": b"/tmp/\xff"}, "give a path in UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_options_of_the_wrong_type_are_named(options: dict[str, Any], words: str) -> None:
+    is_type = re.search(r" \(\w+\); give", words) is not None
+    with pytest.raises(adjoin.OptionError) as raised:
+        adjoin.join(GOOD, **options)
+    assert words in str(raised.value) and "\n" not in str(raised.value) and len(str(raised.value)) < 200
+    assert isinstance(raised.value, TypeError) == is_type
+
+
+def test_arguments_of_builds_and_results_are_checked_too(tmp_path: Path) -> None:
+    for options, words in [({"metric": 2}, "metric is 2 (int); give l2 or cosine"), ({"force": "yes"}, "force is 'yes' (str); give True or False")]:
+        with pytest.raises(adjoin.OptionTypeError) as raised:
+            adjoin.build(GOOD, tmp_path / "store", **options)  # type: ignore[arg-type]
+        assert words in str(raised.value)
+    with pytest.raises(adjoin.OptionTypeError, match="store is None .NoneType.; give a path"):
+        adjoin.build(GOOD, None)  # type: ignore[arg-type]
+    with pytest.raises(adjoin.OptionTypeError, match="path is 3 .int.; give a path"):
+        adjoin.Store(3)  # type: ignore[arg-type]
+    with adjoin.join(GOOD, eps=1.0) as result, pytest.raises(adjoin.OptionError, match="rule is 'first'; give greedy or cluster"):
+        result.keep("first")  # type: ignore[arg-type]
+
+
+def test_numbers_and_paths_of_every_kind_do(tmp_path: Path) -> None:
+    numpy.save(tmp_path / "v.npy", GOOD)
+    scalars: list[dict[str, Any]] = [
+        {"eps": numpy.float32(1), "threads": numpy.int64(1), "seed": numpy.uint8(3), "exact": numpy.bool_(True)},
+        {"eps": numpy.int32(1), "recall": numpy.float64(0.9), "memory": numpy.int64(1 << 30), "buckets": numpy.uint32(1)},
+        {"eps": 1, "threads": None, "temporary": os.fsencode(tmp_path)},
+        {"eps": Fraction(1, 2), "temporary": str(tmp_path)},
+        {"eps": numpy.array(1.0)},
+    ]
+    paths: list[Any] = [tmp_path / "v.npy", str(tmp_path / "v.npy"), os.fsencode(tmp_path / "v.npy"), [os.fsencode(tmp_path / "v.npy")]]
+    for options in scalars:
+        with adjoin.join(GOOD, **options) as result:
+            assert len(result) == 6
+    for path in paths:
+        with adjoin.join(path, eps=1.0) as result:
+            assert len(result) == 6
+    assert len(adjoin.build(GOOD, os.fsencode(tmp_path / "store"))) == 4
 
 
 @pytest.mark.parametrize(("source", "options", "kind", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])

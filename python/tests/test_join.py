@@ -222,10 +222,32 @@ def test_small_batches_of_a_large_table_stay_as_they_are(lists: Any, tmp_path: P
     table = pyarrow.table({"vector": lists(numpy.ones((60_000, 64), "float32"))})
     batches = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1_000))
     for source, most in [(batches, 60), (table, 60_000 * 64 * 8 // (8 << 20) + 1)]:
-        adjoin._engine.spool(source, str(tmp_path / "all.arrow"), adjoin._store_options(1, None, None, None, True, "error", "error"))
+        options = adjoin._options.store_options(1, None, None, None, True, "error", "error")
+        adjoin._engine.spool(source, str(tmp_path / "all.arrow"), options)
         with pyarrow.ipc.open_stream(tmp_path / "all.arrow") as written:
             rows = [batch.num_rows for batch in written]
         assert len(rows) <= most and sum(rows) == 60_000
+
+
+@pytest.mark.parametrize("as_lists", [as_fixed_lists, lambda vectors: pyarrow.array(list(vectors))])
+def test_arrays_of_lists_are_sources(as_lists: Any, vectors: numpy.ndarray) -> None:
+    lists = as_lists(vectors)
+    struct = pyarrow.StructArray.from_arrays([lists], ["v"])
+    halves = pyarrow.chunked_array([lists[:100], lists[100:]])
+    with adjoin.join(vectors, eps=EPS, exact=True) as result:
+        expected = rows_of(result.pairs())
+    for source in [lists, halves, polars.Series(lists), struct, pyarrow.chunked_array([struct])]:
+        with adjoin.join(source, eps=EPS, exact=True) as result:
+            assert rows_of(result.pairs()) == expected
+    part = lists[17:317]
+    with adjoin.join(part, eps=EPS, exact=True) as result, adjoin.join(vectors[17:317], eps=EPS, exact=True) as other:
+        assert rows_of(result.pairs()) == rows_of(other.pairs())
+
+
+@pytest.mark.parametrize("element", [">f4", ">f8", "<f2", ">f2"])
+def test_arrays_in_any_byte_order_are_sources(element: str, vectors: numpy.ndarray) -> None:
+    with adjoin.join(vectors.astype(element), eps=EPS, exact=True) as result:
+        assert result.stats["pairs"] > 0 and result.stats["element"] == ("f16" if "2" in element else "f32")
 
 
 def test_what_a_stream_says_is_passed_on() -> None:
@@ -234,7 +256,7 @@ def test_what_a_stream_says_is_passed_on() -> None:
         raise ValueError("the well is dry")
 
     schema = pyarrow.schema({"vector": pyarrow.list_(pyarrow.float64())})
-    with pytest.raises(OSError, match="cannot read the table: .*the well is dry"):
+    with pytest.raises(OSError, match="cannot read the table given as source: .*the well is dry"):
         adjoin.join(pyarrow.RecordBatchReader.from_batches(schema, batches()), eps=1.0)
 
 
@@ -252,7 +274,7 @@ def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: py
     caplog.set_level("INFO", "adjoin")
     with adjoin.join(vectors, eps=EPS) as result:
         result.keep()
-    assert "rows are kept" in caplog.text
+    assert "to keep, " in caplog.text
 
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ pub(crate) struct StoreOptions {
     /// Rows without a usable vector (null, NaN, infinite): error or skip
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "skip"])]
     pub(crate) on_bad: String,
-    /// Ids that occur twice: error or keep
+    /// Ids that occur more than once: error or keep
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "keep"])]
     pub(crate) on_duplicate_id: String,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Threshold {
     /// Pairs at most this far apart (L2, the true distance)
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     pub(crate) eps: Option<f64>,
-    /// Pairs at least this alike (cosine)
+    /// Pairs at least this similar (cosine)
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
 }
@@ -155,16 +155,16 @@ pub(crate) struct Join {
     pub(crate) threshold: Threshold,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
-    /// What is wanted: every pair; how many neighbours each row has; which rows hang together; which rows can go
+    /// What is wanted: every pair; how many neighbours each row has; which rows are connected by chains of pairs; which rows to remove
     #[arg(long = "output", value_name = "WHAT", default_value = "pairs", value_parser = ["pairs", "counts", "clusters", "keep"])]
     pub(crate) what: String,
     /// Where that goes: a .parquet, .csv or .jsonl file, or - for standard output; only a summary where not given
     #[arg(short, value_name = "OUT", value_parser = NonEmpty::new())]
     pub(crate) output: Option<String>,
-    /// With --output keep: where the ids of the rows that stay go
+    /// With --output keep: a file for the ids of the rows to keep
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
     pub(crate) kept: Option<String>,
-    /// With --output keep: a row goes if one that stays is near it (greedy), or unless it is the first of its cluster
+    /// With --output keep: remove a row if a kept row is within the threshold (greedy), or if it is not the first of its cluster (cluster)
     #[arg(long, value_name = "RULE", default_value = "greedy", value_parser = ["greedy", "cluster"])]
     pub(crate) keep_rule: String,
     /// Write what the run did to a JSON file
@@ -254,7 +254,7 @@ pub(crate) struct Gen {
     /// Type of the elements: f32, f16, u8 or i8
     #[arg(long, value_name = "T", default_value = "f32", value_parser = ["f32", "f16", "u8", "i8"])]
     pub(crate) element: String,
-    /// How hard they are to join: 1 is like SIFT descriptors, 0 are copies of few vectors, beyond 1 groups dissolve
+    /// How hard they are to join: 1 is like SIFT descriptors, 0 gives copies of a few vectors, above 1 there are fewer groups
     #[arg(long, value_name = "H", default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) hardness: f64,
     /// Seed of the random numbers

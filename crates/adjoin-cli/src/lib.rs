@@ -12,12 +12,12 @@ mod progress;
 mod report;
 mod resolve;
 mod signals;
+mod usage;
 
 use std::ffi::OsString;
 
 use adjoin::error::{Error, ErrorKind};
 use clap::Parser;
-use clap::error::ErrorKind as UsageError;
 
 use args::{Arguments, Command};
 
@@ -36,11 +36,10 @@ enum Outcome {
 /// Runs the command line `arguments`, the program's name first. Returns the exit code: 0 done, 1 a promise was not
 /// kept, 2 wrong input or environment, 129, 130 or 143 interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            return refuse(&error);
-        }
+        Err(error) => return usage::refuse(error, words.get(1).and_then(|word| word.to_str())),
     };
     silence_caught_panics();
     let stopped = match signals::watch() {
@@ -74,21 +73,6 @@ fn silence_caught_panics() {
             print(panic);
         }
     }));
-}
-
-/// Says in one line what is wrong with the flags; help and version are printed as they are.
-fn refuse(error: &clap::Error) -> u8 {
-    if !error.use_stderr() || error.kind() == UsageError::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
-        return if error.use_stderr() { WRONG } else { 0 };
-    }
-    let text = error.render().to_string();
-    let said = ["\n\nUsage:", "\n\nFor more information"]
-        .iter()
-        .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
-    let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
-    eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
-    WRONG
 }
 
 fn report(error: &Error, stopped: &signals::Stopped) -> u8 {

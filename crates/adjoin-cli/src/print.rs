@@ -5,6 +5,16 @@ use std::io::{ErrorKind, Write};
 
 use adjoin::error::{Error, Result};
 
+/// A share as messages write it: `3.04 %`.
+pub(crate) fn percent(share: f64) -> String {
+    match 100.0 * share {
+        small if small > 0.0 && small < 0.01 => "less than 0.01 %".into(),
+        // What is not all is never written as all.
+        part if share < 1.0 => format!("{} %", ((part * 100.0).round() / 100.0).min(99.99)),
+        percent => format!("{} %", (percent * 100.0).round() / 100.0),
+    }
+}
+
 /// Prints text. That a reader leaves before its end, as `head` does, is no fault.
 ///
 /// # Errors
@@ -29,4 +39,16 @@ macro_rules! eprintln {
 
 pub(crate) fn say(line: Arguments<'_>) {
     let _ = std::io::stderr().write_fmt(format_args!("{line}\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn shares_are_written_without_needless_digits() {
+        let shares = [(1.0, "100 %"), (0.95, "95 %"), (0.999, "99.9 %"), (0.030_42, "3.04 %"), (0.0, "0 %")];
+        shares.iter().for_each(|(share, text)| assert_eq!(percent(*share), *text));
+        assert_eq!((percent(1e-9).as_str(), percent(1.0 - 1e-9).as_str()), ("less than 0.01 %", "99.99 %"));
+    }
 }

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use adjoin::options::format_number;
 use adjoin::report::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -67,7 +68,8 @@ impl Progress for Terminal {
             let rate = done as f64 / phase.begun.elapsed().as_secs_f64();
             let left = phase.total.saturating_sub(done) as f64 / rate.max(f64::MIN_POSITIVE);
             let Phase { name, unit, total, .. } = phase;
-            eprintln!("{name}: {done} of {total} {unit}, {rate:.0} a second, {left:.0} s left");
+            let [done, total, rate] = [done, *total, rate as u64].map(format_number);
+            eprintln!("{name}: {done} of {total} {unit}, {rate} per second, {left:.0} s left");
         }
     }
 

@@ -1,5 +1,8 @@
 //! Flags as decided.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,15 +11,17 @@ use adjoin::device::{FileSystem, current_resident_bytes};
 use adjoin::error::{Error, Result};
 use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
+use adjoin::options::format_count;
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::predicate::Predicate;
-use adjoin::report::RecallStatistics;
+use adjoin::report::{Interval, RecallStatistics};
 use adjoin::sink::KeepRule;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId};
+use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId, kind_of};
 
 use crate::args::{Columns, Join, Resources, StoreOptions, TemporaryPlace, Threshold, Wanted};
+use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
@@ -64,7 +69,7 @@ fn device(name: Option<&str>, context: &Context) -> Result<FileSystem> {
 fn kernel(name: &str) -> Result<Kernel> {
     Kernel::named(name).ok_or_else(|| {
         let there: Vec<&str> = Kernel::available().iter().map(Kernel::name).collect();
-        Error::option(format!("this processor has no kernel {name}; it has {}", there.join(", ")))
+        Error::option(format!("there is no kernel {name} on this processor; choose one of {}", there.join(", ")))
     })
 }
 
@@ -96,21 +101,98 @@ pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> 
     Ok(source)
 }
 
-/// Refuses a result that would replace what it is made from.
-pub(crate) fn check_not_read(sources: &[String], path: &Path) -> Result<()> {
-    match sources.iter().find(|source| is_same(Path::new(source), path)) {
-        Some(source) => Err(Error::option(format!("{source} is read and cannot be the result; choose another name"))),
-        None => Ok(()),
+/// Refuses results that would replace, or come to lie among, what is read, whichever names lead there, and two results of
+/// one name. Each of `outputs` is an option and what it names.
+pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
+    for input in inputs {
+        let read = Read::of(context, input)?;
+        outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;
     }
+    for (k, (option, path)) in outputs.iter().enumerate() {
+        let is_same =
+            |path: &Path, other: &Path| path == other || place(path).is_some_and(|at| place(other) == Some(at));
+        if let Some((other, _)) = outputs[..k].iter().find(|(_, other)| is_same(path, other)) {
+            let at = path.display();
+            return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
+        }
+    }
+    Ok(())
 }
 
-/// Whether two names are those of one file, there or yet to come.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| match path.canonicalize() {
-        Ok(place) => Some(place),
-        Err(_) => Some(parent(path).canonicalize().ok()?.join(path.file_name()?)),
-    };
-    one == other || place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
+/// A file or folder that is there, by whichever name: its device and its number there.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    path.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
+}
+
+/// Where a file is, or will be: itself where it is there, else its folder and its name.
+fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
+    let there = identity(path).map(|there| (there, None));
+    there.or_else(|| Some((identity(parent(path))?, Some(path.file_name()?))))
+}
+
+/// What a command reads by one of the names that it was given.
+struct Read<'a> {
+    name: &'a str,
+    is_store: bool,
+    /// The files, and the folder if it is one.
+    parts: HashSet<Identity>,
+    /// Folders whose files are all read.
+    folders: HashSet<Identity>,
+    files: Vec<PathBuf>,
+}
+
+impl<'a> Read<'a> {
+    fn of(context: &Context, name: &'a str) -> Result<Self> {
+        let path = Path::new(name);
+        let is_store = kind_of(context, path)?.is_some();
+        let files = match is_store {
+            true => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),
+            false => source::expand(name).unwrap_or_default(), // what is wrong with it is said where it is opened
+        };
+        let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
+        let parents = files.iter().filter(|_| path.is_dir()).map(|file| parent(file));
+        let folders = parents.chain([path]).filter(|folder| folder.is_dir()).filter_map(identity).collect();
+        Ok(Self { name, is_store, parts, folders, files })
+    }
+
+    fn refuse(&self, option: &str, output: &Path) -> Result<()> {
+        let (name, at) = (self.name, output.display());
+        let refused = |why: String| Err(Error::option(why));
+        if identity(output).is_some_and(|there| self.parts.contains(&there)) {
+            return refused(format!("{name} is read, so {option} cannot write {at}; choose another name"));
+        }
+        if self.is_around(output) {
+            let what = if self.is_store { "store" } else { "folder of sources" };
+            return refused(format!(
+                "{name} is a {what} that is read, so {option} cannot write {at} into it; choose another folder"
+            ));
+        }
+        if self.lies_in(output) {
+            return refused(format!(
+                "{name} is read and lies in {at}, so {option} cannot replace that; choose another folder"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether a file of this name would lie in a folder that is read: in a store at any depth.
+    fn is_around(&self, output: &Path) -> bool {
+        let depth = if self.is_store { usize::MAX } else { 1 };
+        let target = output.canonicalize().ok();
+        let folders = [target.as_deref().map(parent), Some(parent(output))].into_iter().flatten();
+        let folders = folders.filter_map(|folder| folder.canonicalize().ok());
+        folders.into_iter().any(|folder| {
+            folder.ancestors().take(depth).filter_map(identity).any(|folder| self.folders.contains(&folder))
+        })
+    }
+
+    /// Whether some of it lies in a folder that is to be replaced.
+    fn lies_in(&self, output: &Path) -> bool {
+        let Ok(folder) = output.canonicalize() else { return false };
+        self.files.iter().filter_map(|file| file.canonicalize().ok()).any(|file| file.starts_with(&folder))
+    }
 }
 
 /// What a join is to give, and where that goes.
@@ -144,22 +226,25 @@ pub(crate) fn output(arguments: &Join) -> Result<Output> {
         "keep" => What::Keep(arguments.keep_rule.parse()?),
         _ => What::Pairs,
     };
-    let target = |output: &String| target(output, arguments.force);
+    // What else is wanted is worth the whole run, whoever reads the pairs.
+    let outlives_reader = arguments.kept.is_some() || arguments.stats.is_some() || arguments.trace.is_some();
+    let target = |output: &String| target(output, arguments.force, outlives_reader);
     let (target, kept) = (arguments.output.as_ref().map(target), arguments.kept.as_ref().map(target));
     let is_keep = matches!(what, What::Keep(_));
     let meant_for_keep = [("--kept", kept.is_some()), ("--keep-rule", arguments.keep_rule != "greedy")];
     if let Some((option, _)) = meant_for_keep.iter().find(|(_, given)| *given && !is_keep) {
-        return Err(Error::option(format!("{option} has a meaning only with --output keep; leave it out")));
+        return Err(Error::option(format!("{option} can be used only with --output keep; leave it out")));
     }
-    if kept == Some(Target::Standard) {
+    if matches!(kept, Some(Target::Standard { .. })) {
         return Err(Error::option("--kept writes to a file, not to standard output; name one"));
     }
     Ok(Output { what, target, kept })
 }
 
-pub(crate) fn target(output: &str, force: bool) -> Target {
+/// Where a result goes; standard output outlives its reader where the run makes something else too.
+pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target {
     match output {
-        "-" => Target::Standard,
+        "-" => Target::Standard { outlives_reader },
         path => Target::File { path: PathBuf::from(path), force },
     }
 }
@@ -183,7 +268,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             && !keys.contains(&key)
         {
             return Err(Error::option(format!(
-                "--strategy {named} has no meaning here, only {}=; leave it out",
+                "--strategy {named} cannot be used with this command, which knows {}=; leave it out",
                 keys.join("= and ")
             )));
         }
@@ -191,7 +276,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
             Some(("threshold", number)) => {
                 let finite = number.parse().ok().filter(|threshold: &f64| threshold.is_finite());
-                let refused = || Error::option(format!("--strategy {named}: a threshold is a number"));
+                let refused = || Error::option(format!("--strategy {named}: the threshold must be a number"));
                 strategy.threshold = Some(finite.ok_or_else(refused)?);
             }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
@@ -201,7 +286,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             _ => {
                 let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
-                    "no such strategy: {named}; there are {}, threshold=, order=, cache=, centers=trained and centers=random",
+                    "there is no strategy {named}; choose from {}, threshold=, order=, cache=, centers=trained and centers=random",
                     rules.join(", ")
                 )));
             }
@@ -217,7 +302,7 @@ pub(crate) fn build_options(
     force: bool,
 ) -> Result<BuildOptions> {
     if store.buckets == Some(0) {
-        return Err(Error::option("--buckets 0 holds no vector; give at least 1"));
+        return Err(Error::option("--buckets is 0; give at least 1"));
     }
     Ok(BuildOptions {
         metric,
@@ -232,13 +317,14 @@ pub(crate) fn build_options(
 
 /// What is known of a recall, in a line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
-    let (pair, vector, target) = (recall.pair, recall.per_vector, recall.target);
+    let requested = format!("at least {} requested", percent(recall.target));
     let Some(vectors) = recall.sample_vectors_with_neighbours else {
-        return format!("1 by proof, {target} was asked");
+        return format!("100 % (exact); {requested}");
     };
-    format!(
-        "{:.4} of all pairs ({:.4} to {:.4}), {:.4} of the average vector's ({:.4} to {:.4}), by {vectors} other \
-         sampled vectors; at least {target} was asked",
-        pair.estimate, pair.low, pair.high, vector.estimate, vector.low, vector.high
-    )
+    let estimated = |Interval { estimate, low, high }: Interval, of: &str| {
+        format!("{} of {of} (between {} and {})", percent(estimate), percent(low), percent(high))
+    };
+    let (pairs, vector) =
+        (estimated(recall.pair, "all pairs"), estimated(recall.per_vector, "the pairs of a vector on average"));
+    format!("{pairs}, {vector}, measured with {}; {requested}", format_count(vectors, "sampled vector"))
 }

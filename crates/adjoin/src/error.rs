@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Corrupt,
     /// The caller cancelled.
     Cancelled,
-    /// Whoever read the result from standard output has left before its end.
+    /// The reader of standard output left before the end of the result.
     ReaderGone,
 }
 

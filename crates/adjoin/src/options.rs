@@ -114,9 +114,9 @@ impl VectorType {
 /// Reads a size such as `51MB`, `512MiB`, `2GiB` or `4096`, in bytes.
 ///
 /// # Errors
-/// Where the text is no size.
+/// Where the text is not a size.
 pub fn parse_bytes(text: &str) -> Result<u64> {
-    let wrong = || Error::option(format!("{text} is no size; write it like 51MB, 512MiB or 2GiB"));
+    let wrong = || Error::option(format!("{text} is not a size; write it like 51MB, 512MiB or 2GiB"));
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
@@ -147,9 +147,33 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
+/// Writes a number so that a person can read it: `5,568`.
+pub fn format_number(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap_or("")).collect();
+    groups.join(",")
+}
+
+/// Writes a number and what it counts: `1 pair`, `5,568 pairs`.
+pub fn format_count(count: u64, one: &str) -> String {
+    format!("{} {one}{}", format_number(count), if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_and_what_they_count_are_written_for_people() {
+        let numbers = [(0, "0"), (999, "999"), (1_000, "1,000"), (1_023_456, "1,023,456")];
+        numbers.iter().for_each(|(number, text)| assert_eq!(format_number(*number), *text));
+        assert_eq!(format_number(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(
+            ["0 pairs", "1 pair", "2 pairs"],
+            [0, 1, 2].map(|count| format_count(count, "pair")).each_ref().map(String::as_str)
+        );
+    }
 
     #[test]
     fn sizes_are_read_and_written() {

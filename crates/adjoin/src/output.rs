@@ -10,6 +10,7 @@ use adjoin_device::{Device, FileKind, WriteFile};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::locks::OwnFolder;
+use crate::report::Progress;
 
 /// Where a result goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,10 @@ pub enum Target {
         force: bool,
     },
     /// Standard output.
-    Standard,
+    Standard {
+        /// Whether the run goes on without its reader, as with `| head`: it makes something else too.
+        outlives_reader: bool,
+    },
 }
 
 impl Target {
@@ -30,7 +34,7 @@ impl Target {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
-            Self::Standard => None,
+            Self::Standard { .. } => None,
         }
     }
 }
@@ -48,7 +52,8 @@ impl Draft {
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
         check_free(&*context.device, path, force)?;
         if path.file_name().is_none() {
-            return Err(Error::option(format!("{} is no file name for a result", path.display())));
+            let at = path.display();
+            return Err(Error::option(format!("{at} is not a file name; name a file for the result")));
         }
         let folder = OwnFolder::create(&context.device, parent(path), "result")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
@@ -96,7 +101,7 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
         Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
-        Some(_) if !force => Err(Error::input(format!("{at} is there already; give --force to replace it"))),
+        Some(_) if !force => Err(Error::input(format!("{at} exists already; give --force to replace it"))),
         _ => check_parent(device, path),
     }
 }
@@ -111,9 +116,10 @@ pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
     let at = parent(path).display();
     match device.kind(parent(path))? {
         Some(FileKind::Folder) => Ok(()),
-        Some(_) => {
-            Err(Error::input(format!("{at} is no folder, so it cannot hold {}; choose another place", path.display())))
-        }
+        Some(_) => Err(Error::input(format!(
+            "{at} is not a folder, so it cannot hold {}; choose another place",
+            path.display()
+        ))),
         None => {
             Err(Error::input(format!("{at} is missing, so it cannot hold {}; make that folder first", path.display())))
         }
@@ -122,7 +128,13 @@ pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
 
 enum Sink {
     File(Box<dyn WriteFile>),
-    Standard(io::Stdout),
+    Standard {
+        out: io::Stdout,
+        /// Is told that the reader has left, where the run goes on without it.
+        goes_on: Option<Arc<dyn Progress>>,
+    },
+    /// Standard output without its reader, of a run that goes on.
+    Nobody,
 }
 
 /// Counts and forwards bytes.
@@ -137,9 +149,10 @@ impl OutputWriter {
         Self { sink, written: Arc::default(), reader_gone: Arc::default() }
     }
 
-    /// To standard output.
-    pub(crate) fn standard() -> Self {
-        Self::new(Sink::Standard(io::stdout()))
+    /// To standard output; `outlives_reader` as in [`Target::Standard`].
+    pub(crate) fn standard(context: &Context, outlives_reader: bool) -> Self {
+        let goes_on = outlives_reader.then(|| context.progress.clone());
+        Self::new(Sink::Standard { out: io::stdout(), goes_on })
     }
 
     /// Bytes written so far, readable while the writer is lent out.
@@ -154,24 +167,40 @@ impl OutputWriter {
 
     /// Makes what was written durable.
     pub(crate) fn sync(mut self) -> Result<()> {
-        match &mut self.sink {
-            Sink::File(file) => Ok(file.sync()?),
-            Sink::Standard(out) => out.flush().map_err(|error| match error.kind() {
-                io::ErrorKind::BrokenPipe => Error::reader_gone(),
-                _ => Error::device(format!("cannot write standard output: {error}")),
-            }),
+        let done = match &mut self.sink {
+            Sink::File(file) => return Ok(file.sync()?),
+            Sink::Standard { out, .. } => out.flush(),
+            Sink::Nobody => Ok(()),
+        };
+        self.unless_reader_left(done).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Error::reader_gone(),
+            _ => Error::device(format!("cannot write standard output: {error}")),
+        })
+    }
+
+    /// Lets go of what nobody reads any more, where the run goes on.
+    fn unless_reader_left(&mut self, done: io::Result<()>) -> io::Result<()> {
+        if !done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+            return done;
         }
+        if let Sink::Standard { goes_on: Some(progress), .. } = &self.sink {
+            progress.note("standard output was closed; what else was asked for is still written");
+            self.sink = Sink::Nobody;
+            return Ok(());
+        }
+        self.reader_gone.store(true, Ordering::Relaxed);
+        done
     }
 }
 
 impl Write for OutputWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.sink {
-            Sink::File(file) => file.append(bytes).map_err(io::Error::other)?,
-            Sink::Standard(out) => out.write_all(bytes).inspect_err(|error| {
-                self.reader_gone.fetch_or(error.kind() == io::ErrorKind::BrokenPipe, Ordering::Relaxed);
-            })?,
-        }
+        let done = match &mut self.sink {
+            Sink::File(file) => file.append(bytes).map_err(io::Error::other),
+            Sink::Standard { out, .. } => out.write_all(bytes),
+            Sink::Nobody => return Ok(bytes.len()),
+        };
+        self.unless_reader_left(done)?;
         self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes.len())
     }

@@ -158,6 +158,19 @@ impl Progress for Notes {
     }
 }
 
+/// What a sink wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows of the result.
+    pub rows: u64,
+    /// Rows to keep, where they are a result of their own.
+    pub kept_rows: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Bytes of temporary files.
+    pub spill_bytes: u64,
+}
+
 /// Everything that a run reports; the names are fixed, what does not apply is null.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // docs/statistics.md explains each
@@ -188,6 +201,8 @@ pub struct Statistics {
     pub strategy: serde_json::Map<String, serde_json::Value>,
     pub threads: usize,
     pub kernel: String,
+    #[serde(skip)]
+    pub written: Written,
 }
 
 /// The recall that was promised and what is known of the one reached.

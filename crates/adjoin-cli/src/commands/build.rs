@@ -1,5 +1,5 @@
 use adjoin::error::Result;
-use adjoin::options::format_bytes;
+use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, BuildReport};
 
 use crate::Outcome;
@@ -16,7 +16,7 @@ fn print_seconds(report: &BuildReport) {
         seconds.survey, seconds.train, seconds.assign, seconds.assign_waited, seconds.write, seconds.write_waited,
     );
     if report.spill_bytes > 0 {
-        eprintln!("{} went through temporary files", format_bytes(report.spill_bytes));
+        eprintln!("{} written to temporary files on the way", format_bytes(report.spill_bytes));
     }
 }
 
@@ -26,24 +26,25 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, arguments.force)?;
+    resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         let manifest = &report.manifest;
         eprintln!(
-            "{}: {} vectors of {} x {} in {} buckets, {} written in {:.1} s",
+            "{}: {} of {} x {} in {}, {} written in {:.1} s",
             arguments.output.display(),
-            manifest.rows,
+            format_count(manifest.rows, "vector"),
             manifest.vectors.dimensions,
             manifest.vectors.element,
-            manifest.buckets,
+            format_count(manifest.buckets.into(), "bucket"),
             format_bytes(report.bytes_written),
             report.seconds.total,
         );
         print_seconds(&report);
         if manifest.skipped_rows > 0 {
-            eprintln!("{} rows had no usable vector and were skipped", manifest.skipped_rows);
+            eprintln!("{} without a usable vector skipped", format_count(manifest.skipped_rows, "row"));
         }
     }
     Ok(Outcome::Done)

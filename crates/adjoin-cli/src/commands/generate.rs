@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::options::{VectorType, format_bytes};
+use adjoin::options::{VectorType, format_bytes, format_count};
 use adjoin::output::{Target, check_free, parent};
 use adjoin::source::{Generated, generate as write_vectors};
 
@@ -26,7 +26,8 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
     let bytes = write_vectors(&context, &what, &target)?;
     drop(context); // ends the progress bar
     if !arguments.quiet {
-        eprintln!("{}: {} vectors, {}", arguments.output.display(), arguments.rows, format_bytes(bytes));
+        let vectors = format_count(arguments.rows, "vector");
+        eprintln!("{}: {vectors}, {}", arguments.output.display(), format_bytes(bytes));
     }
     Ok(Outcome::Done)
 }

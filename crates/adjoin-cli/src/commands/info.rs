@@ -1,7 +1,7 @@
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::load::Buckets;
-use adjoin::options::format_bytes;
+use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::source::IdKind;
 use adjoin::store::Store;
 
@@ -34,19 +34,33 @@ fn escaped(json: &str) -> String {
 fn describe(store: &Store) -> String {
     let manifest = store.manifest();
     let buckets = store.extents().len() as u64;
-    let largest = store.extents().iter().map(|extent| extent.rows).max().unwrap_or(0);
+    let largest = store.extents().iter().map(|extent| extent.rows.into()).max().unwrap_or(0);
     let ids = match manifest.ids {
         IdKind::None => "none",
         IdKind::Int64 => "int64",
         IdKind::Utf8 => "utf8",
     };
     let lines = [
-        format!("vectors      {} of {} x {}", manifest.rows, manifest.vectors.dimensions, manifest.vectors.element),
-        format!("skipped      {} rows of {}", manifest.skipped_rows, manifest.source_rows),
+        format!(
+            "vectors      {} of {} x {}",
+            format_number(manifest.rows),
+            manifest.vectors.dimensions,
+            manifest.vectors.element
+        ),
+        format!(
+            "skipped      {} of {}",
+            format_count(manifest.skipped_rows, "row"),
+            format_number(manifest.source_rows)
+        ),
         format!("ids          {ids}"),
         format!("metric       {}", manifest.metric),
-        format!("buckets      {buckets}, of {} vectors on average, {largest} at most", manifest.rows / buckets),
-        format!("on disk      {} of buckets", format_bytes(Buckets::of(&store).bytes(true))),
+        format!(
+            "buckets      {}, of {} on average, {} at most",
+            format_number(buckets),
+            format_count(manifest.rows / buckets, "vector"),
+            format_number(largest)
+        ),
+        format!("on disk      {} of buckets", format_bytes(Buckets::of(store).bytes(true))),
         format!("seed         {}", manifest.seed),
     ];
     lines.map(|line| line + "\n").concat()

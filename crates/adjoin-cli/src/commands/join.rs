@@ -6,7 +6,7 @@ use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
 use adjoin::join::{JoinOptions, join as run_join, least_memory, prepare};
 use adjoin::locks::OwnFolder;
-use adjoin::options::{format_bytes, parse_bytes};
+use adjoin::options::{format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
 use adjoin::report::{MemoryWatch, Statistics};
@@ -15,12 +15,13 @@ use adjoin::store::{Store, TemporaryStore, sole_store};
 
 use crate::Outcome;
 use crate::args::Join;
+use crate::print::percent;
 use crate::resolve::{self, Output, Strategy, What};
 use crate::signals::Stopped;
 
-/// A result is announced when it is so many times as large as the vectors, and no trifle.
+/// A result is announced when it is so many times as large as the vectors, and not small.
 const RESULT_MUCH_LARGER: u64 = 4;
-const RESULT_TRIFLE_BYTES: u64 = 16 << 20;
+const RESULT_SMALL_BYTES: u64 = 16 << 20;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
@@ -63,7 +64,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, arguments);
+        summarise(&statistics, &output);
     }
     Ok(verdict(&statistics, arguments))
 }
@@ -77,7 +78,7 @@ fn sink_of_pairs(context: &Context, store: &Store, target: Option<&Target>) -> R
     })
 }
 
-/// A sink that speaks of rows. It is made before the join is planned, which gets the memory that it leaves.
+/// A sink for rows. It is made before the join is planned, which gets the memory that it leaves.
 fn sink_of_rows<'a>(
     context: &'a Context,
     store: &'a Store,
@@ -98,26 +99,21 @@ fn sink_of_rows<'a>(
 
 /// Refuses names that are taken before any work is done.
 fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result<()> {
-    let mut taken: Vec<(&str, &Path)> = Vec::new();
     let results = [("-o", &output.target), ("--kept", &output.kept)];
     let results = results.map(|(option, target)| (option, target.as_ref().and_then(Target::path)));
     let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
     let others = others.map(|(option, path)| (option, path.as_deref()));
-    for (option, path) in results.into_iter().chain(others) {
-        let Some(path) = path else { continue };
-        if path == Path::new("-") {
-            return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
-        }
+    let outputs = results.into_iter().chain(others);
+    let outputs: Vec<(&str, &Path)> = outputs.filter_map(|(option, path)| Some((option, path?))).collect();
+    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
+        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
+    }
+    resolve::check_outputs(context, &arguments.inputs, &outputs)?;
+    for (option, path) in outputs {
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
         }
         check_free(&*context.device, path, arguments.force)?;
-        resolve::check_not_read(&arguments.inputs, path)?;
-        if let Some((other, _)) = taken.iter().find(|(_, other)| resolve::is_same(other, path)) {
-            let at = path.display();
-            return Err(Error::option(format!("{at} cannot be both {other} and {option}; name two files")));
-        }
-        taken.push((option, path));
     }
     Ok(())
 }
@@ -138,14 +134,14 @@ fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: 
     let free = context.device.free_bytes(at)?;
     if bytes > free && !yes {
         return Err(Error::device(format!(
-            "{what} would take about {}, the disk has {}; give a stricter threshold, another place, or --yes to try",
+            "{what} would take about {}, the disk has {} free; give a stricter threshold, another folder, or --yes to try",
             format_bytes(bytes),
             format_bytes(free)
         )));
     }
-    if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_TRIFLE_BYTES) {
-        let (result, source) = (format_bytes(bytes), format_bytes(source));
-        context.progress.note(&format!("about {pairs} pairs are expected, {result}; the vectors have {source}"));
+    if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_SMALL_BYTES) {
+        let (pairs, result, source) = (format_count(pairs, "pair"), format_bytes(bytes), format_bytes(source));
+        context.progress.note(&format!("about {pairs} expected, which take {result}; the vectors take {source}"));
     }
     Ok(())
 }
@@ -219,30 +215,35 @@ fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &St
     write_file(context, path, force, |out| out.write_all((text + "\n").as_bytes()))
 }
 
-fn summarise(statistics: &Statistics, arguments: &Join) {
-    let pairs = statistics.pairs.unwrap_or(0);
-    let file = arguments.output.as_deref().filter(|output| *output != "-");
-    let place = match (arguments.what.as_str(), file) {
-        (_, None) => String::new(),
-        ("pairs", Some(file)) => format!(" in {file}"),
-        (what, Some(file)) => format!(", {what} in {file}"),
+fn summarise(statistics: &Statistics, output: &Output) {
+    let found = format_count(statistics.pairs.unwrap_or(0), "pair");
+    eprintln!("{found} found in {:.1} s", statistics.seconds.total);
+    let written = statistics.written;
+    let what = match output.what {
+        What::Pairs => format_count(written.rows, "pair"),
+        What::Counts => format!("counts of {}", format_count(written.rows, "row")),
+        What::Clusters => format!("{} in clusters", format_count(written.rows, "row")),
+        What::Keep(_) => format!("{} to remove", format_count(written.rows, "row")),
     };
-    eprintln!("{pairs} pairs{place}, {:.1} s", statistics.seconds.total);
+    let kept = format!("{} to keep", format_count(written.kept_rows, "row"));
+    for (what, target) in [(what, &output.target), (kept, &output.kept)] {
+        if let Some(path) = target.as_ref().and_then(Target::path) {
+            eprintln!("{what} written to {}", path.display());
+        }
+    }
     let (candidates, verified) = (statistics.candidate_pairs.unwrap_or(0), statistics.verified_pairs.unwrap_or(0));
     let all = statistics.rows as f64 * statistics.rows.saturating_sub(1) as f64 / 2.0;
-    let share = 100.0 * candidates as f64 / all.max(1.0);
-    eprintln!("compared   {candidates} pairs, {share:.2} % of all, by {verified} distances in whole tiles");
-    match statistics.skipped_rows {
-        0 => {}
-        1 => eprintln!("skipped    1 row without a usable vector"),
-        rows => eprintln!("skipped    {rows} rows without a usable vector"),
+    let (verified, share) = (format_number(verified), percent(candidates as f64 / all.max(1.0)));
+    eprintln!("distances computed: {verified} (candidates: {share} of all pairs)");
+    if statistics.skipped_rows > 0 {
+        eprintln!("skipped: {} without a usable vector", format_count(statistics.skipped_rows, "row"));
     }
     if let Some(recall) = &statistics.recall {
-        eprintln!("recall     {}", resolve::recall_in_words(recall));
+        eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
     let memory = &statistics.memory;
     let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-    eprintln!("memory     {peak} at most, of a budget of {budget}");
+    eprintln!("memory: {peak} at most; the budget is {budget}");
 }
 
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.
@@ -251,14 +252,14 @@ fn verdict(statistics: &Statistics, arguments: &Join) -> Outcome {
     let memory = &statistics.memory;
     if !memory.kept {
         let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-        eprintln!("adjoin: the memory budget was not kept: {peak} were resident, the budget is {budget}");
+        eprintln!("adjoin: the memory budget was exceeded: the process held {peak}, the budget is {budget}");
         outcome = Outcome::PromiseNotKept;
     }
     if let Some(recall) = statistics.recall.as_ref().filter(|recall| !recall.kept)
         && arguments.wanted.recall.is_some()
     {
         let measured = resolve::recall_in_words(recall);
-        eprintln!("adjoin: the threshold that was given does not promise the recall: {measured}");
+        eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}");
         outcome = Outcome::PromiseNotKept;
     }
     outcome

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use adjoin::error::{Error, Result};
+use adjoin::options::{format_count, format_number};
 use adjoin::output::{check_free, write_file};
 
 use crate::Outcome;
@@ -17,10 +18,10 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
         context.progress = Arc::new(Terminal::new());
     }
     let Report { result, output, force, .. } = arguments;
-    check_free(&*context.device, output, *force)?;
     let read = [Some(result), arguments.stats.as_ref(), arguments.names.as_ref()];
     let read: Vec<String> = read.into_iter().flatten().map(|path| path.display().to_string()).collect();
-    resolve::check_not_read(&read, output)?;
+    resolve::check_outputs(&context, &read, &[("-o", output)])?;
+    check_free(&*context.device, output, *force)?;
 
     let statistics = arguments.stats.as_deref().map(read_statistics).transpose()?;
     let mut page = Page::read(&context, result, statistics)?;
@@ -31,7 +32,8 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     write_file(&context, output, *force, |out| page.write(out))?;
     drop(context); // ends the progress bar
     if !arguments.quiet {
-        eprintln!("{} pairs, {} on the page {}", page.total(), page.shown(), output.display());
+        let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));
+        eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
     }
     Ok(Outcome::Done)
 }

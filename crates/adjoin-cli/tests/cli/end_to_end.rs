@@ -14,7 +14,7 @@ fn the_sample_joins_to_its_known_pairs_in_every_format() {
     let place = Place::new();
     let join = format!("join {} --id-column name --min-similarity 0.9", sample());
     let said = place.done(&format!("{join} -o pairs.parquet")).said;
-    assert!(said.lines().any(|line| line.starts_with("35159 pairs in pairs.parquet, ")), "{said}");
+    assert!(said.lines().any(|line| line == "35,159 pairs written to pairs.parquet"), "{said}");
     let (columns, pairs) = pairs_of(&place, "pairs.parquet");
     assert_eq!(
         (columns.as_slice(), pairs.len()),
@@ -30,7 +30,7 @@ fn the_sample_joins_to_its_known_pairs_in_every_format() {
     }
     let ran = place.done("join store --min-similarity 0.9 -o -");
     assert!(of_csv(&ran.out) == (columns, pairs));
-    assert!(ran.said.starts_with("35159 pairs, "), "{}", ran.said);
+    assert!(ran.said.starts_with("35,159 pairs found in "), "{}", ran.said);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn rows_without_a_usable_vector_are_skipped_on_demand_and_keep_their_numbers() {
     let ran = place.done("join set.fbin --eps 1 --on-bad skip -o -");
     assert_eq!(ran.out, "left,right,distance\n1,3,0.5\n");
     let said = place.done("build set.fbin --on-bad skip -o store").said;
-    assert!(said.contains("2 rows had no usable vector and were skipped"), "{said}");
+    assert!(said.contains("2 rows without a usable vector skipped"), "{said}");
 }
 
 /// A folder as `hf download` leaves it.
@@ -148,7 +148,7 @@ fn explain_and_info_describe_a_store() {
     assert!(plan.contains("rule         triangle"), "{plan}");
     let info = place.done("info store").out;
     for line in [
-        "vectors      2000 of 8 x f32",
+        "vectors      2,000 of 8 x f32",
         "metric       l2",
         "buckets      30, of 66",
         "seed         5",

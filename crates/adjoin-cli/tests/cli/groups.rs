@@ -1,7 +1,9 @@
-//! Results that speak of rows: how many neighbours each has, which hang together, which can go.
+//! Results for rows: how many neighbours each has, which are connected by chains of pairs, which to remove.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use adjoin::options::format_number;
 
 use crate::place::Place;
 
@@ -24,8 +26,16 @@ fn lines(place: &Place, name: &str, header: &str) -> Vec<String> {
 fn rows_that_go_and_rows_that_stay_are_all() {
     let place = Place::new();
     for rule in ["greedy", "cluster"] {
-        place.done(&sample_join(&format!("--output keep --keep-rule {rule} -o gone.csv --kept kept.csv --force")));
+        let said = place
+            .done(&sample_join(&format!("--output keep --keep-rule {rule} -o gone.csv --kept kept.csv --force")))
+            .said;
         let (gone, kept) = (lines(&place, "gone.csv", "id,kept_id,similarity"), lines(&place, "kept.csv", "id"));
+        for words in [
+            format!("{} rows to remove written to gone.csv", format_number(gone.len() as u64)),
+            format!("{} rows to keep written to kept.csv", format_number(kept.len() as u64)),
+        ] {
+            assert!(said.lines().any(|line| line == words), "{said} does not say {words}");
+        }
         assert!(gone.len() > 100 && gone.len() + kept.len() == 24_000, "{} {}", gone.len(), kept.len());
     }
 }
@@ -34,20 +44,27 @@ fn rows_that_go_and_rows_that_stay_are_all() {
 fn every_row_is_counted_and_clusters_have_two_rows_or_more() {
     let place = Place::new();
     let said = place.done(&sample_join("--output counts -o counts.csv")).said;
-    assert!(said.contains("rows have neighbours") && said.contains("pairs, counts in counts.csv"), "{said}");
+    assert!(
+        said.contains("rows have neighbours") && said.contains("\ncounts of 24,000 rows written to counts.csv\n"),
+        "{said}"
+    );
     let counts = lines(&place, "counts.csv", "id,count");
     assert_eq!(counts.len(), 24_000);
     let with = counts.iter().filter(|line| !line.ends_with(",0")).count();
     let said = place.done(&sample_join("--output clusters -o clusters.jsonl")).said;
     assert!(said.contains("clusters of"), "{said}");
     assert_eq!(place.text("clusters.jsonl").lines().count(), with);
+    assert!(
+        said.contains(&format!("{} rows in clusters written to clusters.jsonl", format_number(with as u64))),
+        "{said}"
+    );
 }
 
 #[test]
 fn without_a_file_only_the_summary_is_told() {
     let place = Place::new();
     let before = place.listing();
-    for (what, words) in [("counts", "rows have neighbours"), ("clusters", "clusters of"), ("keep", "rows are kept")] {
+    for (what, words) in [("counts", "rows have neighbours"), ("clusters", "clusters of"), ("keep", "to keep, ")] {
         let ran = place.done(&sample_join(&format!("--output {what}")));
         assert!(ran.said.contains(words) && ran.out.is_empty(), "{}", ran.said);
         assert_eq!(place.listing(), before);

@@ -132,7 +132,10 @@ fn a_recall_is_promised_and_told() {
     for rule in ["union", "distance", "margin", "nearest", "arc"] {
         let line = format!("join store --eps 1.5 --recall 0.8 --strategy rule={rule} -o part.parquet --force");
         let said = place.done(&line).said;
-        assert!(said.contains("at least 0.8 was asked") && said.contains("of the average vector's"), "{said}");
+        assert!(
+            said.contains("at least 80 % requested") && said.contains("of the pairs of a vector on average"),
+            "{said}"
+        );
         let found = pairs_of(&place, "part.parquet").1;
         assert!(found.len() as f64 >= 0.8 * expected.len() as f64, "{rule}: {} of {}", found.len(), expected.len());
         assert!(found.iter().all(|pair| expected.contains(pair)), "{rule}");
@@ -140,6 +143,6 @@ fn a_recall_is_promised_and_told() {
         assert!(plan.contains(&format!("rule         {rule}, threshold")), "{plan}");
     }
     let plan = place.done("explain store --eps 1.5 --no-calibrate").out;
-    assert!(plan.contains("margin-sum, which misses nothing") && plan.contains("1 by proof"), "{plan}");
+    assert!(plan.contains("margin-sum, which misses nothing") && plan.contains("100 % (exact)"), "{plan}");
     place.refused("join store --eps 1.5 --exact --strategy rule=union", &["union is not proved", "below 1"]);
 }

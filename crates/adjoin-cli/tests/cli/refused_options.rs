@@ -51,18 +51,18 @@ fn numbers_sizes_and_names() {
         ("join store --eps 1 --threads 0", &["--threads is 0", "give 1 to"][..]),
         ("join store --eps 1 --threads 1000000", &["--threads is 1000000"]),
         ("join store --eps 1 --threads two", &["two", "--threads"]),
-        ("build set.fbin -o other --buckets 0", &["--buckets 0", "at least 1"]),
-        ("join set.fbin --eps 1 --buckets 0", &["--buckets 0", "at least 1"]),
-        ("join store --eps 1 --memory lots", &["lots is no size", "512MiB"]),
-        ("join store --eps 1 --memory 0", &["0 is no size"]),
+        ("build set.fbin -o other --buckets 0", &["--buckets is 0", "at least 1"]),
+        ("join set.fbin --eps 1 --buckets 0", &["--buckets is 0", "at least 1"]),
+        ("join store --eps 1 --memory lots", &["lots is not a size", "512MiB"]),
+        ("join store --eps 1 --memory 0", &["0 is not a size"]),
         ("join store --eps 1 --memory 1MB", &["--memory 1MB", "MB or more"]),
         ("join store --eps 1 --cache 1", &["1 bytes", "at least"]),
         ("join store --eps 1 --kernel gpu", &["gpu", "reference"]),
         ("join store --eps 1 --strategy best", &["best", "rule=triangle"]),
         ("join store --eps 1 --strategy rule=best", &["best", "triangle"]),
         ("join set.fbin --eps 1 --strategy centers=best", &["centers=best", "centers=random"]),
-        ("build set.fbin -o other --strategy rule=triangle", &["rule=triangle", "no meaning"]),
-        ("explain store --eps 1 --strategy centers=random", &["centers=random", "no meaning"]),
+        ("build set.fbin -o other --strategy rule=triangle", &["rule=triangle", "cannot be used"]),
+        ("explain store --eps 1 --strategy centers=random", &["centers=random", "cannot be used"]),
         ("build set.fbin -o other --metric dot", &["dot", "cosine"]),
         ("build set.fbin -o other --on-bad ignore", &["ignore", "skip"]),
         ("groundtruth set.fbin --eps 1 --sample 0 -o t.csv", &["sample of 0"]),
@@ -74,6 +74,49 @@ fn numbers_sizes_and_names() {
     ] {
         place.refused(line, words);
     }
+}
+
+/// Guesses that go by the names of other tools get advice that helps, not the flag with the most letters in common.
+#[test]
+fn flags_that_are_likely_guesses() {
+    let place = with_set_and_store();
+    let threshold = &["--eps for a distance (L2)", "--min-similarity for a similarity (cosine)"][..];
+    let metric = &["the threshold decides the metric", "--eps", "--min-similarity"];
+    for (line, words) in [
+        ("join store --eps 1 --metric cosine", &metric[..]),
+        ("explain store --eps 1 --metric=l2", metric),
+        ("groundtruth set.fbin --metric l2 --eps 1 -o t.csv", metric),
+        ("join store --threshold 1", threshold),
+        ("join store --similarity 0.9", threshold),
+        ("join store --cosine 0.9", threshold),
+        ("join store --eps 1 --k 5", &["all pairs within a threshold", "explain"]),
+        ("join store --eps 1 -k 5", &["all pairs within a threshold", "explain"]),
+        ("join store --eps 1 --output-file a.csv", &["-o FILE"]),
+        ("join store --eps 1 --output a.csv", &["'a.csv'", "pairs, counts, clusters, keep", "-o FILE"]),
+        ("join store --eps 1 --mem 1GB", &["'--memory'"]),
+        ("join store --eps 1 --jobs 2", &["--threads"]),
+        ("join store --eps 1 -q", &["--quiet"]),
+        ("build set.fbin -o other --overwrite", &["--force"]),
+        ("build set.fbin -o other --eps 1", &["a store serves every threshold", "join"]),
+        ("build set.fbin -o other --output-file x", &["'--output'"]),
+    ] {
+        place.refused(line, words);
+    }
+    for line in ["join store --eps 1 --metric cosine", "join store --eps 1 --verbose", "join store --eps 1 --tmp x"] {
+        let said = place.run(line).said;
+        assert!(!said.contains("as a value") && !said.contains("--trace"), "{said}");
+    }
+}
+
+#[test]
+fn one_thing_is_not_named_as_if_it_were_many() {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(1, &[0.0, 1.0, 9.0]));
+    let said = place.done("join set.fbin --eps 1 -o pairs.csv").said;
+    assert!(said.starts_with("1 pair found in ") && said.contains("\n1 pair written to pairs.csv\n"), "{said}");
+    let said = place.done("groundtruth set.fbin --eps 1 --sample 1 -o truth.csv").said;
+    assert!(said.contains(": 1 row compared with all, "), "{said}");
+    assert!(place.done("build set.fbin --buckets 1 -o store").said.contains("3 vectors of 1 x f32 in 1 bucket, "));
 }
 
 #[test]
@@ -153,19 +196,19 @@ fn names_that_are_taken_or_cannot_be() {
     std::fs::create_dir(place.path("folder.csv")).unwrap();
     for input in ["store", "set.fbin"] {
         for (rest, words) in [
-            ("-o pairs.csv", &["pairs.csv is there already", "--force"][..]),
-            ("--stats stats.json", &["stats.json is there already", "--force"]),
+            ("-o pairs.csv", &["pairs.csv exists already", "--force"][..]),
+            ("--stats stats.json", &["stats.json exists already", "--force"]),
             ("-o folder.csv", &["folder.csv is a folder"]),
             ("--stats folder.csv", &["folder.csv is a folder"]),
             ("-o pairs.txt", &["pairs.txt", ".parquet, .csv or .jsonl"]),
             ("-o pairs", &["pairs", ".parquet, .csv or .jsonl"]),
             ("-o nowhere/pairs.csv", &["nowhere is missing"]),
-            ("-o set.fbin/pairs.csv", &["set.fbin is no folder"]),
+            ("-o set.fbin/pairs.csv", &["set.fbin is not a folder"]),
             ("--stats nowhere/stats.json", &["nowhere is missing"]),
             ("-o one.csv --stats one.csv", &["one.csv", "two files"]),
             ("-o one.csv --stats ./one.csv", &["one.csv", "two files"]),
             ("--stats one.json --trace ./one.json", &["one.json", "--stats", "--trace", "two files"]),
-            ("--trace stats.json", &["stats.json is there already", "--force"]),
+            ("--trace stats.json", &["stats.json exists already", "--force"]),
             ("--trace -", &["--trace", "file"]),
         ] {
             place.refused(&format!("join {input} --eps 1 {rest}"), words);
@@ -173,24 +216,58 @@ fn names_that_are_taken_or_cannot_be() {
     }
     place.refused_words(&["join", "", "--eps", "1"], &["STORE|SOURCE", "value is required"]);
     place.refused_words(&["join", "store", "--eps", "1", "-o", ""], &["-o <OUT>", "value is required"]);
-    place.refused("groundtruth set.fbin --eps 1 -o pairs.csv", &["pairs.csv is there already"]);
-    place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin is there already", "--force"]);
+    place.refused("groundtruth set.fbin --eps 1 -o pairs.csv", &["pairs.csv exists already"]);
+    place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin exists already", "--force"]);
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
     place.refused("build set.fbin -o nowhere/store", &["nowhere is missing"]);
-    place.refused("build set.fbin -o .", &["no store"]);
+    place.refused("build set.fbin -o .", &["set.fbin is read and lies in ."]);
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
+/// Whatever a command writes keeps away from whatever it reads, by which name and link ever.
 #[test]
-fn results_that_would_replace_their_source() {
-    let place = Place::new();
-    crate::inputs::write_parquet(&place.path("set.parquet"), &[("a", Some([0.0, 1.0])), ("b", Some([1.0, 1.0]))]);
-    let words = ["set.parquet is read", "another name"];
-    place.refused("join set.parquet --eps 1 -o set.parquet --force", &words);
-    place.refused("join set.parquet --eps 1 -o ./set.parquet --force", &words);
-    place.refused("join set.parquet --eps 1 --stats set.parquet --force", &words);
-    place.refused("groundtruth set.parquet --eps 1 -o set.parquet --force", &words);
+fn results_that_would_replace_what_is_read() {
+    let place = with_set_and_store();
+    std::fs::create_dir(place.path("shards")).unwrap();
+    for name in ["shards/a.parquet", "shards/b.parquet"] {
+        crate::inputs::write_parquet(&place.path(name), &[(name, Some([0.0, 1.0])), ("b", Some([1.0, 1.0]))]);
+    }
+    place.done("join store --eps 1 -o pairs.csv --stats stats.json");
+    std::os::unix::fs::symlink("store", place.path("link")).unwrap();
+    std::os::unix::fs::symlink("shards/a.parquet", place.path("a.parquet")).unwrap();
+    std::fs::hard_link(place.path("shards/b.parquet"), place.path("b.parquet")).unwrap();
+    std::fs::hard_link(place.path("store/manifest.json"), place.path("manifest.json")).unwrap();
+    std::fs::create_dir(place.path("store/deeper")).unwrap();
+    let is_read = ["is read, so", "another name"];
+    let into_store = ["is a store that is read, so", "into it; choose another folder"];
+    let into_folder = ["shards is a folder of sources that is read, so", "into it; choose another folder"];
+    for output in ["--stats", "--trace", "-o", "--output keep --kept"] {
+        place.refused(&format!("join store --eps 1 {output} store/manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} link/manifest.json --force"), &is_read);
+        place.refused(&format!("join link --eps 1 {output} store/manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} manifest.json --force"), &is_read);
+        place.refused(&format!("join store --eps 1 {output} store/new.csv"), &into_store);
+        place.refused(&format!("join store --eps 1 {output} link/../store/deeper/new.csv"), &into_store);
+        for source in ["shards", "shards/*.parquet", "shards/a.parquet shards/b.parquet"] {
+            place.refused(&format!("join {source} --eps 1 {output} shards/a.parquet --force"), &is_read);
+            place.refused(&format!("join {source} --eps 1 {output} a.parquet --force"), &is_read);
+            place.refused(&format!("join {source} --eps 1 {output} ./b.parquet --force"), &is_read);
+        }
+        place.refused(&format!("join shards --eps 1 {output} shards/new.csv"), &into_folder);
+    }
+    place.refused("groundtruth shards --eps 1 -o b.parquet --force", &is_read);
+    place.refused("groundtruth shards --eps 1 -o shards/new.csv --force", &into_folder);
+    place.refused("build shards -o shards --force", &is_read);
+    place.refused("build shards -o shards/store", &into_folder);
+    std::fs::copy(place.path("set.fbin"), place.path("store/mine.fbin")).unwrap();
+    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is read and lies in store"]);
+    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is read and lies in link"]);
+    for written in ["pairs.csv", "stats.json", "a.parquet"] {
+        let report = "report pairs.csv --stats stats.json --names a.parquet --id-column key";
+        place.refused(&format!("{report} -o {written} --force"), &is_read);
+    }
+    place.done("join shards/*.parquet --eps 1 -o shards/pairs.csv"); // no glob that was given has it
 }
 
 #[test]
@@ -225,7 +302,11 @@ fn a_recall_that_is_not_promised_is_said() {
     let join = "join set.fbin --eps 1.6 --strategy rule=union,threshold";
     let ran = place.run(&format!("{join}=0.01 --recall 0.99"));
     assert_eq!(ran.code, Some(1), "{}", ran.said);
-    assert!(ran.said.contains("does not promise the recall") && ran.said.contains("0.99 was asked"), "{}", ran.said);
+    assert!(
+        ran.said.contains("the recall is not promised") && ran.said.contains("at least 99 % requested"),
+        "{}",
+        ran.said
+    );
     place.done(&format!("{join}=0.01"));
     place.done(&format!("{join}=9 --recall 0.99"));
 }
@@ -251,5 +332,5 @@ fn results_that_cannot_fit_on_the_disk() {
     place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
     place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");
     let said = place.done("join few.u8bin --buckets 3 --eps 1000 --exact -o pairs.csv").said;
-    assert!(said.contains("about 1999000 pairs are expected"), "{said}");
+    assert!(said.contains("about 1,999,000 pairs expected"), "{said}");
 }

@@ -63,7 +63,7 @@ fn what_is_no_result_is_refused() {
         ("report pairs.csv --names names.csv --name-column title -o page.html", &["names.csv", "title", "id, name"]),
         ("report pairs.csv --names pairs.csv -o page.html", &["pairs.csv", "--name-column"]),
         ("report pairs.csv -o there.html", &["there.html", "--force"]),
-        ("report pairs.csv -o pairs.csv --force", &["pairs.csv", "cannot be the result"]),
+        ("report pairs.csv -o pairs.csv --force", &["pairs.csv is read, so -o cannot write", "another name"]),
         ("report pairs.csv -o page.html --memory 17MB", &["this report needs", "--memory"]),
     ] {
         place.refused(line, words);

@@ -201,7 +201,7 @@ fn progress_goes_to_standard_error_line_by_line() {
     let line = lines.next().unwrap().unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert!(
-        line.starts_with("generate: ") && line.contains(" of 1000000000 rows, ") && line.ends_with(" s left"),
+        line.starts_with("generate: ") && line.contains(" of 1,000,000,000 rows, ") && line.ends_with(" s left"),
         "{line}"
     );
     let output = child.wait_with_output().unwrap();

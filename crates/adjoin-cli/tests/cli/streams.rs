@@ -77,6 +77,39 @@ fn a_reader_that_leaves_early_is_no_fault() {
     }
 }
 
+/// A reader that leaves early ends a run that was for it alone; what else was asked for is written all the same.
+#[test]
+fn what_else_was_asked_for_is_written_though_the_reader_leaves() {
+    let place = with_set_and_store();
+    place.done("join store --eps 2 --output keep -o gone.csv --kept expected.csv");
+    place.write("kept.csv", b"old");
+    let pairs = "join store --eps 100 -o - --force";
+    for (line, written) in [
+        (format!("{pairs} --stats stats.json"), &["stats.json"][..]),
+        (format!("{pairs} --trace trace.txt --stats stats.json"), &["trace.txt", "stats.json"]),
+        ("join store --eps 2 --output keep -o - --kept kept.csv --force --stats stats.json".into(), &["kept.csv"]),
+        ("join store --eps 2 --output counts -o - --stats stats.json --force".into(), &["stats.json"]),
+        ("join store --eps 2 --output clusters -o - --stats stats.json --force".into(), &["stats.json"]),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = place.command(&words).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{line}: {said}");
+        assert!(said.contains("standard output was closed"), "{line}: {said}");
+        for name in written {
+            assert!(place.read(name).len() > 100, "{line}: {name}");
+        }
+        if line.contains("--stats") {
+            assert!(place.text("stats.json").contains("\"pairs\": "), "{line}");
+            std::fs::remove_file(place.path("stats.json")).unwrap();
+        }
+    }
+    assert_eq!(place.text("kept.csv"), place.text("expected.csv"));
+    assert!(!place.listing().iter().any(|(path, _)| path.to_string_lossy().contains(".partial")));
+}
+
 #[test]
 fn a_full_disk_is_said_in_one_line() {
     let place = with_set_and_store();

@@ -1,4 +1,4 @@
-//! Which rows hang together by pairs, one after the other: connected components.
+//! Which rows are connected by chains of pairs: connected components.
 
 use super::components::Components;
 use super::row_ids::{IdColumn, Needs, Rows};
@@ -6,6 +6,7 @@ use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
 use crate::context::Context;
 use crate::error::Result;
+use crate::options::format_count;
 use crate::output::Target;
 use crate::store::Store;
 
@@ -87,8 +88,10 @@ impl PairSink for Clusters<'_> {
             }
         }
         let Sizes { clusters, rows: clustered, largest } = sizes;
-        rows.context.progress.note(&format!("{clusters} clusters of {clustered} rows, the largest of {largest}"));
-        let bytes = table.map_or(Ok(0), TableWriter::finish)?;
-        Ok(Written { bytes, spill_bytes: members.spilled() })
+        let clusters = format_count(clusters, "cluster");
+        let [clustered, largest] = [clustered, largest].map(|rows| format_count(rows, "row"));
+        rows.context.progress.note(&format!("{clusters} of {clustered}, the largest of {largest}"));
+        let written = table.map_or(Ok(Written::default()), TableWriter::finish)?;
+        Ok(Written { spill_bytes: members.spilled(), ..written })
     }
 }

@@ -1,4 +1,4 @@
-//! Which rows hang together by pairs: union-find, each component named by its first row.
+//! Which rows are connected by chains of pairs: union-find, each component named by its first row.
 
 use super::row_numbers::{RowNumbers, RowSet};
 

@@ -11,6 +11,7 @@ use super::sink::{PairBatch, PairSink, Written};
 use super::table::TableWriter;
 use crate::context::Context;
 use crate::error::Result;
+use crate::options::format_number;
 use crate::output::Target;
 use crate::store::Store;
 
@@ -50,7 +51,7 @@ impl<'a> Counts<'a> {
                 table.write(vec![ids.take(), Arc::new(UInt64Array::from(std::mem::take(&mut counts)))])?;
             }
             if row.is_none() {
-                return Ok(Written { spill_bytes: rows.spilled(), bytes: table.finish()? });
+                return Ok(Written { spill_bytes: rows.spilled(), ..table.finish()? });
             }
         }
     }
@@ -71,8 +72,8 @@ impl PairSink for Counts<'_> {
     fn finish(mut self: Box<Self>) -> Result<Written> {
         let counts = (0..Rows::end(self.rows.store)).map(|row| self.counts.get(row));
         let (with, most) = counts.fold((0u64, 0), |(with, most), count| (with + u64::from(count > 0), count.max(most)));
-        let rows = self.rows.store.manifest().rows;
-        self.rows.context.progress.note(&format!("{with} of {rows} rows have neighbours, at most {most}"));
+        let [with, rows, most] = [with, self.rows.store.manifest().rows, most].map(format_number);
+        self.rows.context.progress.note(&format!("{with} of {rows} rows have neighbours, one row at most {most}"));
         self.table.take().map_or(Ok(Written::default()), |table| self.write(table))
     }
 }

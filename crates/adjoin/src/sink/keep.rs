@@ -1,4 +1,4 @@
-//! Which rows can go, so that no two that are left are near each other?
+//! Which rows to remove, so that no two rows that are kept are near each other?
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::sorter::{Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field, value_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::options::{Metric, VectorType};
+use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
 use crate::predicate::{cosine, squared_distance};
 use crate::store::Store;
@@ -35,7 +35,7 @@ impl std::str::FromStr for KeepRule {
         match name {
             "greedy" => Ok(Self::Greedy),
             "cluster" => Ok(Self::Cluster),
-            _ => Err(Error::option(format!("no such rule to keep rows by: {name}; there are greedy and cluster"))),
+            _ => Err(Error::option(format!("no such rule to keep rows: {name}; choose greedy or cluster"))),
         }
     }
 }
@@ -115,23 +115,26 @@ impl PairSink for Keep<'_> {
             Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept))?,
         };
         let all = rows.store.manifest().rows;
-        rows.context.progress.note(&format!("{} of {all} rows are kept, {count} can go", all - count));
+        let [to_keep, all, to_remove] = [all - count, all, count].map(format_number);
+        rows.context.progress.note(&format!("of {all} rows {to_keep} to keep, {to_remove} to remove"));
         // Both are whole before either appears.
-        let ended = [removed.map(Removed::end), kept.map(Kept::end)].into_iter().flatten();
-        let ended = ended.collect::<Result<Vec<Ended>>>()?;
-        let bytes = ended.into_iter().map(Ended::publish).sum::<Result<u64>>()?;
-        Ok(Written { bytes, spill_bytes })
+        let (removed, kept) = (removed.map(Removed::end).transpose()?, kept.map(Kept::end).transpose()?);
+        let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
+        let (removed, kept) = (publish(removed)?, publish(kept)?);
+        let bytes = removed.bytes + kept.bytes;
+        Ok(Written { rows: removed.rows, kept_rows: kept.rows, bytes, spill_bytes })
     }
 }
 
-/// Refuses ids that do not tell which of several rows goes: whoever took out all rows of such an id would lose the one
-/// that is kept.
+/// Refuses ids that do not tell which of several rows to remove: a user who removed all rows of such an id would lose the
+/// one to keep.
 fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     match store.manifest().duplicate_ids {
         0 => Ok(()),
         count => Err(Error::input(format!(
-            "{count} ids are there more than once, so the rows to keep cannot be told by them; make ids unique, or \
-             build with --no-ids to go by row numbers"
+            "{} found more than once, so ids do not say which rows to keep; make ids unique, or build with --no-ids to \
+             go by row numbers",
+            format_count(count, "id")
         ))),
     }
 }

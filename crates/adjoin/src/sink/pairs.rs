@@ -48,6 +48,6 @@ impl PairSink for PairWriter {
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        Ok(Written { bytes: self.0.finish()?, spill_bytes: 0 })
+        self.0.finish()
     }
 }

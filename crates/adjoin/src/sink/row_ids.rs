@@ -35,7 +35,7 @@ pub(super) struct Needs {
     pub(super) purpose: &'static str,
 }
 
-/// What a sink works with that speaks of rows.
+/// What a sink for rows works with.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,

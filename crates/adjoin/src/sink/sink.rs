@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::options::Metric;
+pub use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
 /// Pairs of the result; the earlier row is the left one.
@@ -57,7 +58,7 @@ pub struct PairSchema {
     pub metric: Metric,
 }
 
-/// Takes the pairs of a join, batch by batch, on one thread. Whoever makes pairs waits for it; it never drops any.
+/// Takes the pairs of a join, batch by batch, on one thread. Those who make pairs wait for it; it never drops any.
 pub trait PairSink: Send {
     /// Whether pairs must come with their ids.
     fn wants_ids(&self) -> bool;
@@ -73,15 +74,6 @@ pub trait PairSink: Send {
     /// # Errors
     /// As [`PairSink::accept`].
     fn finish(self: Box<Self>) -> Result<Written>;
-}
-
-/// What a sink wrote.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes of the result.
-    pub bytes: u64,
-    /// Bytes of temporary files.
-    pub spill_bytes: u64,
 }
 
 /// Drops the pairs; the join still counts them.

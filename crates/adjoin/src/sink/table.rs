@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::Metric;
 use crate::output::{Draft, OutputWriter, Target};
+use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
 /// Rows of a Parquet row group.
@@ -76,6 +77,7 @@ pub(super) struct TableWriter {
     writer: Writer,
     schema: SchemaRef,
     draft: Option<Draft>,
+    rows: u64,
     written: Arc<AtomicU64>,
     place: Place,
 }
@@ -94,7 +96,10 @@ impl TableWriter {
     pub(super) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
         let schema = Arc::new(Schema::new(fields));
         let (format, draft, output, name) = match target {
-            Target::Standard => (TableFormat::Csv, None, OutputWriter::standard(), "standard output".to_owned()),
+            Target::Standard { outlives_reader } => {
+                let output = OutputWriter::standard(context, *outlives_reader);
+                (TableFormat::Csv, None, output, "standard output".to_owned())
+            }
             Target::File { path, force } => {
                 let format = TableFormat::of(path)?;
                 let (draft, output) = Draft::create(context, path, *force)?;
@@ -109,7 +114,7 @@ impl TableWriter {
             TableFormat::JsonLines => Writer::JsonLines(Box::new(arrow_json::LineDelimitedWriter::new(text(output)))),
         };
         let empty = RecordBatch::new_empty(schema.clone());
-        let mut writer = Self { writer, schema, draft, written, place };
+        let mut writer = Self { writer, schema, draft, rows: 0, written, place };
         writer.write_batch(&empty)?; // the header line, also where no row follows
         Ok(writer)
     }
@@ -123,6 +128,7 @@ impl TableWriter {
     }
 
     fn write_batch(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows() as u64;
         match &mut self.writer {
             Writer::Parquet(writer) => writer.write(batch).map_err(|error| self.place.failed(error)),
             Writer::Csv(writer) => writer.write(batch).map_err(|error| self.place.failed(error)),
@@ -130,11 +136,11 @@ impl TableWriter {
         }
     }
 
-    /// Ends the result and makes it appear; returns its bytes.
+    /// Ends the result and makes it appear.
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub(super) fn finish(self) -> Result<u64> {
+    pub(super) fn finish(self) -> Result<Written> {
         self.end()?.publish()
     }
 
@@ -154,24 +160,25 @@ impl TableWriter {
             }
         };
         output.sync()?;
-        Ok(Ended { draft: self.draft, bytes: self.written.load(Ordering::Relaxed) })
+        let bytes = self.written.load(Ordering::Relaxed);
+        Ok(Ended { draft: self.draft, written: Written { rows: self.rows, bytes, ..Written::default() } })
     }
 }
 
 /// A result that is whole.
 pub(super) struct Ended {
     draft: Option<Draft>,
-    bytes: u64,
+    written: Written,
 }
 
 impl Ended {
-    /// Makes it appear; returns its bytes.
+    /// Makes it appear.
     ///
     /// # Errors
     /// Where its name is taken meanwhile, or the disk refuses.
-    pub(super) fn publish(self) -> Result<u64> {
+    pub(super) fn publish(self) -> Result<Written> {
         self.draft.map_or(Ok(()), Draft::publish)?;
-        Ok(self.bytes)
+        Ok(self.written)
     }
 }
 

@@ -75,9 +75,7 @@ pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions
             notes.extend(found.note(path));
             continue;
         }
-        // a file may be called like a glob
-        let is_name = path.exists() || !source.contains(['*', '?', '[']);
-        for path in if is_name { vec![path.to_owned()] } else { glob_files(source)? } {
+        for path in named_files(source)? {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
             files.push((path, format));
         }
@@ -86,6 +84,25 @@ pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
     Ok(Arc::new(Shards::open(device, files, options, notes)?))
+}
+
+/// The files that one of the sources of [`open`] names, in order; they are not opened.
+///
+/// # Errors
+/// Where a folder or glob has no files, or cannot be read.
+pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
+    let path = Path::new(source);
+    if path.is_dir() {
+        return Ok(FolderFiles::read(path)?.files.into_iter().map(|(path, _)| path).collect());
+    }
+    named_files(source)
+}
+
+/// The files of a source that is not a folder.
+fn named_files(source: &str) -> Result<Vec<PathBuf>> {
+    // a file may be called like a glob
+    let path = Path::new(source);
+    if path.exists() || !source.contains(['*', '?', '[']) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {

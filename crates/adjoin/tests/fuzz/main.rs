@@ -106,7 +106,7 @@ fn sizes() {
         let text: String = (0..random.below(8)).map(|_| WORDS[random.below(WORDS.len() as u64) as usize]).collect();
         match adjoin::options::parse_bytes(&text) {
             Ok(bytes) => assert!((1..=1 << 60).contains(&bytes), "{text}: {bytes}"),
-            Err(error) => check_error(&error, "is no size"),
+            Err(error) => check_error(&error, "is not a size"),
         }
     });
 }

@@ -169,6 +169,7 @@ impl<T: Coordinate> Run<'_, T> {
             strategy: self.strategy(),
             threads: self.context.threads,
             kernel: self.context.kernel.name().into(),
+            written,
         }
     }
 

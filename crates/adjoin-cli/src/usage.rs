@@ -1,0 +1,86 @@
+//! What is wrong with the flags, in one line, with advice for the guesses that are likely.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::WRONG;
+
+/// Commands that compare vectors, and so take a threshold.
+const COMPARE: &[&str] = &["join", "explain", "groundtruth"];
+/// Commands that write a table whose ending says its format.
+const WRITE_TABLES: &[&str] = &["join", "groundtruth"];
+const BUILD: &[&str] = &["build"];
+const EVERY: &[&str] = &[];
+
+/// What is guessed, for which commands (all of them where none is named), and what to do instead.
+type Guess = (&'static [&'static str], &'static [&'static str], &'static str);
+
+const GUESSES: [Guess; 9] = [
+    (
+        &["--metric"],
+        COMPARE,
+        "the threshold decides the metric: --eps is a distance (L2), --min-similarity a similarity (cosine)",
+    ),
+    (
+        &["--threshold", "--distance", "--max-distance", "--radius", "--l2", "--cosine", "--similarity"],
+        COMPARE,
+        "give --eps for a distance (L2), or --min-similarity for a similarity (cosine)",
+    ),
+    (
+        &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
+        COMPARE,
+        "a join finds all pairs within a threshold, not the k nearest; explain lists how many neighbours a threshold gives",
+    ),
+    (
+        &["--eps", "--min-similarity", "--threshold", "--recall", "--exact"],
+        BUILD,
+        "a store serves every threshold and recall; give them to join",
+    ),
+    (&["--metric"], &["info", "verify"], "a store has one metric, chosen when it was built"),
+    (
+        &["--out", "--outfile", "--output-file", "--format"],
+        WRITE_TABLES,
+        "-o FILE names the result; its ending is the format",
+    ),
+    (&["-j", "--jobs", "-t"], EVERY, "--threads says how many threads compute"),
+    (&["--overwrite", "-f", "-y"], EVERY, "--force replaces what is there"),
+    (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
+];
+
+/// Says what is wrong with the flags of `command`; help and version are printed as they are. Returns the exit code.
+pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return if error.use_stderr() { WRONG } else { 0 };
+    }
+    advise(&mut error, command.unwrap_or_default());
+    let text = error.render().to_string();
+    let said = ["\n\nUsage:", "\n\nFor more information"]
+        .iter()
+        .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
+    let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
+    eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
+    WRONG
+}
+
+/// Puts our advice in the place of clap's, which goes by letters alone, where we have some.
+fn advise(error: &mut clap::Error, command: &str) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
+    let advice = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            let is_it = |(guesses, commands, _): &&Guess| {
+                guesses.contains(&given.as_str()) && (commands.is_empty() || commands.contains(&command))
+            };
+            GUESSES.iter().find(is_it).map(|(_, _, advice)| *advice)
+        }
+        ErrorKind::InvalidValue if given.starts_with("--output ") && command == "join" => {
+            Some("-o FILE names the result")
+        }
+        _ => return,
+    };
+    error.remove(ContextKind::Suggested); // to give the flag as a value, which nobody means
+    if let Some(advice) = advice {
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+    }
+}

@@ -1,0 +1,149 @@
+"""Arguments as the engine takes them. What has the wrong type is refused in one line that says what is wanted."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, Optional, Union
+
+from . import _engine
+from ._errors import OptionError, OptionTypeError
+
+PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+#: Characters of a value that a message shows.
+SHOWN = 60
+#: The largest numbers that the engine takes.
+U32_MAX, U64_MAX = 2**32 - 1, 2**64 - 1
+
+
+def refused(name: str, value: object, wanted: str) -> OptionTypeError:
+    """The error of an argument of the wrong type."""
+    return OptionTypeError(f"{name} is {shown(value)} ({type(value).__name__}); give {wanted}")
+
+
+def shown(value: object) -> str:
+    """A value in one line of a message."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # whatever the object does, and integers of thousands of digits
+        return "a value that cannot be shown"
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def number(name: str, value: Any) -> Optional[float]:
+    """A number of any kind, those of numpy too, or None."""
+    if value is None:
+        return None
+    is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
+    if _is_bool(value) or not is_number:
+        raise refused(name, value, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise OptionError(f"{name} is {shown(value)}; give a number that a float can hold") from None
+    except Exception:  # arrays of several numbers, and the like
+        raise refused(name, value, "a number") from None
+
+
+def integer(name: str, value: Any, most: int) -> int:
+    """A whole number from 0 to ``most``, of any integer type."""
+    try:
+        if _is_bool(value):
+            raise TypeError
+        whole = operator.index(value)
+    except Exception:
+        raise refused(name, value, "a whole number") from None
+    if whole < 0:
+        raise OptionError(f"{name} is {shown(whole)}; it must not be negative")
+    if whole > most:
+        raise OptionError(f"{name} is {shown(whole)}; give at most {most}")
+    return whole
+
+
+def optional_integer(name: str, value: Any, most: int) -> Optional[int]:
+    """As :func:`integer`, or None."""
+    return None if value is None else integer(name, value, most)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, those of numpy too."""
+    if not _is_bool(value):
+        raise refused(name, value, "True or False")
+    return bool(value)
+
+
+def optional_flag(name: str, value: Any) -> Optional[bool]:
+    """As :func:`flag`, or None."""
+    return None if value is None else flag(name, value)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool") and hasattr(value, "dtype")
+
+
+def text(name: str, value: Any) -> Optional[str]:
+    """A text, or None."""
+    if value is not None and not isinstance(value, str):
+        raise refused(name, value, "a text")
+    return value
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """One of some texts."""
+    wanted = " or ".join(choices)
+    if not isinstance(value, str):
+        raise refused(name, value, wanted)
+    if value not in choices:
+        raise OptionError(f"{name} is {shown(value)}; give {wanted}")
+    return str(value)
+
+
+def path(name: str, value: Any) -> str:
+    """A path, of text or of bytes."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise refused(name, value, "a path")
+    decoded = os.fsdecode(value)
+    try:
+        decoded.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"{name} is {shown(value)}; give a path in UTF-8") from None
+    return decoded
+
+
+def optional_path(name: str, value: Any) -> Optional[str]:
+    """As :func:`path`, or None."""
+    return None if value is None else path(name, value)
+
+
+def resources(memory: Any, threads: Any) -> dict[str, Any]:
+    """What a run works with; the memory is counted from here on."""
+    if not isinstance(memory, str):
+        try:
+            memory = str(integer("memory", memory, U64_MAX))
+        except OptionTypeError:
+            raise refused("memory", memory, "a size such as '2GiB', or a whole number of bytes") from None
+    threads = optional_integer("threads", threads, U64_MAX)
+    return {"memory": memory, "threads": threads, "before_bytes": _engine.resident_from_now_on()}
+
+
+def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any) -> dict[str, Any]:
+    """Which pairs are wanted."""
+    numbers = {"eps": eps, "min_similarity": min_similarity, "recall": recall}
+    return {**{name: number(name, value) for name, value in numbers.items()}, "exact": flag("exact", exact)}
+
+
+def store_options(
+    seed: Any, buckets: Any, vector_column: Any, id_column: Any, ids: Any, on_bad: Any, on_duplicate_id: Any
+) -> dict[str, Any]:
+    """How a store is built."""
+    return {
+        "seed": integer("seed", seed, U64_MAX),
+        "buckets": optional_integer("buckets", buckets, U32_MAX),
+        "vector_column": text("vector_column", vector_column),
+        "id_column": text("id_column", id_column),
+        "ids": flag("ids", ids),
+        "on_bad": choice("on_bad", on_bad, ("error", "skip")),
+        "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
+    }
