@@ -162,7 +162,8 @@ impl Context {
     }
 
     /// The same for a run of its own, with all the memory that is free, once that is `least` bytes: waits for other runs
-    /// on this context to end where their memory is needed. The budget of the run holds it until it is dropped.
+    /// on this context to end where their memory is needed. The budget of the run holds it until it is dropped. A run
+    /// that is begun from within another of the same context waits for itself: give it a context of its own.
     ///
     /// # Errors
     /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.

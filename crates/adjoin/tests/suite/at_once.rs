@@ -78,8 +78,10 @@ fn options(force: bool) -> BuildOptions {
     BuildOptions { force, buckets: Some(4), ..BuildOptions::default() }
 }
 
+/// Builds as a process of its own does: with a budget that others do not share.
 fn into_store(context: &Context, source: &dyn VectorSource, force: bool) -> Result<()> {
-    build(context, source, Path::new(STORE), &options(force)).map(|_| ())
+    let context = context.clone().with_memory(context.memory_bytes());
+    build(&context, source, Path::new(STORE), &options(force)).map(|_| ())
 }
 
 /// The files of the store, which is whole and has nothing beside it.
