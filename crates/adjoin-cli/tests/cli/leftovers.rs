@@ -107,7 +107,7 @@ fn a_second_build_is_told_who_is_at_work() {
         let words = [&process, " since 20", " UTC; wait until that is done, or choose another folder"];
         place.refused(&format!("build small.fbin -o store{force}"), &words);
         assert_eq!(go_on(child), Some(0));
-        assert!(place.done("info store").out.contains("60000 of 32 x f32"));
+        assert!(place.done("info store").out.contains("60,000 of 32 x f32"));
     }
 }
 

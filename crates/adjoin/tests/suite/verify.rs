@@ -431,11 +431,13 @@ fn what_the_manifest_does_not_name_is_left_over_and_harmless() {
     for name in ["vectors.bin.partial", "vectors-by-hand-16-chars.bin", "centers-0123456789abcdef.bin"] {
         std::fs::write(built.path().join(name), b"whatever").unwrap();
     }
-    ["notes", "build-7-0.partial"].iter().for_each(|name| std::fs::create_dir(built.path().join(name)).unwrap());
+    ["notes", ".adjoin-build-7-0.partial"]
+        .iter()
+        .for_each(|name| std::fs::create_dir(built.path().join(name)).unwrap());
     let report = verify(&Setup::default().context(), &built.path()).unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.strangers, ["notes", "vectors-by-hand-16-chars.bin", "vectors.bin.partial"]);
-    assert_eq!(report.leftovers, ["build-7-0.partial", "centers-0123456789abcdef.bin"]);
+    assert_eq!(report.leftovers, [".adjoin-build-7-0.partial", "centers-0123456789abcdef.bin"]);
     let setup = Setup::default();
     setup.cancel.cancel();
     assert_eq!(error_of(verify(&setup.context(), &built.path())).kind(), ErrorKind::Cancelled);

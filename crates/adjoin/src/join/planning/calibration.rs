@@ -7,7 +7,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::nearness::{HeldGraph, Horizon, pass_bytes, threshold_graph};
-use super::neighbours::{Comparison, Neighbours, Search, neighbours, neighbours_bytes};
+use super::neighbours::{Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::Watched;
@@ -32,8 +32,12 @@ const SHARE_MAX: f64 = 1.0 / 3.0;
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];
 /// How far beyond the largest threshold of a sampled pair edges are looked for, as a share of it.
 const BEYOND_LARGEST: f64 = 0.3;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "calibrating this join";
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
+/// The least memory for neighbours, where they may be more: most vectors have few.
+const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 /// The least memory for edges on their way.
 const EDGES_BYTES_MIN: u64 = 2 << 20;
 
@@ -60,6 +64,8 @@ pub(super) struct Calibrated {
 struct Memory {
     /// Drawn vectors that are compared at once.
     chunk: u64,
+    /// Bytes for neighbours.
+    neighbours: u64,
     edges: u64,
     _reserved: Reservation,
 }
@@ -148,9 +154,12 @@ impl Sampled {
         let places = draw_places(buckets, count, seed, "calibration");
         let memory = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
+        let most = least_bytes(search, count) - least_for_neighbours(count) + neighbours_bytes(count).1;
+        let refusal = || context.too_small(most, PURPOSE);
+        let mut room = Room { bytes: memory.neighbours, refusal: &refusal };
         for chunk in places.chunks(memory.chunk as usize) {
             let drawn = Drawn::read(context, buckets, centers, chunk)?;
-            let (neighbours, distances) = neighbours(search, &drawn, count)?;
+            let (neighbours, distances) = neighbours(search, &drawn, count, &mut room)?;
             computed += distances;
             found.extend(neighbours);
         }
@@ -292,15 +301,18 @@ fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memo
     let context = search.context;
     let per_vector = bytes_of_drawn(search);
     let least = least_bytes(search, count);
-    drop(context.reserve(least, "calibrating this join")?);
+    drop(context.reserve(least, PURPOSE)?);
     let spare = context.budget().free() - least;
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
-    // The rest is for the edges, on their way and once they are known.
     let left = spare - (chunk - chunk_least) * per_vector;
+    let least_for_neighbours = least_for_neighbours(count);
+    let neighbours = neighbours_bytes(count).1.min(least_for_neighbours + left / 2);
+    // The rest is for the edges, on their way and once they are known.
+    let left = left - (neighbours - least_for_neighbours);
     let edges = EDGES_BYTES_MIN + left / 2;
     let reserved = context.budget().free() - left / 2;
-    Ok(Memory { chunk, edges, _reserved: context.reserve(reserved, "calibrating this join")? })
+    Ok(Memory { chunk, neighbours, edges, _reserved: context.reserve(reserved, PURPOSE)? })
 }
 
 /// The least bytes with which so many vectors are drawn, their neighbours found, and edges.
@@ -314,9 +326,15 @@ pub(super) fn least_bytes<T: Coordinate>(search: &Search<'_, T>, count: u64) -> 
     let edges = EDGES_BYTES_MIN + pass_bytes::<T>(search.rule, centers, dimensions, context.threads);
     Pass::<T>::bytes(context.threads, buckets)
         + Panel::<T>::bytes_for(centers, dimensions)
-        + neighbours_bytes(count)
+        + neighbours_bytes(count).0
+        + least_for_neighbours(count)
         + least_read_ahead(buckets.extents(), false)
         + finding.max(edges)
+}
+
+/// The least bytes for the neighbours of so many vectors.
+fn least_for_neighbours(count: u64) -> u64 {
+    neighbours_bytes(count).1.min(NEIGHBOURS_BYTES_MIN)
 }
 
 /// Bytes that each drawn vector takes while neighbours are looked for.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use adjoin_kernels::{Panel, TILE_COLUMNS};
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::execute::{Ordered, Tiles};
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Buckets, Coding, Drawn, LoadedBucket, Pass};
@@ -43,9 +43,18 @@ pub(super) struct Neighbour {
     pub(super) threshold: f32,
 }
 
-/// Bytes that the neighbours of so many vectors take at most.
-pub(super) fn neighbours_bytes(vectors: u64) -> u64 {
-    vectors * (size_of::<Neighbours>() + noted_and_more(noted_max(vectors)) * size_of::<Neighbour>()) as u64
+/// Bytes of so many vectors, and the most that their neighbours take beside that.
+pub(super) fn neighbours_bytes(vectors: u64) -> (u64, u64) {
+    let noted = noted_and_more(noted_max(vectors)) * size_of::<Neighbour>();
+    (vectors * size_of::<Neighbours>() as u64, vectors * noted as u64)
+}
+
+/// Memory for neighbours, of which most vectors have few.
+pub(super) struct Room<'a> {
+    /// Bytes that are left.
+    pub(super) bytes: u64,
+    /// The error where they do not suffice.
+    pub(super) refusal: &'a (dyn Fn() -> Error + Sync),
 }
 
 /// Neighbours of a vector that are held before the supernumerary ones go.
@@ -81,30 +90,33 @@ pub(super) fn neighbours<T: Coordinate>(
     search: &Search<'_, T>,
     drawn: &Drawn<T>,
     of: u64,
+    room: &mut Room<'_>,
 ) -> Result<(Vec<Neighbours>, u64)> {
     let Search { context, buckets, centers, read_ahead, .. } = *search;
     let most = noted_max(of);
-    let found = Mutex::new(vec![Neighbours::default(); drawn.len()]);
+    let found = Mutex::new((vec![Neighbours::default(); drawn.len()], room));
     let state = || Comparison::new(search, drawn);
     let pass = Pass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
         let distances = comparison.compare(number, bucket);
-        let mut found = lock(&found);
+        let (found, room) = &mut *lock(&found);
         for vector in drawn.of_bucket(number) {
             found[vector].row = bucket.row(drawn.places[vector].1);
         }
-        for (vector, neighbour) in comparison.found.drain(..) {
-            found[vector as usize].add(neighbour, most);
-        }
+        let add = |(vector, neighbour): (u32, Neighbour)| found[vector as usize].add(neighbour, most);
+        let taken = comparison.found.drain(..).map(add).sum();
+        room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
         Ok(distances)
     })?;
-    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (mut found, _) = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.iter_mut().for_each(|neighbours| neighbours.settle(most));
     Ok((found, distances.iter().sum()))
 }
 
 impl Neighbours {
-    fn add(&mut self, neighbour: Neighbour, most: usize) {
+    /// Notes a neighbour; returns how many bytes more are held.
+    fn add(&mut self, neighbour: Neighbour, most: usize) -> u64 {
+        let before = self.noted.capacity();
         self.count += 1;
         if self.noted.len() == self.noted.capacity() {
             let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
@@ -114,6 +126,7 @@ impl Neighbours {
         if self.noted.len() >= noted_and_more(most) {
             self.settle(most);
         }
+        ((self.noted.capacity() - before) * size_of::<Neighbour>()) as u64
     }
 
     /// Keeps those of the least lots, in an order that does not depend on that of their finding.
