@@ -80,7 +80,7 @@ pub(crate) fn aim(wanted: &Wanted) -> Result<Aim> {
 /// Opens what is named as one set of vectors; one without rows is refused.
 pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
     let options = SourceOptions { vector_column: columns.vector_column.clone(), id_column: columns.id_column.clone() };
-    let source = source::open(context.device.clone(), names, &options)?;
+    let source = source::open(context, names, &options)?;
     if source.info().rows == 0 {
         return Err(Error::input(format!("{} has no rows; name a source that has some", names.join(", "))));
     }

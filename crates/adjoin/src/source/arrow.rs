@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::ReadFile;
+use adjoin_device::{ReadFile, Reservation};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::fb_to_schema;
@@ -12,12 +12,12 @@ use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch as BatchHeader};
 use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 
 use super::columns::{ColumnScan, Columns, Tables};
-use super::facts::Facts;
+use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
-use super::open::SourceOptions;
+use super::open::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::options::VectorType;
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
@@ -30,14 +30,25 @@ const MESSAGE_BYTES_MIN: u64 = 8;
 /// Compressed buffers grow at most by this factor: a block of zstd from 4 bytes to 128 KiB, one of LZ4 far less.
 const GROWTH_MAX: u64 = 40_000;
 
+/// Zeroed memory below this size may be memory that was used before and was filled with zeros, all of which is resident;
+/// above it the C library asks the system for it, and only what is written to is.
+const MAPPED_BYTES_MAX: u64 = 32 << 20;
+const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
+
 /// What a file holds.
-pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
-    let ipc = IpcFile::read(path, file)?;
+pub(super) fn inspect(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+) -> Result<Facts> {
+    let ipc = IpcFile::read(path, file, Some(context))?;
     let columns = Columns::choose(path, &ipc.schema, options)?;
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
+    let (memory, elements) = ipc.scan_memory(&columns)?;
     let places = columns.places();
-    columns.facts(rows, ipc.held_bytes(), || Ok(ipc.tables(places)))
+    columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(places, memory.piece)))
 }
 
 /// Scans a file.
@@ -45,13 +56,12 @@ pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
     options: &SourceOptions,
-    vectors: VectorType,
-    batch_bytes: usize,
+    scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
-    let ipc = IpcFile::read(path, file)?;
+    let ipc = IpcFile::read(path, file, None)?;
     let columns = Columns::choose(path, &ipc.schema, options)?;
-    let tables = ipc.tables(columns.places());
-    Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
+    let tables = ipc.tables(columns.places(), scan.piece_bytes_max);
+    Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
 
 /// A file or stream with its schema and the places of its record batches.
@@ -61,6 +71,8 @@ struct IpcFile {
     schema: SchemaRef,
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
+    /// Grants headers while the file is looked at; for a scan they were counted.
+    context: Option<Context>,
 }
 
 /// Where a record batch lies, and its rows.
@@ -70,7 +82,7 @@ struct BatchBlock {
 }
 
 impl IpcFile {
-    fn read(path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
+    fn read(path: &Path, file: Arc<dyn ReadFile>, context: Option<&Context>) -> Result<Self> {
         let mut magic = [0; 6];
         let present = file.len().min(6) as usize;
         file.read_at(0, &mut magic[..present])?;
@@ -80,6 +92,7 @@ impl IpcFile {
             schema: SchemaRef::new(arrow_schema::Schema::empty()),
             version: MetadataVersion::V5,
             blocks: Vec::new(),
+            context: context.cloned(),
         };
         if magic == *FILE_MAGIC {
             ipc.read_footer()?;
@@ -94,10 +107,37 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// The largest record batch, as stored and as decoded; what a batch of it decompresses to is not stated.
-    fn held_bytes(&self) -> u64 {
-        let bodies = self.blocks.iter().map(|block| block.place.bodyLength().unsigned_abs());
-        2 * bodies.max().unwrap_or(0)
+    /// What a scan takes, and the elements of all vectors: told by the headers of the record batches, and by the sizes
+    /// that compressed buffers begin with.
+    fn scan_memory(&self, columns: &Columns) -> Result<(ScanMemory, u64)> {
+        let (places, (vector, element_bytes)) = (columns.places(), columns.vector());
+        let (mut piece, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
+        for block in &self.blocks {
+            let head = self.read_head(&block.place)?;
+            let wanted = self.wanted(&block.place, &head, &places)?;
+            let start = block.place.offset() as u64 + head.len() as u64;
+            let grown = self.grown_bytes(&block.place, &wanted, |range| {
+                let mut claim = [0; 8];
+                self.file.read_at(start + range.start as u64, &mut claim)?;
+                Ok(claim)
+            })?;
+            piece = piece.max(self.taken(&block.place, head.len(), &wanted, &grown));
+            head_bytes = head_bytes.max(head.len() as u64);
+            // the elements are the last buffer of their column
+            let elements = wanted.buffers.iter().zip(&grown).rfind(|(range, _)| range.column == vector);
+            let bytes =
+                elements.map_or(0, |(range, grown)| if wanted.compressed { *grown } else { range.bytes as u64 });
+            bytes_of_vectors = bytes_of_vectors.saturating_add(bytes);
+        }
+        let blocks = (self.blocks.len() * size_of::<BatchBlock>()) as u64;
+        let held = piece.saturating_add(blocks + head_bytes);
+        Ok((ScanMemory { held, piece }, bytes_of_vectors / element_bytes as u64))
+    }
+
+    /// Holds what a header takes, while the file is looked at.
+    fn reserve(&self, bytes: u64) -> Result<Option<Reservation>> {
+        let purpose = || format!("{}: an Arrow header", self.path.display());
+        self.context.as_ref().map(|context| context.reserve(bytes, &purpose())).transpose()
     }
 
     fn damaged(&self, place: impl std::fmt::Display, fault: &str) -> Error {
@@ -115,6 +155,7 @@ impl IpcFile {
         let length = length.try_into().map_or(-1, i32::from_le_bytes);
         let start = u64::try_from(length).ok().and_then(|length| trailer_start.checked_sub(length));
         let start = start.filter(|_| magic == FILE_MAGIC).ok_or_else(lacking)?;
+        let _room = self.reserve(2 * (trailer_start - start))?; // its bytes, and what is made of them
         let mut bytes = vec![0; (trailer_start - start) as usize];
         self.file.read_at(start, &mut bytes)?;
 
@@ -213,6 +254,7 @@ impl IpcFile {
     /// The header of a message, with its length before it.
     fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
         self.check_place(place)?;
+        let _room = self.reserve(place.metaDataLength() as u64)?;
         let mut head = vec![0; place.metaDataLength() as usize];
         self.file.read_at(place.offset() as u64, &mut head)?;
         Ok(head)
@@ -227,15 +269,22 @@ impl IpcFile {
         })
     }
 
-    /// The chosen columns, a record batch at a time.
-    fn tables(self, columns: Vec<usize>) -> Tables {
+    /// The chosen columns, a record batch at a time; one that takes more than `piece_bytes_max` is refused.
+    fn tables(self, columns: Vec<usize>, piece_bytes_max: u64) -> Tables {
         let decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
-        Box::new((0..self.blocks.len()).map(move |k| self.read_batch(&self.blocks[k].place, &decoder, &columns)))
+        let places: Vec<Block> = self.blocks.iter().map(|block| block.place).collect();
+        Box::new(places.into_iter().map(move |place| self.read_batch(&place, &decoder, &columns, piece_bytes_max)))
     }
 
-    fn read_batch(&self, place: &Block, decoder: &FileDecoder, columns: &[usize]) -> Result<RecordBatch> {
+    fn read_batch(
+        &self,
+        place: &Block,
+        decoder: &FileDecoder,
+        columns: &[usize],
+        piece_bytes_max: u64,
+    ) -> Result<RecordBatch> {
         let head = self.read_head(place)?;
-        let wanted = guarded(&self.path, at(place), || self.wanted_buffers(place, &head, columns))?;
+        let wanted = self.wanted(place, &head, columns)?;
         let total = head.len() + place.bodyLength() as usize;
         // what is not read stays zero and takes no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
@@ -244,11 +293,23 @@ impl IpcFile {
             let start = head.len() + buffer.start;
             self.file.read_at(place.offset() as u64 + start as u64, &mut bytes[start..start + buffer.bytes])?;
         }
-        if wanted.compressed {
-            self.check_inflated(place, &wanted, &bytes[head.len()..])?;
+        let body = &bytes[head.len()..];
+        let grown = self.grown_bytes(place, &wanted, |range| {
+            Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
+        })?;
+        self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
+        let taken = self.taken(place, head.len(), &wanted, &grown);
+        if taken > piece_bytes_max {
+            let fault =
+                format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
+            return Err(self.damaged(at(place), &fault));
         }
         let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &Buffer::from_vec(bytes)))?;
         table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
+    }
+
+    fn wanted(&self, place: &Block, head: &[u8], columns: &[usize]) -> Result<Wanted> {
+        guarded(&self.path, at(place), || self.wanted_buffers(place, head, columns))
     }
 
     /// The buffers of the chosen columns: a message lists those of all columns, depth first.
@@ -268,26 +329,46 @@ impl IpcFile {
                     return Err("a buffer lies beyond its end".into());
                 }
                 if columns.contains(&column) {
-                    buffers.push(BodyRange { start: start as usize, bytes: bytes as usize });
+                    buffers.push(BodyRange { column, start: start as usize, bytes: bytes as usize });
                 }
             }
         }
         Ok(Wanted { buffers, compressed: batch.compression().is_some() })
     }
 
-    /// That the sizes which compressed buffers claim to grow to are possible, and can be had.
-    fn check_inflated(&self, place: &Block, wanted: &Wanted, body: &[u8]) -> Result<()> {
-        let mut total = 0u64;
-        for buffer in &wanted.buffers {
-            let Some(claim) = body[buffer.start..buffer.start + buffer.bytes].first_chunk() else { continue };
-            let Ok(claim) = u64::try_from(i64::from_le_bytes(*claim)) else { continue }; // -1: not compressed after all
+    /// What each wanted buffer grows to beside its own bytes, as its first eight say; nothing where it is not compressed.
+    fn grown_bytes(
+        &self,
+        place: &Block,
+        wanted: &Wanted,
+        mut first_bytes: impl FnMut(&BodyRange) -> Result<[u8; 8]>,
+    ) -> Result<Vec<u64>> {
+        let grown = |buffer: &BodyRange| {
+            if !wanted.compressed || buffer.bytes < 8 {
+                return Ok(0);
+            }
+            let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1: not compressed after all
             if claim / GROWTH_MAX > buffer.bytes as u64 {
                 let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
                 return Err(self.damaged(at(place), &fault));
             }
-            total = total.saturating_add(claim);
-        }
-        self.room(place, total)
+            Ok(claim)
+        };
+        wanted.buffers.iter().map(grown).collect()
+    }
+
+    /// Bytes that a record batch takes while it is decoded: its body, what its buffers grow to, and copies of those that
+    /// are not aligned.
+    fn taken(&self, place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
+        let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
+        let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
+        let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
+        let copied = wanted.buffers.iter().filter(|range| {
+            let alignment = if is_view(self.schema.field(range.column)) { 16 } else { 8 };
+            !(head_bytes + range.start).is_multiple_of(alignment)
+        });
+        let copied = copied.map(|range| range.bytes as u64).sum::<u64>();
+        grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
     }
 
     /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
@@ -313,6 +394,7 @@ struct Wanted {
 }
 
 struct BodyRange {
+    column: usize,
     start: usize,
     bytes: usize,
 }
@@ -336,6 +418,10 @@ fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<SchemaRef, St
         Endianness::Little => Ok(Arc::new(fb_to_schema(schema))),
         _ => Err("its values are big-endian".into()),
     }
+}
+
+fn is_view(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView)
 }
 
 /// Buffers that a column has in a message.
@@ -365,15 +451,15 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
 mod tests {
     use arrow_array::types::{Float32Type, Int32Type};
     use arrow_array::{
-        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, StringViewArray, StructArray,
+        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, ListArray, StringArray, StringViewArray, StructArray,
     };
     use arrow_ipc::CompressionType;
     use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::source::Ids;
     use crate::source::fixtures::{Folder, error_of, read_all, table};
+    use crate::source::{Ids, SourceOptions};
 
     /// The columns that are wanted between others, of which each kind has buffers of its own.
     fn columns(rows: usize) -> RecordBatch {
@@ -477,9 +563,33 @@ mod tests {
             (0..bytes.len() - 8).filter(|at| bytes[*at..].starts_with(&claim.to_le_bytes())).collect();
         places.iter().for_each(|at| bytes[*at..*at + 8].copy_from_slice(&(1u64 << 50).to_le_bytes()));
         folder.write("a.arrow", &bytes);
-        let source = folder.open(&["a.arrow"]).unwrap();
-        let message = error_of(source.scan(100).and_then(|mut scan| scan.next_batch()));
+        let message = error_of(folder.open(&["a.arrow"]));
         assert!(message.contains("claims to grow to 1125899906842624"), "{message}");
+    }
+
+    #[test]
+    fn batches_count_with_what_their_buffers_grow_to() {
+        let folder = Folder::new();
+        let rows = 40_000u64;
+        let vectors = (0..rows).map(|_| Some([Some(0.0); 200]));
+        let vectors = ListArray::from_iter_primitive::<Float32Type, _, _>(vectors);
+        let zeros = table(&[("ballast", Arc::new(Int64Array::from(vec![0; rows as usize]))), ("v", Arc::new(vectors))]);
+        let grown = rows * 200 * 4;
+        for compression in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+            for as_file in [true, false] {
+                folder
+                    .write("a.arrow", &write(&[zeros.slice(0, 5), zeros.clone()], as_file, options(Some(compression))));
+                let source = folder.open(&["a.arrow"]).unwrap();
+                let held = source.scan_bytes(0);
+                assert!((grown..grown * 5 / 4).contains(&held), "{compression:?}: {held} bytes");
+                let small = folder.open_within(&["a.arrow"], &SourceOptions::default(), 18 << 20).unwrap();
+                assert_eq!((small.info(), small.scan_bytes(0)), (source.info(), held));
+            }
+        }
+        let plain = write(std::slice::from_ref(&zeros), true, options(None));
+        folder.write("a.arrow", &plain);
+        let source = folder.open(&["a.arrow"]).unwrap();
+        assert!((grown..grown * 5 / 4).contains(&source.scan_bytes(0)), "{}", source.scan_bytes(0));
     }
 
     proptest! {

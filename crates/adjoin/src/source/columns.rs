@@ -13,12 +13,13 @@ use arrow_array::{Array, ArrowPrimitiveType, FixedSizeListArray, LargeListArray,
 use arrow_schema::{DataType, Field, Schema};
 
 use super::elements::StoredElement;
-use super::facts::{Facts, check_dimensions};
+use super::facts::{Facts, ScanMemory, check_dimensions};
 use super::foreign::damaged;
 use super::open::SourceOptions;
 use super::vectors::{IdKind, Ids, TextIds, VectorBatch, VectorScan};
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::options::{Element, VectorType};
+use crate::options::{DIMENSIONS_MAX, Element, VectorType};
 
 /// Rows that are decoded at a time, at most: decoders reserve for as many as they are asked for.
 const DECODED_ROWS_MAX: usize = 1 << 20;
@@ -74,15 +75,31 @@ impl Columns {
         places
     }
 
-    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first
-    /// vector of lists is looked for in `tables`.
-    pub(super) fn facts(&self, rows: u64, held_bytes: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
-        let dimensions = match self.dimensions {
-            Some(dimensions) => Some(dimensions),
-            None if rows == 0 => None,
-            None => self.first_length(tables()?)?,
+    /// What the file holds, given its number of rows, the elements that these seem to have, and what a scan takes. The
+    /// first vector of lists is looked for in `tables` where the budget has room for that; where it has none, neither has
+    /// it for a scan, and whoever plans one says how much would do.
+    pub(super) fn facts(
+        &self,
+        context: &Context,
+        (rows, likely_elements): (u64, u64),
+        memory: ScanMemory,
+        tables: impl FnOnce() -> Result<Tables>,
+    ) -> Result<Facts> {
+        let likely = || likely_elements.checked_div(rows).map(|mean| mean.clamp(1, DIMENSIONS_MAX as u64) as usize);
+        let (dimensions, likely_dimensions) = match self.dimensions {
+            Some(dimensions) => (Some(dimensions), None),
+            None if rows == 0 => (None, None),
+            None => match context.budget().reserve(memory.held) {
+                Ok(_room) => (self.first_length(tables()?)?, None),
+                Err(_) => (None, likely()),
+            },
         };
-        Ok(Facts { rows, element: self.element, dimensions, ids: self.ids, held_bytes })
+        Ok(Facts { rows, element: self.element, dimensions, likely_dimensions, ids: self.ids, memory })
+    }
+
+    /// Place of the vectors in the file, and the bytes of an element there.
+    pub(super) fn vector(&self) -> (usize, usize) {
+        (self.vector, self.element.bytes())
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adjoin_device::ReadFile;
 
 use super::elements::StoredElement;
-use super::facts::Facts;
+use super::facts::{Facts, ScanMemory};
 use super::vectors::{IdKind, Ids, VectorBatch, VectorScan};
 use super::{npy, raw};
 use crate::error::{Error, Result};
@@ -49,7 +49,14 @@ pub(super) struct DenseLayout {
 impl DenseLayout {
     /// What it says of the file.
     pub(super) fn facts(&self) -> Facts {
-        Facts { rows: self.rows, element: self.element, dimensions: self.dimensions, ids: IdKind::None, held_bytes: 0 }
+        Facts {
+            rows: self.rows,
+            element: self.element,
+            dimensions: self.dimensions,
+            likely_dimensions: None,
+            ids: IdKind::None,
+            memory: ScanMemory::default(),
+        }
     }
 
     /// Bytes before the elements of each row.

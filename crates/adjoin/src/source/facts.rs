@@ -12,11 +12,21 @@ use crate::options::DIMENSIONS_MAX;
 pub(super) struct Facts {
     pub(super) rows: u64,
     pub(super) element: StoredElement,
-    /// Not known where no row has a vector and the header does not say.
+    /// Not known where no row has a vector and the header does not say, or where the budget is too small to look at one.
     pub(super) dimensions: Option<usize>,
+    /// What the header makes of them where no vector was looked at: good enough to say how much memory is needed.
+    pub(super) likely_dimensions: Option<usize>,
     pub(super) ids: IdKind,
-    /// Bytes that a scan holds beside its batches: what the format wants read as a whole.
-    pub(super) held_bytes: u64,
+    pub(super) memory: ScanMemory,
+}
+
+/// What a scan of a file takes beside its batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ScanMemory {
+    /// Bytes that it holds at most.
+    pub(super) held: u64,
+    /// Bytes of the largest piece that the format wants read as a whole, a page or a record batch. Larger ones are refused.
+    pub(super) piece: u64,
 }
 
 /// The number of dimensions that a file states, if it is one that the engine takes.

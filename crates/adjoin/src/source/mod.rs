@@ -16,6 +16,7 @@ mod npy;
 mod open;
 mod parquet;
 mod parquet_footer;
+mod parquet_pages;
 mod raw;
 mod shards;
 mod vectors;

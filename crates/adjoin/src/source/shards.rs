@@ -7,8 +7,9 @@ use adjoin_device::Device;
 
 use super::elements::StoredElement;
 use super::facts::Facts;
-use super::open::{Format, SourceOptions};
+use super::open::{Format, ScanOptions, SourceOptions};
 use super::vectors::{IdKind, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{ROWS_MAX, VectorType};
 
@@ -30,16 +31,12 @@ pub(super) struct Shards {
 
 impl Shards {
     /// Reads the headers of all files, of which there is at least one.
-    pub(super) fn open(
-        device: Arc<dyn Device>,
-        files: Vec<(PathBuf, Format)>,
-        options: &SourceOptions,
-    ) -> Result<Self> {
+    pub(super) fn open(context: &Context, files: Vec<(PathBuf, Format)>, options: &SourceOptions) -> Result<Self> {
         let mut shards: Vec<Shard> = Vec::with_capacity(files.len());
         let mut rows = 0u64;
         for (path, format) in files {
-            let file = device.open(&path)?;
-            let facts = format.inspect(&path, file, options)?;
+            let file = context.device.open(&path)?;
+            let facts = format.inspect(context, &path, file, options)?;
             let first_row = rows;
             rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
                 Error::input(format!(
@@ -52,7 +49,7 @@ impl Shards {
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
         let info = SourceInfo { rows, vectors, ids: shards[0].facts.ids, rounded_from_f64 };
-        Ok(Self { device, options: options.clone(), shards, info })
+        Ok(Self { device: context.device.clone(), options: options.clone(), shards, info })
     }
 }
 
@@ -69,7 +66,7 @@ impl VectorSource for Shards {
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
         // One file is open at a time; what is read of it becomes a batch.
-        let held = self.shards.iter().map(|shard| shard.facts.held_bytes).max().unwrap_or(0);
+        let held = self.shards.iter().map(|shard| shard.facts.memory.held).max().unwrap_or(0);
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
@@ -80,7 +77,8 @@ impl VectorSource for Shards {
     }
 }
 
-/// The type that all files agree on; those without a vector agree with any number of dimensions.
+/// The type that all files agree on; those without a vector, or whose vectors were not looked at, agree with any number of
+/// dimensions.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let first = &shards[0];
     let sized = shards.iter().find(|shard| shard.facts.dimensions.is_some());
@@ -99,7 +97,8 @@ fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
             return Err(mismatch(sized, known, shard, dimensions, "dimensions"));
         }
     }
-    let Some(dimensions) = sized.and_then(|shard| shard.facts.dimensions) else {
+    let likely = || shards.iter().find_map(|shard| shard.facts.likely_dimensions);
+    let Some(dimensions) = sized.and_then(|shard| shard.facts.dimensions).or_else(likely) else {
         return Err(Error::input(format!(
             "{}: no row has a vector, so the number of dimensions is not known; give a set with vectors",
             first.path.display()
@@ -150,7 +149,9 @@ impl ShardsScan<'_> {
             }
             let Shards { device, options, info, .. } = self.source;
             let file = device.open(&shard.path)?;
-            let scan = shard.format.scan(&shard.path, file, options, info.vectors, self.batch_bytes)?;
+            let (batch_bytes, piece_bytes_max) = (self.batch_bytes, shard.facts.memory.piece);
+            let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max };
+            let scan = shard.format.scan(&shard.path, file, options, wanted)?;
             self.current = Some(Current { shard, scan, rows_done: 0 });
             break;
         }
