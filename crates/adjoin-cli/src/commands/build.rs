@@ -2,6 +2,7 @@ use adjoin::error::Result;
 use adjoin::options::format_bytes;
 use adjoin::store::{self, BuildReport};
 
+use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Build;
 use crate::resolve;
@@ -27,6 +28,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, arguments.force)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
+    let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         let manifest = &report.manifest;
@@ -44,6 +46,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
         if manifest.skipped_rows > 0 {
             eprintln!("{} rows had no usable vector and were skipped", manifest.skipped_rows);
         }
+        print_memory(&memory);
     }
-    Ok(Outcome::Done)
+    Ok(memory_verdict(&memory))
 }

@@ -6,6 +6,7 @@ mod end_to_end;
 mod groups;
 mod inputs;
 mod manual;
+mod memory;
 mod options;
 mod pairs;
 mod place;
