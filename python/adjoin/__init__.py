@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Optional, Union
 
 from . import _engine
 from ._engine import __version__
-from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError
+from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError, PromiseWarning
 from ._progress import bar
 from ._source import PathLike, files_of
 from ._types import ArrowStream
@@ -34,6 +35,7 @@ __all__ = [
     "DeviceError",
     "InputError",
     "OptionError",
+    "PromiseWarning",
     "Result",
     "Store",
     "__version__",
@@ -148,7 +150,8 @@ def build(
     ``source`` is a path, a list of paths, a numpy array of two dimensions, or a table with the Arrow interface (pyarrow,
     Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to ``temporary`` first.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     resources = _resources(memory, threads)
     shown = bar(progress)
@@ -157,10 +160,11 @@ def build(
         with tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary) as folder:
             files = files_of(source, Path(folder), options)
             wanted = {"metric": metric, "force": force}
-            _engine.build(files, os.fspath(store), wanted, options, resources, shown)
+            held = _engine.build(files, os.fspath(store), wanted, options, resources, shown)
     finally:
         if shown:
             shown.close()
+    _check_memory(json.loads(held))
     return Store(store)
 
 
@@ -189,7 +193,8 @@ def join(
     pair; where neither is given, 0.95, and every pair where that costs at most twice as much. ``memory`` bounds what the
     process holds beside what it held before the call. Pairs go to a folder in ``temporary`` until the result is closed.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. Ctrl-C stops it and removes what is temporary.
     """
     resources = _resources(memory, threads)
     shown = bar(progress)
@@ -205,7 +210,21 @@ def join(
     finally:
         if shown:
             shown.close()
-    return Result(joined, folder)
+    result = Result(joined, folder)
+    try:
+        _check_memory(result.stats["memory"])
+    except BaseException:  # a warning that is to be an error
+        result.close()
+        raise
+    return result
+
+
+def _check_memory(memory: dict[str, Any]) -> None:
+    """Warns the caller of the caller where the budget was not kept."""
+    if not memory["kept"]:
+        grown = memory["peak_bytes"] - memory["before_bytes"]
+        said = f"the memory budget was not kept: {grown} bytes came on top, memory is {memory['budget_bytes']}"
+        warnings.warn(said, PromiseWarning, stacklevel=3)
 
 
 def _resources(memory: Union[str, int], threads: Optional[int]) -> dict[str, Any]:
