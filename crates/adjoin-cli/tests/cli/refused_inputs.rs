@@ -41,7 +41,7 @@ fn lists_that_are_no_vectors_of_the_set() {
         refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet", words, "fix the rows", "--on-bad skip"]);
         let ran = place.done("join set.parquet --eps 1 --on-bad skip -o -");
         assert_eq!(ran.out, "left,right,distance\n0,1,0.0\n");
-        assert!(ran.said.contains("skipped    1 row without a usable vector"), "{}", ran.said);
+        assert!(ran.said.contains("skipped: 1 row without a usable vector"), "{}", ran.said);
     }
     write(&[&[], good, good]);
     assert_eq!(place.done("join set.parquet --eps 1 --on-bad skip -o -").out, "left,right,distance\n1,2,0.0\n");
