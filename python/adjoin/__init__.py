@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Optional, Union
@@ -22,7 +23,16 @@ from typing import Any, Literal, Optional, Union
 from . import _engine
 from ._engine import __version__
 from . import _options
-from ._errors import AdjoinError, BudgetError, CorruptError, DeviceError, InputError, OptionError, OptionTypeError
+from ._errors import (
+    AdjoinError,
+    BudgetError,
+    CorruptError,
+    DeviceError,
+    InputError,
+    OptionError,
+    OptionTypeError,
+    PromiseWarning,
+)
 from ._options import PathLike
 from ._progress import bar
 from ._source import files_of
@@ -37,6 +47,7 @@ __all__ = [
     "InputError",
     "OptionError",
     "OptionTypeError",
+    "PromiseWarning",
     "Result",
     "Store",
     "__version__",
@@ -158,7 +169,8 @@ def build(
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
     their number.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. What the engine has to say goes to the log ``adjoin``.
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     target, at = _options.path("store", store), _options.optional_path("temporary", temporary)
     wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
@@ -169,10 +181,11 @@ def build(
         with _folder_in(at) as folder:
             resources["temporary"] = None if at is None else folder
             with files_of(source, Path(folder), options) as files:
-                _engine.build(files, target, wanted, options, resources, shown)
+                held = _engine.build(files, target, wanted, options, resources, shown)
     finally:
         if shown:
             shown.close()
+    _check_memory(json.loads(held))
     return Store(target)
 
 
@@ -203,7 +216,8 @@ def join(
     process holds beside what it held before the call. Pairs, and what does not fit into memory, go to a folder in
     ``temporary`` until the result is closed.
 
-    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Ctrl-C stops it and removes what is temporary.
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. Ctrl-C stops it and removes what is temporary.
     """
     at = _options.optional_path("temporary", temporary)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
@@ -221,7 +235,21 @@ def join(
     finally:
         if shown:
             shown.close()
-    return Result(joined, folder)
+    result = Result(joined, folder)
+    try:
+        _check_memory(result.stats["memory"])
+    except BaseException:  # a warning that is to be an error
+        result.close()
+        raise
+    return result
+
+
+def _check_memory(memory: dict[str, Any]) -> None:
+    """Warns the caller of the caller where the budget was not kept."""
+    if not memory["kept"]:
+        grown = memory["peak_bytes"] - memory["before_bytes"]
+        said = f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}"
+        warnings.warn(said, PromiseWarning, stacklevel=3)
 
 
 def _folder_in(temporary: Optional[str]) -> tempfile.TemporaryDirectory[str]:

@@ -29,3 +29,7 @@ class DeviceError(AdjoinError, OSError):
 
 class CorruptError(AdjoinError):
     """Bytes of a store have changed since they were written."""
+
+
+class PromiseWarning(RuntimeWarning):
+    """A run ended with a result, and held more memory than it was given."""

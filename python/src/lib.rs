@@ -22,7 +22,7 @@ fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| run_command(arguments))
 }
 
-/// Builds a store; returns its manifest as JSON.
+/// Builds a store; returns what memory that took, as JSON.
 #[pyfunction]
 fn build(
     py: Python<'_>,
@@ -37,8 +37,8 @@ fn build(
     running.run(py, |context| {
         let source = store_options.open(context, &sources)?;
         let options = store_options.build_options(wanted.metric.parse()?, wanted.force)?;
-        let report = store::build(context, &*source, store.as_ref(), &options)?;
-        options::json(&report.manifest)
+        store::build(context, &*source, store.as_ref(), &options)?;
+        options::json(&context.memory())
     })
 }
 

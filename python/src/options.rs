@@ -75,7 +75,7 @@ impl StoreOptions {
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
-        source::open(context.device.clone(), sources, &self.source_options()?)
+        source::open(context, sources, &self.source_options()?)
     }
 
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import duckdb
 import numpy
@@ -179,6 +180,33 @@ def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
         memory = result.stats["memory"]
     assert memory["before_bytes"] > ballast.nbytes
     assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
+
+
+class Wasteful:
+    """A table that takes much memory when it is asked for."""
+
+    def __init__(self, table: pyarrow.Table) -> None:
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object:
+        self.ballast = numpy.ones(100 << 17)  # 100 MiB
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_memory_that_was_not_kept_is_warned_of(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    table = pyarrow.table({"vector": as_fixed_lists(vectors)})
+    with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:
+        adjoin.join(Wasteful(table), eps=EPS, memory="64MB").close()
+    assert told[0].filename == __file__
+    with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:
+        adjoin.build(Wasteful(table), tmp_path / "store", memory="64MB")
+    assert told[0].filename == __file__ and issubclass(adjoin.PromiseWarning, RuntimeWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adjoin.build(table, tmp_path / "store", memory="64MB", force=True)
+        with pytest.raises(adjoin.PromiseWarning):
+            adjoin.join(Wasteful(table), eps=EPS, memory="64MB", temporary=tmp_path)
+    assert [found.name for found in tmp_path.iterdir()] == ["store"]
 
 
 def bytes_of(process: subprocess.Popen[str], field: str) -> int:

@@ -94,7 +94,7 @@ pub(crate) fn aim(wanted: &Wanted) -> Result<Aim> {
 pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
     let options = SourceOptions { vector_column: columns.vector_column.clone(), ids };
-    let source = source::open(context.device.clone(), names, &options)?;
+    let source = source::open(context, names, &options)?;
     if source.info().rows == 0 {
         return Err(Error::input(format!("{} has no rows; name a source that has some", names.join(", "))));
     }

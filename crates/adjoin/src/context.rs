@@ -185,6 +185,19 @@ impl Context {
         reserved.map_err(|BudgetExceeded { wanted, free, total }| self.too_small(wanted + total - free, purpose))
     }
 
+    /// The same, but waits for other runs on this context to end where their memory is needed.
+    ///
+    /// # Errors
+    /// As [`Context::for_run`].
+    pub(crate) fn reserve_between_runs(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
+        loop {
+            if let Ok(reserved) = self.budget.reserve(bytes) {
+                return Ok(reserved);
+            }
+            drop(self.for_run(bytes, purpose)?);
+        }
+    }
+
     /// Makes a reservation one of `bytes`, for `purpose`.
     ///
     /// # Errors

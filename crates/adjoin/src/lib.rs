@@ -18,7 +18,7 @@
 //! source::generate(&context, &what, &Target::File { path: file.clone(), force: false })?;
 //!
 //! // Built once, joined as often as there are thresholds.
-//! let opened = source::open(context.device.clone(), &[file.display().to_string()], &Default::default())?;
+//! let opened = source::open(&context, &[file.display().to_string()], &Default::default())?;
 //! let place = folder.path().join("vectors.store");
 //! store::build(&context, &*opened, &place, &store::BuildOptions::default())?;
 //! let store = store::Store::open(&context, &place)?;

@@ -2,6 +2,7 @@ use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, BuildReport};
 
+use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Build;
 use crate::resolve;
@@ -29,6 +30,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
+    let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         let manifest = &report.manifest;
@@ -46,6 +48,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
         if manifest.skipped_rows > 0 {
             eprintln!("{} without a usable vector skipped", format_count(manifest.skipped_rows, "row"));
         }
+        print_memory(&memory);
     }
-    Ok(Outcome::Done)
+    Ok(memory_verdict(&memory))
 }

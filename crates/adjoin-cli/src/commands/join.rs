@@ -13,6 +13,7 @@ use adjoin::report::{MemoryWatch, Statistics};
 use adjoin::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
 use adjoin::store::{Store, TemporaryStore, sole_store};
 
+use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Join;
 use crate::print::percent;
@@ -241,20 +242,12 @@ fn summarise(statistics: &Statistics, output: &Output) {
     if let Some(recall) = &statistics.recall {
         eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
-    let memory = &statistics.memory;
-    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-    eprintln!("memory: {peak} at most; the budget is {budget}");
+    print_memory(&statistics.memory);
 }
 
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.
 fn verdict(statistics: &Statistics, arguments: &Join) -> Outcome {
-    let mut outcome = Outcome::Done;
-    let memory = &statistics.memory;
-    if !memory.kept {
-        let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-        eprintln!("adjoin: the memory budget was exceeded: the process held {peak}, the budget is {budget}");
-        outcome = Outcome::PromiseNotKept;
-    }
+    let mut outcome = memory_verdict(&statistics.memory);
     if let Some(recall) = statistics.recall.as_ref().filter(|recall| !recall.kept)
         && arguments.wanted.recall.is_some()
     {

@@ -7,6 +7,7 @@ mod groundtruth;
 mod info;
 mod join;
 mod manual;
+mod memory;
 mod report;
 mod verify;
 

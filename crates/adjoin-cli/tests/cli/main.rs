@@ -9,6 +9,7 @@ mod ids;
 mod inputs;
 mod leftovers;
 mod manual;
+mod memory;
 mod options;
 mod pairs;
 mod place;

@@ -62,7 +62,7 @@ fn stores_are_the_same_bytes_on_any_threads_and_kernels() {
 }
 
 /// The budget that a refusal says would do.
-fn least_budget(said: &str) -> String {
+pub(crate) fn least_budget(said: &str) -> String {
     let from = said.split("give --memory ").nth(1).unwrap_or_else(|| panic!("no remedy: {said}"));
     from.split(' ').next().unwrap().into()
 }

@@ -62,7 +62,7 @@ impl Setting {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let predicate = if name.ends_with(".npy") { Predicate::cosine(threshold)? } else { Predicate::l2(threshold)? };
         let names = [file.to_string_lossy().into_owned()];
-        let source = source::open(context.device.clone(), &names, &SourceOptions::default())?;
+        let source = source::open(context, &names, &SourceOptions::default())?;
         let folder = work.join(format!("{name}.store"));
         if adjoin::store::kind_of(context, &folder)?.is_none() {
             let options = BuildOptions { metric: predicate.metric(), ..BuildOptions::default() };

@@ -19,7 +19,7 @@ fn store(folder: &std::path::Path) -> Store {
     let file = folder.join("vectors.u8bin");
     let what = Generated { rows: ROWS, vectors, hardness: 1.0, seed: 1 };
     source::generate(&context, &what, &Target::File { path: file.clone(), force: false }).unwrap();
-    let opened = source::open(context.device.clone(), &[file.display().to_string()], &Default::default()).unwrap();
+    let opened = source::open(&context, &[file.display().to_string()], &Default::default()).unwrap();
     let options = BuildOptions { buckets: Some(20), ..BuildOptions::default() };
     build(&context, &*opened, &folder.join("store"), &options).unwrap();
     Store::open(&context, &folder.join("store")).unwrap()

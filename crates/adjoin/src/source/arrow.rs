@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::ReadFile;
+use adjoin_device::{ReadFile, Reservation};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::fb_to_schema;
@@ -12,12 +12,12 @@ use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch as BatchHeader};
 use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 
 use super::columns::{ColumnScan, Columns, Tables};
-use super::facts::Facts;
+use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
-use super::open::SourceOptions;
+use super::open::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
+use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::options::VectorType;
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
@@ -30,14 +30,25 @@ const MESSAGE_BYTES_MIN: u64 = 8;
 /// Compressed buffers grow at most by this factor: a block of zstd from 4 bytes to 128 KiB, one of LZ4 far less.
 const GROWTH_MAX: u64 = 40_000;
 
+/// Zeroed memory below this size may be memory that was used before and was filled with zeros, all of which is resident;
+/// above it the C library asks the system for it, and only what is written to is.
+const MAPPED_BYTES_MAX: u64 = 32 << 20;
+const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
+
 /// What a file holds.
-pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
-    let ipc = IpcFile::read(path, file)?;
+pub(super) fn inspect(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+) -> Result<Facts> {
+    let ipc = IpcFile::read(path, file, Some(context))?;
     let columns = Columns::choose(path, &ipc.schema, options)?;
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
+    let (memory, elements) = ipc.scan_memory(&columns)?;
     let places = columns.places();
-    columns.facts(rows, ipc.held_bytes(&places), || Ok(ipc.tables(places)))
+    columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(places, memory.piece)))
 }
 
 /// Scans a file.
@@ -45,13 +56,12 @@ pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
     options: &SourceOptions,
-    vectors: VectorType,
-    batch_bytes: usize,
+    scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
-    let ipc = IpcFile::read(path, file)?;
+    let ipc = IpcFile::read(path, file, None)?;
     let columns = Columns::choose(path, &ipc.schema, options)?;
-    let tables = ipc.tables(columns.places());
-    Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
+    let tables = ipc.tables(columns.places(), scan.piece_bytes_max);
+    Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
 
 /// A file or stream with its schema and the places of its record batches.
@@ -64,6 +74,8 @@ struct IpcFile {
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
     dictionaries: Vec<DictionaryBlock>,
+    /// Grants headers while the file is looked at; for a scan they were counted.
+    context: Option<Context>,
 }
 
 /// Where a record batch lies, and its rows.
@@ -83,7 +95,7 @@ struct DictionaryBlock {
 }
 
 impl IpcFile {
-    fn read(path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
+    fn read(path: &Path, file: Arc<dyn ReadFile>, context: Option<&Context>) -> Result<Self> {
         let mut magic = [0; 6];
         let present = file.len().min(6) as usize;
         file.read_at(0, &mut magic[..present])?;
@@ -95,6 +107,7 @@ impl IpcFile {
             version: MetadataVersion::V5,
             blocks: Vec::new(),
             dictionaries: Vec::new(),
+            context: context.cloned(),
         };
         if magic == *FILE_MAGIC {
             ipc.read_footer()?;
@@ -109,20 +122,66 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// The largest record batch, and the dictionaries of the chosen columns, as stored and as decoded; what they
-    /// decompress to is not stated.
-    fn held_bytes(&self, columns: &[usize]) -> u64 {
-        let body = |place: &Block| place.bodyLength().unsigned_abs();
-        let bodies = self.blocks.iter().map(|block| body(&block.place));
-        let dictionaries = columns.iter().filter_map(|&column| self.dictionary_of[column]).map(|number| {
-            let values = self.dictionaries.iter().filter(|block| block.number == number);
-            let sizes = values.scan(0, |held, block| {
-                *held = if block.is_delta { *held } else { 0 } + body(&block.place);
-                Some(*held)
-            });
-            sizes.max().unwrap_or(0)
-        });
-        2 * (bodies.max().unwrap_or(0) + dictionaries.sum::<u64>())
+    /// What a scan takes, and the elements of all vectors: told by the headers of the record batches, and by the sizes
+    /// that compressed buffers begin with.
+    fn scan_memory(&self, columns: &Columns) -> Result<(ScanMemory, u64)> {
+        let (places, (vector, element_bytes)) = (columns.places(), columns.vector());
+        let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
+        for block in &self.blocks {
+            let head = self.read_head(&block.place)?;
+            let wanted = self.wanted(&block.place, &head, &places)?;
+            let grown = self.stated_growth(&block.place, head.len(), &wanted)?;
+            batch = batch.max(self.taken(&block.place, head.len(), &wanted, &grown));
+            head_bytes = head_bytes.max(head.len() as u64);
+            // the elements are the last buffer of their column
+            let elements = wanted.buffers.iter().zip(&grown).rfind(|(range, _)| range.column == Some(vector));
+            let bytes =
+                elements.map_or(0, |(range, grown)| if wanted.compressed { *grown } else { range.bytes as u64 });
+            bytes_of_vectors = bytes_of_vectors.saturating_add(bytes);
+        }
+        let dictionaries = self.dictionary_memory(&places)?;
+        let blocks = self.blocks.len() * size_of::<BatchBlock>();
+        let blocks = (blocks + self.dictionaries.len() * size_of::<DictionaryBlock>()) as u64;
+        let held = batch.saturating_add(dictionaries.held).saturating_add(blocks + head_bytes);
+        let memory = ScanMemory::claimed(held, batch.max(dictionaries.piece));
+        Ok((memory, bytes_of_vectors / element_bytes as u64))
+    }
+
+    /// What the dictionaries of some columns take, and the largest message with values of one.
+    fn dictionary_memory(&self, columns: &[usize]) -> Result<ScanMemory> {
+        let mut memory = ScanMemory::default();
+        for number in columns.iter().filter_map(|&column| self.dictionary_of[column]) {
+            let (mut kept, mut held) = (0u64, 0u64);
+            for block in self.dictionaries.iter().filter(|block| block.number == number) {
+                let head = self.read_head(&block.place)?;
+                let values = self.dictionary_values(&block.place, &head)?;
+                let grown = self.stated_growth(&block.place, head.len(), &values)?;
+                let taken = self.taken(&block.place, head.len(), &values, &grown).saturating_add(head.len() as u64);
+                memory.piece = memory.piece.max(taken);
+                // values that come after others are copied with them; those before stay until their successors are there
+                let both = kept.saturating_add(taken);
+                held = held.max(if block.is_delta { both.saturating_mul(2) } else { both });
+                kept = if block.is_delta { both } else { taken };
+            }
+            memory.held = memory.held.saturating_add(held);
+        }
+        Ok(memory)
+    }
+
+    /// What the wanted buffers of a message grow to, which the file is asked for.
+    fn stated_growth(&self, place: &Block, head_bytes: usize, wanted: &Wanted) -> Result<Vec<u64>> {
+        let start = place.offset() as u64 + head_bytes as u64;
+        self.grown_bytes(place, wanted, |range| {
+            let mut claim = [0; 8];
+            self.file.read_at(start + range.start as u64, &mut claim)?;
+            Ok(claim)
+        })
+    }
+
+    /// Holds what a header takes, while the file is looked at.
+    fn reserve(&self, bytes: u64) -> Result<Option<Reservation>> {
+        let purpose = || format!("{}: an Arrow header", self.path.display());
+        self.context.as_ref().map(|context| context.reserve_between_runs(bytes, &purpose())).transpose()
     }
 
     fn damaged(&self, place: impl std::fmt::Display, fault: &str) -> Error {
@@ -140,6 +199,7 @@ impl IpcFile {
         let length = length.try_into().map_or(-1, i32::from_le_bytes);
         let start = u64::try_from(length).ok().and_then(|length| trailer_start.checked_sub(length));
         let start = start.filter(|_| magic == FILE_MAGIC).ok_or_else(lacking)?;
+        let _room = self.reserve(2 * (trailer_start - start))?; // its bytes, and what is made of them
         let mut bytes = vec![0; (trailer_start - start) as usize];
         self.file.read_at(start, &mut bytes)?;
 
@@ -246,6 +306,7 @@ impl IpcFile {
     /// The header of a message, with its length before it.
     fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
         self.check_place(place)?;
+        let _room = self.reserve(place.metaDataLength() as u64)?;
         let mut head = vec![0; place.metaDataLength() as usize];
         self.file.read_at(place.offset() as u64, &mut head)?;
         Ok(head)
@@ -274,8 +335,8 @@ impl IpcFile {
         })
     }
 
-    /// The chosen columns, a record batch at a time.
-    fn tables(self, columns: Vec<usize>) -> Tables {
+    /// The chosen columns, a record batch at a time; a message that takes more than `piece_bytes_max` is refused.
+    fn tables(self, columns: Vec<usize>, piece_bytes_max: u64) -> Tables {
         let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
         let wanted: Vec<i64> = columns.iter().filter_map(|&column| self.dictionary_of[column]).collect();
         let mut dictionaries = 0;
@@ -283,39 +344,50 @@ impl IpcFile {
             while let Some(block) = self.dictionaries.get(dictionaries).filter(|block| block.batches_before <= k) {
                 dictionaries += 1;
                 if wanted.contains(&block.number) {
-                    self.read_dictionary(&block.place, &mut decoder)?;
+                    self.read_dictionary(&block.place, &mut decoder, piece_bytes_max)?;
                 }
             }
-            self.read_batch(&self.blocks[k].place, &decoder, &columns)
+            self.read_batch(&self.blocks[k].place, &decoder, &columns, piece_bytes_max)
         }))
     }
 
-    fn read_dictionary(&self, place: &Block, decoder: &mut FileDecoder) -> Result<()> {
+    fn read_dictionary(&self, place: &Block, decoder: &mut FileDecoder, piece_bytes_max: u64) -> Result<()> {
         let head = self.read_head(place)?;
-        let values = guarded(&self.path, at(place), || {
-            let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
+        let values = self.dictionary_values(place, &head)?;
+        let bytes = self.read_body(place, &head, &values, piece_bytes_max)?;
+        guarded(&self.path, at(place), || decoder.read_dictionary(place, &bytes))
+    }
+
+    /// The buffers of a dictionary.
+    fn dictionary_values(&self, place: &Block, head: &[u8]) -> Result<Wanted> {
+        guarded(&self.path, at(place), || {
+            let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
             let batch = message.header_as_dictionary_batch().and_then(|values| values.data());
             let batch = batch.ok_or("it is no dictionary")?;
-            let buffers = batch.buffers().into_iter().flatten().map(|buffer| body_range(place, buffer));
+            let buffers = batch.buffers().into_iter().flatten().map(|buffer| body_range(place, None, buffer));
             Ok::<_, String>(Wanted {
                 buffers: buffers.collect::<std::result::Result<_, _>>()?,
                 compressed: batch.compression().is_some(),
             })
-        })?;
-        let bytes = self.read_body(place, &head, &values)?;
-        guarded(&self.path, at(place), || decoder.read_dictionary(place, &bytes))
+        })
     }
 
-    fn read_batch(&self, place: &Block, decoder: &FileDecoder, columns: &[usize]) -> Result<RecordBatch> {
+    fn read_batch(
+        &self,
+        place: &Block,
+        decoder: &FileDecoder,
+        columns: &[usize],
+        piece_bytes_max: u64,
+    ) -> Result<RecordBatch> {
         let head = self.read_head(place)?;
-        let wanted = guarded(&self.path, at(place), || self.wanted_buffers(place, &head, columns))?;
-        let bytes = self.read_body(place, &head, &wanted)?;
+        let wanted = self.wanted(place, &head, columns)?;
+        let bytes = self.read_body(place, &head, &wanted, piece_bytes_max)?;
         let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &bytes))?;
         table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
     }
 
-    /// A message with those of its buffers that are wanted.
-    fn read_body(&self, place: &Block, head: &[u8], wanted: &Wanted) -> Result<Buffer> {
+    /// A message with those of its buffers that are wanted; one that takes more than `piece_bytes_max` is refused.
+    fn read_body(&self, place: &Block, head: &[u8], wanted: &Wanted, piece_bytes_max: u64) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
         // what is not read stays zero and takes no memory
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
@@ -324,10 +396,22 @@ impl IpcFile {
             let start = head.len() + buffer.start;
             self.file.read_at(place.offset() as u64 + start as u64, &mut bytes[start..start + buffer.bytes])?;
         }
-        if wanted.compressed {
-            self.check_inflated(place, wanted, &bytes[head.len()..])?;
+        let body = &bytes[head.len()..];
+        let grown = self.grown_bytes(place, wanted, |range| {
+            Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
+        })?;
+        self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
+        let taken = self.taken(place, head.len(), wanted, &grown);
+        if taken > piece_bytes_max {
+            let fault =
+                format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
+            return Err(self.damaged(at(place), &fault));
         }
         Ok(Buffer::from_vec(bytes))
+    }
+
+    fn wanted(&self, place: &Block, head: &[u8], columns: &[usize]) -> Result<Wanted> {
+        guarded(&self.path, at(place), || self.wanted_buffers(place, head, columns))
     }
 
     /// The buffers of the chosen columns: a message lists those of all columns, depth first.
@@ -341,7 +425,7 @@ impl IpcFile {
             let count = buffer_count(field, message.version(), &mut view_buffers);
             for _ in 0..count {
                 let buffer = listed.next().ok_or("it lacks a buffer")?;
-                let range = body_range(place, buffer)?;
+                let range = body_range(place, Some(column), buffer)?;
                 if columns.contains(&column) {
                     buffers.push(range);
                 }
@@ -350,19 +434,41 @@ impl IpcFile {
         Ok(Wanted { buffers, compressed: batch.compression().is_some() })
     }
 
-    /// That the sizes which compressed buffers claim to grow to are possible, and can be had.
-    fn check_inflated(&self, place: &Block, wanted: &Wanted, body: &[u8]) -> Result<()> {
-        let mut total = 0u64;
-        for buffer in &wanted.buffers {
-            let Some(claim) = body[buffer.start..buffer.start + buffer.bytes].first_chunk() else { continue };
-            let Ok(claim) = u64::try_from(i64::from_le_bytes(*claim)) else { continue }; // -1: not compressed after all
+    /// What each wanted buffer grows to beside its own bytes, as its first eight say; nothing where it is not compressed.
+    fn grown_bytes(
+        &self,
+        place: &Block,
+        wanted: &Wanted,
+        mut first_bytes: impl FnMut(&BodyRange) -> Result<[u8; 8]>,
+    ) -> Result<Vec<u64>> {
+        let grown = |buffer: &BodyRange| {
+            if !wanted.compressed || buffer.bytes < 8 {
+                return Ok(0);
+            }
+            let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1: not compressed after all
             if claim / GROWTH_MAX > buffer.bytes as u64 {
                 let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
                 return Err(self.damaged(at(place), &fault));
             }
-            total = total.saturating_add(claim);
-        }
-        self.room(place, total)
+            Ok(claim)
+        };
+        wanted.buffers.iter().map(grown).collect()
+    }
+
+    /// Bytes that a message takes while it is decoded: its body, what its buffers grow to, and copies of those that
+    /// are not aligned.
+    fn taken(&self, place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
+        let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
+        let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
+        let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
+        let copied = wanted.buffers.iter().filter(|range| {
+            // a dictionary may be one of views
+            let may_be_view = range.column.is_none_or(|column| is_view(self.schema.field(column)));
+            let alignment = if may_be_view { 16 } else { 8 };
+            !(head_bytes + range.start).is_multiple_of(alignment)
+        });
+        let copied = copied.map(|range| range.bytes as u64).sum::<u64>();
+        grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
     }
 
     /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
@@ -388,18 +494,24 @@ struct Wanted {
 }
 
 struct BodyRange {
+    /// The column it belongs to; none in a dictionary.
+    column: Option<usize>,
     start: usize,
     bytes: usize,
 }
 
 /// Where a buffer lies in the body of its message.
-fn body_range(place: &Block, buffer: &arrow_ipc::Buffer) -> std::result::Result<BodyRange, String> {
+fn body_range(
+    place: &Block,
+    column: Option<usize>,
+    buffer: &arrow_ipc::Buffer,
+) -> std::result::Result<BodyRange, String> {
     let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
     let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
     if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
         return Err("a buffer lies beyond its end".into());
     }
-    Ok(BodyRange { start: start as usize, bytes: bytes as usize })
+    Ok(BodyRange { column, start: start as usize, bytes: bytes as usize })
 }
 
 fn at(place: &Block) -> String {
@@ -424,6 +536,10 @@ fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, V
     let dictionary = |field: arrow_ipc::Field| field.dictionary().map(|dictionary| dictionary.id());
     let dictionaries = schema.fields().into_iter().flatten().map(dictionary).collect();
     Ok((Arc::new(fb_to_schema(schema)), dictionaries))
+}
+
+fn is_view(field: &Field) -> bool {
+    matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView)
 }
 
 /// Buffers that a column has in a message.
@@ -453,15 +569,15 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
 mod tests {
     use arrow_array::types::{Float32Type, Int32Type};
     use arrow_array::{
-        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, StringViewArray, StructArray,
+        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, ListArray, StringArray, StringViewArray, StructArray,
     };
     use arrow_ipc::CompressionType;
     use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::source::Ids;
     use crate::source::fixtures::{Folder, error_of, read_all, table};
+    use crate::source::{Ids, SourceOptions};
 
     /// The columns that are wanted between others, of which each kind has buffers of its own.
     fn columns(rows: usize) -> RecordBatch {
@@ -565,9 +681,61 @@ mod tests {
             (0..bytes.len() - 8).filter(|at| bytes[*at..].starts_with(&claim.to_le_bytes())).collect();
         places.iter().for_each(|at| bytes[*at..*at + 8].copy_from_slice(&(1u64 << 50).to_le_bytes()));
         folder.write("a.arrow", &bytes);
-        let source = folder.open(&["a.arrow"]).unwrap();
-        let message = error_of(source.scan(100).and_then(|mut scan| scan.next_batch()));
+        let message = error_of(folder.open(&["a.arrow"]));
         assert!(message.contains("claims to grow to 1125899906842624"), "{message}");
+    }
+
+    #[test]
+    fn batches_count_with_what_their_buffers_grow_to() {
+        let folder = Folder::new();
+        let rows = 40_000u64;
+        let vectors = (0..rows).map(|_| Some([Some(0.0); 200]));
+        let vectors = ListArray::from_iter_primitive::<Float32Type, _, _>(vectors);
+        let zeros = table(&[("ballast", Arc::new(Int64Array::from(vec![0; rows as usize]))), ("v", Arc::new(vectors))]);
+        let grown = rows * 200 * 4;
+        for compression in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+            for as_file in [true, false] {
+                folder
+                    .write("a.arrow", &write(&[zeros.slice(0, 5), zeros.clone()], as_file, options(Some(compression))));
+                let source = folder.open(&["a.arrow"]).unwrap();
+                let held = source.scan_bytes(0);
+                assert!((grown..grown * 5 / 4).contains(&held), "{compression:?}: {held} bytes");
+                let small = folder.open_within(&["a.arrow"], &SourceOptions::default(), 18 << 20).unwrap();
+                assert_eq!((small.info(), small.scan_bytes(0)), (source.info(), held));
+            }
+        }
+        let plain = write(std::slice::from_ref(&zeros), true, options(None));
+        folder.write("a.arrow", &plain);
+        let source = folder.open(&["a.arrow"]).unwrap();
+        assert!((grown..grown * 5 / 4).contains(&source.scan_bytes(0)), "{}", source.scan_bytes(0));
+    }
+
+    #[test]
+    fn dictionaries_count_with_what_they_grow_to_and_with_those_before() {
+        let folder = Folder::new();
+        let rows = 20_000;
+        let batch = |first: usize| {
+            let texts = (first..first + rows).map(|row| format!("{row:0>200}")).collect::<Vec<_>>();
+            let ids: DictionaryArray<Int32Type> = texts.iter().map(String::as_str).collect();
+            let vectors = (0..rows).map(|row| Some([Some(row as f32)]));
+            let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 1);
+            (texts, table(&[("id", Arc::new(ids)), ("v", Arc::new(vectors))]))
+        };
+        let ((texts, one), (more_texts, other)) = (batch(0), batch(rows));
+        let grown = rows as u64 * 204;
+        for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
+            folder.write("a.arrow", &write(std::slice::from_ref(&one), true, options(compression)));
+            let held = folder.open(&["a.arrow"]).unwrap().scan_bytes(0);
+            assert!((grown..grown * 5 / 4).contains(&held), "{compression:?}: {held} bytes");
+
+            folder.write("a.arrow", &write(&[one.clone(), other.clone()], false, options(compression)));
+            let source = folder.open(&["a.arrow"]).unwrap();
+            let held = source.scan_bytes(0);
+            assert!((2 * grown..grown * 5 / 2).contains(&held), "{compression:?}: {held} bytes");
+            let Ids::Utf8(ids) = read_all(source.as_ref(), 1 << 20).ids else { panic!("ids are texts") };
+            let expected = texts.iter().chain(&more_texts);
+            assert!(expected.enumerate().all(|(row, text)| ids.get(row) == text.as_bytes()));
+        }
     }
 
     proptest! {

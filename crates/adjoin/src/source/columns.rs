@@ -10,13 +10,14 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
 use super::elements::StoredElement;
-use super::facts::{Dimensions, Facts, check_dimensions};
+use super::facts::{Dimensions, Facts, ScanMemory, check_dimensions};
 use super::foreign::other_type;
 use super::id_column::IdColumn;
 use super::open::{IdChoice, SourceOptions};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
-use crate::error::{Error, Result};
-use crate::options::{Element, VectorType};
+use crate::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{DIMENSIONS_MAX, Element, VectorType};
 
 /// Rows that are decoded at a time, at most: decoders reserve for as many as they are asked for.
 const DECODED_ROWS_MAX: usize = 1 << 20;
@@ -83,17 +84,35 @@ impl Columns {
         self.id.as_ref().map(|id| id.index)
     }
 
-    /// What the file holds, given its number of rows and the bytes that a scan holds beside its batches; the first list
-    /// that is not empty is looked for in `tables`.
-    pub(super) fn facts(&self, rows: u64, held_bytes: u64, tables: impl FnOnce() -> Result<Tables>) -> Result<Facts> {
+    /// What the file holds, given its number of rows, the elements that these seem to have, and what a scan takes. The
+    /// first list that is not empty is looked for in `tables` where the budget has room for that; where it has none,
+    /// neither has it for a scan, and whoever plans one says how much would do.
+    pub(super) fn facts(
+        &self,
+        context: &Context,
+        (rows, likely_elements): (u64, u64),
+        memory: ScanMemory,
+        tables: impl FnOnce() -> Result<Tables>,
+    ) -> Result<Facts> {
         let dimensions = match self.dimensions {
             Some(dimensions) => Dimensions::Stated(dimensions),
             None if rows == 0 => Dimensions::Unknown,
-            None => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
+            None => match context.reserve_between_runs(memory.held, "the first vector") {
+                Ok(_room) => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
+                Err(error) if error.kind() == ErrorKind::Budget => {
+                    Dimensions::Likely((likely_elements / rows).clamp(1, DIMENSIONS_MAX as u64) as usize)
+                }
+                Err(error) => return Err(error),
+            },
         };
         let vector_column = Some(self.vector_name.clone());
         let ids = self.id.as_ref().map_or(IdKind::None, |id| id.kind);
-        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, held_bytes })
+        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, memory })
+    }
+
+    /// Place of the vectors in the file, and the bytes of an element there.
+    pub(super) fn vector(&self) -> (usize, usize) {
+        (self.vector, self.element.bytes())
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {

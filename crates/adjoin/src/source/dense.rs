@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adjoin_device::ReadFile;
 
 use super::elements::StoredElement;
-use super::facts::{Dimensions, Facts};
+use super::facts::{Dimensions, Facts, ScanMemory};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use super::{npy, raw};
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl DenseLayout {
             dimensions,
             vector_column: None,
             ids: IdKind::None,
-            held_bytes: 0,
+            memory: ScanMemory::default(),
         }
     }
 

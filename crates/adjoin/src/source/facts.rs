@@ -16,8 +16,27 @@ pub(super) struct Facts {
     /// Name of the column of vectors, where the format has columns.
     pub(super) vector_column: Option<String>,
     pub(super) ids: IdKind,
-    /// Bytes that a scan holds beside its batches: what the format wants read as a whole.
-    pub(super) held_bytes: u64,
+    pub(super) memory: ScanMemory,
+}
+
+/// What damaged files claim beyond this counts as this: more than a machine has, and little enough to be added to.
+const HELD_BYTES_MAX: u64 = 1 << 60;
+
+/// What a scan of a file takes beside its batches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ScanMemory {
+    /// Bytes that it holds at most.
+    pub(super) held: u64,
+    /// Bytes of the largest piece that the format wants read as a whole, a page, a record batch or a
+    /// dictionary. Larger ones are refused.
+    pub(super) piece: u64,
+}
+
+impl ScanMemory {
+    /// Of what headers claim.
+    pub(super) fn claimed(held: u64, piece: u64) -> Self {
+        Self { held: held.min(HELD_BYTES_MAX), piece }
+    }
 }
 
 /// How many elements a vector has, and how that is known.
@@ -27,16 +46,27 @@ pub(super) enum Dimensions {
     Stated(usize),
     /// By the first list that is not empty: others may differ.
     Seen(usize),
+    /// By what the header makes likely, where the budget is too small to look at a list: good enough to say how much
+    /// memory is needed.
+    Likely(usize),
     /// No row has a vector, and the header does not say.
     Unknown,
 }
 
 impl Dimensions {
-    /// The number, if it is known.
+    /// The number, if it is known and no guess.
     pub(super) fn known(self) -> Option<usize> {
         match self {
             Self::Stated(dimensions) | Self::Seen(dimensions) => Some(dimensions),
-            Self::Unknown => None,
+            Self::Likely(_) | Self::Unknown => None,
+        }
+    }
+
+    /// The number that the header makes likely, where no more was looked at.
+    pub(super) fn likely(self) -> Option<usize> {
+        match self {
+            Self::Likely(dimensions) => Some(dimensions),
+            Self::Stated(_) | Self::Seen(_) | Self::Unknown => None,
         }
     }
 }

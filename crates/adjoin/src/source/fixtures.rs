@@ -4,14 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::FileSystem;
+use adjoin_device::{Device, FileSystem};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 
 use super::open::{SourceOptions, open};
 use super::vectors::{Ids, VectorBatch, VectorSource};
+use crate::context::{Context, DEFAULT_MEMORY_BYTES};
 use crate::error::{ErrorKind, Result};
+
+/// A context that works with a device.
+pub(super) fn on(device: Arc<dyn Device>) -> Context {
+    let mut context = Context::default();
+    context.device = device;
+    context
+}
 
 /// A temporary folder of files.
 pub(super) struct Folder(tempfile::TempDir);
@@ -34,8 +42,18 @@ impl Folder {
     }
 
     pub(super) fn open_with(&self, sources: &[&str], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+        self.open_within(sources, options, DEFAULT_MEMORY_BYTES)
+    }
+
+    /// The same with a budget.
+    pub(super) fn open_within(
+        &self,
+        sources: &[&str],
+        options: &SourceOptions,
+        memory_bytes: u64,
+    ) -> Result<Arc<dyn VectorSource>> {
         let sources: Vec<String> = sources.iter().map(|source| self.path(source).to_str().unwrap().into()).collect();
-        open(Arc::new(FileSystem::pread()), &sources, options)
+        open(&on(Arc::new(FileSystem::pread())).with_memory(memory_bytes), &sources, options)
     }
 
     /// Opens and scans a file of these bytes. The result does not matter, only that there is one.

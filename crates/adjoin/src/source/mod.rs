@@ -19,6 +19,7 @@ mod npy;
 mod open;
 mod parquet;
 mod parquet_footer;
+mod parquet_pages;
 mod parquet_schema;
 mod raw;
 mod shards;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{Device, ReadFile};
+use adjoin_device::ReadFile;
 
 use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
@@ -12,6 +12,7 @@ use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::shards::Shards;
 use super::vectors::{VectorScan, VectorSource};
 use super::{arrow, parquet};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 
@@ -53,19 +54,20 @@ impl IdChoice {
     }
 }
 
-/// Opens files as one set of vectors, in the order given.
+/// Opens files on the context's device as one set of vectors, in the order given.
 ///
 /// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
 /// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
 /// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
 /// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`, `.u8bin`,
 /// `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first list that is not empty where the length
-/// of vectors is in no header.
+/// of vectors is in no header. Where the budget is too small for such rows the length is what headers make likely: good
+/// enough for whoever plans a scan to say how much memory it needs.
 ///
 /// # Errors
-/// Where nothing matches, a file cannot be read or is not what its ending says, or files differ in dimensions, element
-/// type, kind of ids or the name of their vectors.
-pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+/// Where nothing matches, a file cannot be read or is not what its ending says, files differ in dimensions, element
+/// type, kind of ids or the name of their vectors, or the budget is too small for headers.
+pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
         let path = Path::new(source);
@@ -83,7 +85,7 @@ pub fn open(device: Arc<dyn Device>, sources: &[String], options: &SourceOptions
     if files.is_empty() {
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
-    Ok(Arc::new(Shards::open(device, files, options, notes)?))
+    Ok(Arc::new(Shards::open(context, files, options, notes)?))
 }
 
 /// The files that one of the sources of [`open`] names, in order; they are not opened.
@@ -148,6 +150,15 @@ pub(super) fn unsupported(path: &Path) -> Error {
     ))
 }
 
+/// What a scan of a file is to give, and may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScanOptions {
+    pub(super) vectors: VectorType,
+    pub(super) batch_bytes: usize,
+    /// Bytes of the largest page or record batch that was counted with.
+    pub(super) piece_bytes_max: u64,
+}
+
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
@@ -172,10 +183,16 @@ impl Format {
     }
 
     /// What a file of this format holds.
-    pub(super) fn inspect(self, path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
+    pub(super) fn inspect(
+        self,
+        context: &Context,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        options: &SourceOptions,
+    ) -> Result<Facts> {
         match self {
-            Self::Parquet => parquet::inspect(path, file, options),
-            Self::Arrow => arrow::inspect(path, file, options),
+            Self::Parquet => parquet::inspect(context, path, file, options),
+            Self::Arrow => arrow::inspect(context, path, file, options),
             Self::Dense(format) => {
                 refuse_columns(path, options)?;
                 format.layout(path, file.as_ref()).map(|layout| layout.facts())
@@ -189,15 +206,14 @@ impl Format {
         path: &Path,
         file: Arc<dyn ReadFile>,
         options: &SourceOptions,
-        vectors: VectorType,
-        batch_bytes: usize,
+        scan: ScanOptions,
     ) -> Result<Box<dyn VectorScan>> {
         match self {
-            Self::Parquet => parquet::scan(path, file, options, vectors, batch_bytes),
-            Self::Arrow => arrow::scan(path, file, options, vectors, batch_bytes),
+            Self::Parquet => parquet::scan(path, file, options, scan),
+            Self::Arrow => arrow::scan(path, file, options, scan),
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref())?;
-                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, batch_bytes)))
+                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
             }
         }
     }

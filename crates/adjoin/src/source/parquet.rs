@@ -13,21 +13,25 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy};
 
 use super::columns::{ColumnScan, Columns, Tables, rows_per_batch};
-use super::facts::Facts;
+use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
-use super::open::SourceOptions;
-use super::parquet_footer::read_footer;
+use super::open::{ScanOptions, SourceOptions};
+use super::parquet_footer::{footer_place, read_footer};
+use super::parquet_pages::page_memory;
 use super::parquet_schema::{plain_columns, schema_with_uuids};
 use super::vectors::VectorScan;
-use super::window::WindowedFile;
-use crate::error::Result;
-use crate::options::VectorType;
+use super::window::{Failure, WindowedFile};
+use crate::context::Context;
+use crate::error::{Error, Result};
 
 /// Rows that are decoded at a time while the first vector is looked for.
 const PROBED_ROWS: usize = 64;
 
-/// Pages up to this size are expected; common writers make them of 1 MiB.
-const PAGE_BYTES_GRANTED: u64 = 2 << 20;
+/// The footer in messages.
+const FOOTER: &str = "its Parquet footer";
+
+/// A footer takes at most so many times its bytes once it is decoded: a column chunk of 30 bytes becomes some 400.
+const FOOTER_GROWTH: u64 = 16;
 
 /// A file whose footer has been read.
 struct Footer {
@@ -39,9 +43,20 @@ struct Footer {
 }
 
 /// What a file holds.
-pub(super) fn inspect(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Facts> {
+pub(super) fn inspect(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+) -> Result<Facts> {
+    let file = WindowedFile::new(file);
+    let footer_bytes = decode(path, &file, FOOTER, || footer_place(&file).map(|place| place.end - place.start))?;
+    let purpose = format!("{}: {FOOTER}", path.display());
+    let _room = context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)?;
     let footer = Footer::read(path, file, options)?;
-    footer.columns.facts(footer.rows, footer.held_bytes(), || footer.tables(PROBED_ROWS))
+    let (memory, elements) = (footer.scan_memory()?, footer.vector_elements());
+    let footer = footer.with_piece_bytes_max(memory.piece);
+    footer.columns.facts(context, (footer.rows, elements), memory, || footer.tables(PROBED_ROWS))
 }
 
 /// Scans a file.
@@ -49,20 +64,19 @@ pub(super) fn scan(
     path: &Path,
     file: Arc<dyn ReadFile>,
     options: &SourceOptions,
-    vectors: VectorType,
-    batch_bytes: usize,
+    scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
-    let footer = Footer::read(path, file, options)?;
+    let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
+    let footer = Footer::read(path, WindowedFile::new(file), options)?.with_piece_bytes_max(piece_bytes_max);
     let tables = footer.tables(rows_per_batch(vectors, batch_bytes))?;
     Ok(Box::new(ColumnScan::new(footer.columns, vectors, batch_bytes, tables)))
 }
 
 impl Footer {
-    fn read(path: &Path, file: Arc<dyn ReadFile>, options: &SourceOptions) -> Result<Self> {
-        let file = WindowedFile::new(file);
-        let metadata = decode(path, &file, "its Parquet footer", || {
+    fn read(path: &Path, file: WindowedFile, options: &SourceOptions) -> Result<Self> {
+        let metadata = decode(path, &file, FOOTER, || {
             let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
-            let bytes = read_footer(&file)?;
+            let bytes = read_footer(&file, footer_place(&file)?)?;
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))?;
             plain_columns(ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?)
         })?;
@@ -70,23 +84,41 @@ impl Footer {
             metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
                 u64::try_from(group.num_rows()).ok().and_then(|more| rows.checked_add(more))
             });
-        let rows =
-            rows.ok_or_else(|| damaged(path, "its Parquet footer", "a number of rows is negative or too large"))?;
+        let rows = rows.ok_or_else(|| damaged(path, FOOTER, "a number of rows is negative or too large"))?;
         let columns = Columns::choose(path, &schema_with_uuids(&metadata), options)?;
         Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
     }
 
-    /// The footer itself, the windows, and of each chosen column a dictionary and a page, compressed and not.
-    fn held_bytes(&self) -> u64 {
+    /// The same whose pages are read where they take at most so many bytes.
+    fn with_piece_bytes_max(self, bytes: u64) -> Self {
+        Self { file: self.file.with_page_bytes_max(bytes), ..self }
+    }
+
+    /// The Parquet columns of a column of the table.
+    fn leaves(&self, places: Vec<usize>) -> impl Iterator<Item = usize> {
+        let parquet = self.metadata.parquet_schema();
+        let mask = ProjectionMask::roots(parquet, places);
+        (0..parquet.num_columns()).filter(move |&column| mask.leaf_included(column))
+    }
+
+    /// The footer itself, the windows, and the pages of the chosen columns.
+    fn scan_memory(&self) -> Result<ScanMemory> {
         let metadata = self.metadata.metadata();
-        let chosen = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.places());
-        let page_of = |column: usize| {
-            let chunks = metadata.row_groups().iter().map(|group| group.column(column).uncompressed_size());
-            chunks.max().unwrap_or(0).unsigned_abs().min(PAGE_BYTES_GRANTED)
-        };
-        let columns = (0..self.metadata.parquet_schema().num_columns()).filter(|&column| chosen.leaf_included(column));
-        let pages: u64 = columns.map(page_of).sum();
-        metadata.memory_size() as u64 + super::window::bytes() + 3 * pages
+        let leaves = self.leaves(self.columns.places());
+        let place = "its page headers";
+        let pages = decode(&self.path, &self.file, place, || Ok(page_memory(&self.file, metadata, leaves)))?;
+        let held = pages.held.saturating_add(metadata.memory_size() as u64 + super::window::bytes());
+        Ok(ScanMemory::claimed(held, pages.largest))
+    }
+
+    /// Elements of all vectors, as the footer counts them: a vector that is null, and one without elements, counts as one.
+    fn vector_elements(&self) -> u64 {
+        let groups = self.metadata.metadata().row_groups();
+        let elements = self.leaves(vec![self.columns.vector().0]).next().map(|leaf| {
+            let counts = groups.iter().map(|group| group.column(leaf).num_values().unsigned_abs());
+            counts.fold(0, u64::saturating_add)
+        });
+        elements.unwrap_or(0)
     }
 
     /// The chosen columns, so many rows at a time.
@@ -111,7 +143,12 @@ fn decode<T>(
 ) -> Result<T> {
     let decoded = guarded(path, place, read);
     match file.take_failure() {
-        Some(failure) => Err(failure.into()),
+        Some(Failure::Device(failure)) => Err(failure.into()),
+        Some(Failure::LargePage { bytes, expected }) => Err(Error::input(format!(
+            "{}: cannot read {place}: a page takes {bytes} bytes, and the others promise at most {expected}; write the \
+             file again with pages of about one size",
+            path.display()
+        ))),
         None => decoded,
     }
 }
@@ -151,8 +188,8 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::options::Element;
-    use crate::source::fixtures::{Folder, error_of, read_all, real_sets, table};
+    use crate::options::{Element, VectorType};
+    use crate::source::fixtures::{Folder, error_of, on, read_all, real_sets, table};
     use crate::source::vectors::VectorSource;
     use crate::source::{Fault, Ids, open};
 
@@ -328,7 +365,7 @@ mod tests {
 
     fn open_watched(folder: &Folder, watched: &Watched) -> crate::error::Result<Arc<dyn VectorSource>> {
         let path = folder.path("a.parquet").to_str().unwrap().to_owned();
-        open(Arc::new(watched.share()), &[path], &SourceOptions::default())
+        open(&on(Arc::new(watched.share())), &[path], &SourceOptions::default())
     }
 
     #[test]
@@ -390,7 +427,7 @@ mod tests {
     fn a_real_table_without_vectors_is_refused() {
         let Some(data) = real_sets() else { return eprintln!("skipped: ADJOIN_DATA names no folder") };
         let path = data.join("debdesc.texts.parquet").to_str().unwrap().to_owned();
-        let message = error_of(open(Arc::new(FileSystem::pread()), &[path], &SourceOptions::default()));
+        let message = error_of(open(&on(Arc::new(FileSystem::pread())), &[path], &SourceOptions::default()));
         eprintln!("{message}");
         assert!(message.contains("no column holds vectors"), "{message}");
     }

@@ -1,6 +1,8 @@
 //! What a Parquet file claims of itself, looked at before the Parquet crate believes it: that crate follows a schema by
 //! recursion, and makes room for whatever a page says it grows to.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
@@ -29,11 +31,11 @@ const PAGE_BYTES_USUAL: u64 = 16 << 20;
 /// ... or by this factor: a block of zstd grows from 4 bytes to 128 KiB.
 const PAGE_GROWTH_MAX: u64 = 40_000;
 
-/// Reads the footer's bytes and checks what it would make the Parquet crate do.
+/// Where the footer lies.
 ///
 /// # Errors
-/// Where it is not there, too long, or its schema too deep; the device's failures are kept by `file`.
-pub(super) fn read_footer(file: &WindowedFile) -> Result<Bytes> {
+/// Where it is not there or too long; the device's failures are kept by `file`.
+pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
     let len = file.len();
     let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is not there"))?;
     let trailer = file.get_bytes(trailer_start, TRAILER_BYTES)?;
@@ -47,14 +49,36 @@ pub(super) fn read_footer(file: &WindowedFile) -> Result<Bytes> {
     let longest = FOOTER_BYTES_USUAL.max(len / 4).min(FOOTER_BYTES_MAX);
     let start = trailer_start.checked_sub(length).filter(|_| length <= longest);
     let start = start.ok_or_else(|| fault(&format!("it should be {length} bytes long, in a file of {len}")))?;
-    let bytes = file.get_bytes(start, length as usize)?;
+    Ok(start..trailer_start)
+}
+
+/// Reads the footer's bytes and checks what it would make the Parquet crate do.
+///
+/// # Errors
+/// Where its schema is too deep; the device's failures are kept by `file`.
+pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Bytes> {
+    let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     check_schema(&bytes)?;
     Ok(bytes)
 }
 
-/// That a page, whose header starts `bytes`, does not claim to grow beyond reason, nor a dictionary to hold more values
-/// than bytes. What else is wrong with the header the Parquet crate will say.
-pub(super) fn check_page(bytes: &[u8]) -> Result<()> {
+/// What a page's header says of its size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PageSizes {
+    /// Bytes in the file.
+    pub(super) stored: u64,
+    /// Bytes once decompressed.
+    pub(super) grown: u64,
+    /// Values of a dictionary, where the page is one.
+    pub(super) dictionary: Option<u64>,
+}
+
+/// The sizes of a page whose header starts `bytes`, if it does not claim to grow beyond reason, nor a dictionary to hold
+/// more values than bytes. What else is wrong with the header the Parquet crate will say.
+///
+/// # Errors
+/// Where it claims so.
+pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     const GROWN: i64 = 2;
     const STORED: i64 = 3;
     const VALUES: i64 = 7;
@@ -70,7 +94,8 @@ pub(super) fn check_page(bytes: &[u8]) -> Result<()> {
     if values > grown {
         return Err(fault(&format!("a dictionary of {grown} bytes claims to hold {values} values")));
     }
-    Ok(())
+    let dictionary = claims.iter().any(|(of, _)| *of == VALUES).then_some(values);
+    Ok(PageSizes { stored, grown, dictionary })
 }
 
 /// Types of the footer's fields. The Parquet crate reads a field that it knows as what it should be, whatever type is

@@ -8,8 +8,9 @@ use adjoin_device::{Device, FileStamp, ReadFile};
 use super::digest::Digest;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts};
-use super::open::{Format, SourceOptions};
+use super::open::{Format, ScanOptions, SourceOptions};
 use super::vectors::{IdKind, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{ROWS_MAX, VectorType};
 
@@ -37,7 +38,7 @@ pub(super) struct Shards {
 impl Shards {
     /// Reads the headers of all files, of which there is at least one.
     pub(super) fn open(
-        device: Arc<dyn Device>,
+        context: &Context,
         files: Vec<(PathBuf, Format)>,
         options: &SourceOptions,
         notes: Vec<String>,
@@ -45,9 +46,9 @@ impl Shards {
         let mut shards: Vec<Shard> = Vec::with_capacity(files.len());
         let mut rows = 0u64;
         for (path, format) in files {
-            let file = device.open(&path)?;
+            let file = context.device.open(&path)?;
             let stamp = file.stamp()?;
-            let facts = format.inspect(&path, file, options)?;
+            let facts = format.inspect(context, &path, file, options)?;
             let first_row = rows;
             rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
                 Error::input(format!(
@@ -60,7 +61,7 @@ impl Shards {
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
         let info = SourceInfo { rows, vectors, ids: shards[0].facts.ids, rounded_from_f64 };
-        Ok(Self { device, options: options.clone(), shards, info, notes })
+        Ok(Self { device: context.device.clone(), options: options.clone(), shards, info, notes })
     }
 }
 
@@ -77,7 +78,7 @@ impl VectorSource for Shards {
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
         // One file is open at a time; what is read of it becomes a batch.
-        let held = self.shards.iter().map(|shard| shard.facts.held_bytes).max().unwrap_or(0);
+        let held = self.shards.iter().map(|shard| shard.facts.memory.held).max().unwrap_or(0);
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
@@ -94,6 +95,7 @@ impl VectorSource for Shards {
 
 /// The type that all files agree on. The number of dimensions is what headers state, else the length of the first list
 /// that is not empty: where lists of other lengths come after it, in whichever file, it is for the reader of rows to say.
+/// Where no list was looked at it is what a header makes likely.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let first = &shards[0];
     let stating = shards.iter().find(|shard| matches!(shard.facts.dimensions, Dimensions::Stated(_)));
@@ -120,7 +122,9 @@ fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
         }
     }
     let stated = stating.and_then(|shard| shard.facts.dimensions.known());
-    let Some(dimensions) = stated.or_else(|| shards.iter().find_map(|shard| shard.facts.dimensions.known())) else {
+    let seen = || shards.iter().find_map(|shard| shard.facts.dimensions.known());
+    let likely = || shards.iter().find_map(|shard| shard.facts.dimensions.likely());
+    let Some(dimensions) = stated.or_else(seen).or_else(likely) else {
         return Err(Error::input(format!(
             "{}: no row has a vector, so the number of dimensions is not known; give a set with vectors",
             first.path.display()
@@ -187,7 +191,9 @@ impl ShardsScan<'_> {
             let Shards { device, options, info, .. } = self.source;
             let file = device.open(&shard.path)?;
             shard.check_stamp(&*file)?;
-            let scan = shard.format.scan(&shard.path, file.clone(), options, info.vectors, self.batch_bytes)?;
+            let (batch_bytes, piece_bytes_max) = (self.batch_bytes, shard.facts.memory.piece);
+            let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max };
+            let scan = shard.format.scan(&shard.path, file.clone(), options, wanted)?;
             self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Digest::default() });
             break;
         }

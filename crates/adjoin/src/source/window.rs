@@ -1,17 +1,19 @@
 //! A file as the Parquet crate reads it: page by page, small reads through a few windows that stay in memory.
 
 use std::io::{self, BufReader, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adjoin_device::{DeviceError, ReadFile};
 use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::parquet_footer::check_page;
+use super::parquet_footer::{PageSizes, check_page};
 
 /// Bytes of a window: a page header and what follows it come in one read, and the page then reads only its rest.
 const WINDOW_BYTES: u64 = 128 << 10;
+/// The same where only page headers are read.
+const HEADER_WINDOW_BYTES: u64 = 4_096;
 /// Windows start at a block, so that direct reads transfer nothing twice.
 const WINDOW_ALIGNMENT: u64 = 4_096;
 /// Windows kept: one for each column that is read, vectors and ids.
@@ -26,14 +28,27 @@ const PAGE_SIZES_BYTES: usize = 32;
 pub(super) struct WindowedFile {
     file: Arc<dyn ReadFile>,
     windows: Arc<Mutex<Windows>>,
+    window_bytes: u64,
+    /// Pages that take more, as stored and as decompressed together, are refused before they are read.
+    page_bytes_max: u64,
 }
 
 #[derive(Default)]
 struct Windows {
     /// Most recently used first.
     kept: Vec<Window>,
-    /// What the device said last, since the Parquet crate's error only quotes it.
-    failure: Option<DeviceError>,
+    /// Why a read ended last, since the Parquet crate's error only quotes it.
+    failure: Option<Failure>,
+    /// Sizes of the page whose header was read last.
+    page: PageSizes,
+}
+
+/// Why a read ended.
+pub(super) enum Failure {
+    /// The device failed.
+    Device(DeviceError),
+    /// A page takes so many bytes, which is more than was expected of the file's pages.
+    LargePage { bytes: u64, expected: u64 },
 }
 
 struct Window {
@@ -49,36 +64,75 @@ pub(super) fn bytes() -> u64 {
 impl WindowedFile {
     /// Views a file so.
     pub(super) fn new(file: Arc<dyn ReadFile>) -> Self {
-        Self { file, windows: Arc::default() }
+        Self { file, windows: Arc::default(), window_bytes: WINDOW_BYTES, page_bytes_max: u64::MAX }
     }
 
-    /// The device's failure that ended a read, if one did.
-    pub(super) fn take_failure(&self) -> Option<DeviceError> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner).failure.take()
+    /// The same file with windows of its own, for reading page headers alone.
+    pub(super) fn for_headers(&self) -> Self {
+        Self { windows: Arc::default(), window_bytes: HEADER_WINDOW_BYTES, ..self.clone() }
+    }
+
+    /// The same with a bound on what a page takes.
+    #[must_use]
+    pub(super) fn with_page_bytes_max(self, page_bytes_max: u64) -> Self {
+        Self { page_bytes_max, ..self }
+    }
+
+    /// What ended a read, if something did.
+    pub(super) fn take_failure(&self) -> Option<Failure> {
+        self.lock().failure.take()
+    }
+
+    /// Sizes of the page whose header was read last.
+    pub(super) fn last_page(&self) -> PageSizes {
+        self.lock().page
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the sizes that a page's header claims.
+    fn check_page(&self, header: &[u8]) -> io::Result<()> {
+        let page = check_page(header).map_err(io::Error::other)?;
+        let (bytes, expected) = (page.stored.saturating_add(page.grown), self.page_bytes_max);
+        let mut windows = self.lock();
+        windows.page = page;
+        if bytes > expected {
+            windows.failure = Some(Failure::LargePage { bytes, expected });
+            return Err(io::Error::other("a page is larger than expected"));
+        }
+        Ok(())
     }
 
     /// Fills `buffer`, which lies within the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = windows.read_at(self.file.as_ref(), offset, buffer);
+        let mut windows = self.lock();
+        let read = windows.read_at(self.file.as_ref(), self.window_bytes, offset, buffer);
         read.map_err(|error| {
             let quoted = io::Error::other(error.to_string());
-            windows.failure = Some(error);
+            windows.failure = Some(Failure::Device(error));
             quoted
         })
     }
 }
 
 impl Windows {
-    fn read_at(&mut self, file: &dyn ReadFile, offset: u64, buffer: &mut [u8]) -> std::result::Result<(), DeviceError> {
+    fn read_at(
+        &mut self,
+        file: &dyn ReadFile,
+        window_bytes: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), DeviceError> {
         let mut done = self.copy_kept(offset, buffer);
         while done < buffer.len() {
             let position = offset + done as u64;
-            if (buffer.len() - done) as u64 >= WINDOW_BYTES {
+            if (buffer.len() - done) as u64 >= window_bytes {
                 file.read_at(position, &mut buffer[done..])?;
                 return Ok(());
             }
-            self.load(file, position)?;
+            self.load(file, window_bytes, position)?;
             done += self.copy_kept(position, &mut buffer[done..]);
         }
         Ok(())
@@ -98,9 +152,9 @@ impl Windows {
     }
 
     /// Reads the window that holds `position`, which lies within the file.
-    fn load(&mut self, file: &dyn ReadFile, position: u64) -> std::result::Result<(), DeviceError> {
+    fn load(&mut self, file: &dyn ReadFile, window_bytes: u64, position: u64) -> std::result::Result<(), DeviceError> {
         let start = position - position % WINDOW_ALIGNMENT;
-        let mut bytes = vec![0; WINDOW_BYTES.min(file.len() - start) as usize];
+        let mut bytes = vec![0; window_bytes.min(file.len() - start) as usize];
         file.read_at(start, &mut bytes)?;
         self.kept.truncate(WINDOWS - 1);
         self.kept.insert(0, Window { start, bytes });
@@ -158,7 +212,7 @@ impl WindowReader {
         let mut header = [0; PAGE_SIZES_BYTES];
         let header = &mut header[..self.present(PAGE_SIZES_BYTES)];
         self.file.read_at(self.position, header)?; // from the window that it is then read from
-        check_page(header).map_err(io::Error::other)
+        self.file.check_page(header)
     }
 }
 

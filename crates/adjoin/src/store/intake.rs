@@ -174,7 +174,9 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
 }
 
 /// Bytes that [`read_all`] holds, while it reads and after.
-pub(crate) fn read_all_bytes(info: &SourceInfo) -> u64 {
+pub(crate) fn read_all_bytes(source: &dyn VectorSource) -> u64 {
+    let info = source.info();
     let id = if info.ids == IdKind::None { 0 } else { BYTES_AN_ID };
-    info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id) + scan_bytes(info, BATCH_BYTES_MAX)
+    let all = info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64 + id);
+    all + scan_bytes(info, BATCH_BYTES_MAX) + source.scan_bytes(BATCH_BYTES_MAX)
 }

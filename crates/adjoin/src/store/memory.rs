@@ -56,19 +56,33 @@ impl BuildMemory {
         source: &dyn VectorSource,
         options: &BuildOptions,
     ) -> Result<(Context, Self)> {
-        let least = Self::within::<T>(context.threads, source, options, 0);
-        let context = context.for_run(least.largest_phase(), "the build")?;
-        let memory = Self::within::<T>(context.threads, source, options, context.budget().free());
-        Ok((context, memory))
+        let within = |free, batch| Self::within::<T>(context.threads, source, options, free, batch);
+        let least_batch = intake::batch_bytes(0);
+        let run = context.for_run(within(0, least_batch).largest_phase(), "the build")?;
+        let free = run.budget().free();
+        // What a source holds may leave little for batches.
+        let mut batch = intake::batch_bytes(free);
+        loop {
+            let plan = within(free, batch);
+            if plan.largest_phase() <= free || batch == least_batch {
+                return Ok((run, plan));
+            }
+            batch = (batch - batch / 8).max(least_batch);
+        }
     }
 
-    /// The plan for `free` bytes; the least one where that is less.
-    fn within<T: Coordinate>(threads: usize, source: &dyn VectorSource, options: &BuildOptions, free: u64) -> Self {
+    /// The plan for `free` bytes and batches of `batch`; the least one where `free` is less.
+    fn within<T: Coordinate>(
+        threads: usize,
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+        free: u64,
+        batch: u64,
+    ) -> Self {
         let info = source.info();
         let (vectors, rows) = (info.vectors, info.rows);
         let sample_rows = sample_rows(rows);
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
-        let batch = intake::batch_bytes(free);
         let scan = intake::scan_bytes(info, batch) + source.scan_bytes(batch);
         let panel = Panel::<T>::bytes_for(buckets, vectors.dimensions);
         // The tree holds the centers as floats, all and those of the part that is split.
@@ -92,6 +106,9 @@ impl BuildMemory {
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
         let beside_records = (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
+        let records = PartitionSizes::least() + spare / 8 * 5;
+        // Where buckets are written the source holds nothing any more.
+        let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
         Self {
             batch,
             scan,
@@ -101,8 +118,8 @@ impl BuildMemory {
             training,
             centers,
             comparing,
-            records: PartitionSizes::least() + spare / 8 * 5,
-            load: extent + spare / 8,
+            records,
+            load: extent + free.saturating_sub(beside_load) / 3,
             extent,
         }
     }

@@ -59,7 +59,7 @@ pub fn groundtruth(
         let chunk = Columns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
         let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
         let a_worker = chunk + hits + 16 * info.rows;
-        let bytes = read_all_bytes(info) + panel_bytes + context.threads as u64 * a_worker;
+        let bytes = read_all_bytes(source) + panel_bytes + context.threads as u64 * a_worker;
         let _memory = context.reserve(bytes, "the ground truth")?;
         let intake = read_all(context, source, metric)?;
         let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::{Element, VectorType};
 use adjoin::random::Random;
@@ -11,13 +12,12 @@ use crate::files::Files;
 use crate::mutate::mutate;
 use crate::{MEMORY_MAX, check_error, corpus, fuzz};
 
-/// Pages of Parquet may grow to 16 MiB each, or by what zstd can: with vectors, ids and their dictionaries at a time.
-const PARQUET_MEMORY_MAX: usize = 256 << 20;
-
 /// Opens and scans; what is delivered must be what was announced.
 fn read(files: &Files, names: &[&str]) -> Result<u64> {
     let names: Vec<String> = names.iter().map(|name| format!("nowhere/{name}")).collect();
-    let source = open(files.device(Path::new("nowhere")), &names, &SourceOptions::default())?;
+    let mut context = Context::default();
+    context.device = files.device(Path::new("nowhere"));
+    let source = open(&context, &names, &SourceOptions::default())?;
     let info = source.info();
     let mut rows = 0;
     let mut scan = source.scan(1_000)?;
@@ -82,7 +82,7 @@ fn files_of_counted_rows() {
 
 #[test]
 fn parquet_files() {
-    damaged("parquet", "a.parquet", PARQUET_MEMORY_MAX, &corpus::parquet());
+    damaged("parquet", "a.parquet", MEMORY_MAX, &corpus::parquet());
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn sets_of_shards() {
         ("c.npy", &[corpus::npy(1, "<f4", vectors(Element::F32))]),
         ("d.parquet", &parquet),
     ];
-    fuzz("shards", PARQUET_MEMORY_MAX, |random| {
+    fuzz("shards", MEMORY_MAX, |random| {
         let mut files = Files::default();
         let mut names = Vec::new();
         for _ in 0..1 + random.below(5) {

@@ -45,7 +45,7 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
     let context = Context::default();
-    let source = open(context.device.clone(), &[file.to_str().unwrap().into()], &SourceOptions::default()).unwrap();
+    let source = open(&context, &[file.to_str().unwrap().into()], &SourceOptions::default()).unwrap();
     let options = BuildOptions {
         buckets: Some(3),
         on_duplicate_id: OnDuplicateId::Keep,

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use adjoin::device::FileSystem;
 use adjoin::error::ErrorKind;
 use adjoin::report::Progress;
 use adjoin::source::{SourceOptions, open};
@@ -61,7 +60,7 @@ fn a_source_that_changes_while_it_is_read_is_refused_and_named() {
             let path = names[1].clone();
             let setup = Setup { progress: Arc::new(WritesAt { phase, path, clock }), ..Setup::default() };
             let sources = names.map(|path| path.to_str().unwrap().to_owned());
-            let source = open(Arc::new(FileSystem::pread()), &sources, &SourceOptions::default()).unwrap();
+            let source = open(&setup.context(), &sources, &SourceOptions::default()).unwrap();
             let store = folder.path().join("store");
             let built = build(&setup.context(), &*source, &store, &setup.build);
             // Nothing was read before the first phase, so a change that no clock shows leaves one state of the file.

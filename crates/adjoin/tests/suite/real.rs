@@ -74,7 +74,7 @@ fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     let path = PathBuf::from(folder).join(file);
     let setup = Setup::default();
     let names = [path.to_str().expect("the folder's name is text").to_owned()];
-    let source = open(setup.context().device, &names, &SourceOptions::default()).unwrap();
+    let source = open(&setup.context(), &names, &SourceOptions::default()).unwrap();
     let info = SourceInfo { rows: ROWS, ..source.info().clone() };
     let mut stored = std::fs::read(&path).unwrap().split_off(header);
     assert_eq!(stored.len() as u64, source.info().rows * info.vectors.bytes() as u64);

@@ -1,0 +1,58 @@
+//! Files whose pages or record batches are large: what they grow to counts before it is there.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow_array::types::Float32Type;
+use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+use crate::options::least_budget;
+use crate::place::Place;
+
+const ROWS: usize = 12_000;
+const DIMENSIONS: usize = 512;
+/// Bytes of the only page of the vectors, decompressed.
+const PAGE_BYTES: usize = ROWS * DIMENSIONS * 4;
+
+/// A file as DuckDB makes it: lists that say their length nowhere, in one page.
+fn write_large_page(place: &Place, name: &str) {
+    let mut state = 1u32;
+    let mut element = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Some((state >> 8) as f32)
+    };
+    let vectors = (0..ROWS).map(|_| Some((0..DIMENSIONS).map(|_| element()).collect::<Vec<_>>()));
+    let vectors = ListArray::from_iter_primitive::<Float32Type, _, _>(vectors);
+    let columns: [(&str, ArrayRef); 2] =
+        [("id", Arc::new(Int64Array::from_iter_values(0..ROWS as i64))), ("v", Arc::new(vectors))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_dictionary_enabled(false)
+        .set_data_page_size_limit(1 << 30)
+        .set_data_page_row_count_limit(usize::MAX)
+        .set_write_batch_size(1 << 24)
+        .build();
+    let mut writer =
+        ArrowWriter::try_new(File::create(place.path(name)).unwrap(), batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
+    let place = Place::new();
+    write_large_page(&place, "set.parquet");
+    for line in ["build set.parquet -o store", "join set.parquet --eps 1 -o pairs.parquet"] {
+        place.refused(&format!("{line} --memory 36MB --threads 1"), &["give --memory"]);
+        let said = place.run(&format!("{line} --memory 36MB --threads 1")).said;
+        let budget = least_budget(&said);
+        let bytes = budget.trim_end_matches("MB").parse::<usize>().unwrap() * 1_000_000;
+        assert!((2 * PAGE_BYTES..4 * PAGE_BYTES).contains(&bytes), "{line}: {said}");
+        let ran = place.done(&format!("{line} --memory {budget} --threads 1"));
+        assert!(ran.said.contains("memory: "), "{}", ran.said);
+    }
+}
