@@ -190,7 +190,7 @@ impl<T: Coordinate> Run<'_, T> {
                         waiting.send(); // visits that wait here may hold what is waited for
                         Ok::<_, Error>(cache.reserve_when_free(bytes))
                     })?;
-                    let stored = ahead.next()?.expect("both follow the same steps");
+                    let stored = ahead.next_bucket()?.expect("both follow the same steps");
                     assert_eq!(stored.number(), bucket, "both follow the same steps");
                     waiting.hand_out(Job::Load(cache.insert(stored, memory)));
                 }

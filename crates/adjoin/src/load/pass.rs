@@ -36,7 +36,7 @@ impl<T: Coordinate> Pass<'_, T> {
         let mut ahead = ReadAhead::new(context, buckets, false, read_ahead, 0..buckets.count(), &context.cancel)?;
         let next = || {
             context.cancel.check()?;
-            let stored = ahead.next()?;
+            let stored = ahead.next_bucket()?;
             stored.iter().for_each(|stored| context.progress.advance(stored.number().into()));
             Ok(stored)
         };

@@ -107,7 +107,7 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
     ///
     /// # Errors
     /// Where the device fails, or the run was stopped while all memory was in use.
-    pub fn next(&mut self) -> Result<Option<StoredBucket>> {
+    pub fn next_bucket(&mut self) -> Result<Option<StoredBucket>> {
         self.submit()?;
         if self.requests.is_empty() {
             return Ok(None);

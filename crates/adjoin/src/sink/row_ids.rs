@@ -100,7 +100,7 @@ impl<'a> Rows<'a> {
         let memory = least_read_ahead(store.extents(), true);
         let mut ahead = ReadAhead::new(context, buckets, true, memory, 0..buckets.count(), &context.cancel)?;
         let mut id = Vec::new();
-        while let Some(stored) = ahead.next()? {
+        while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;
             context.progress.advance(stored.number().into());
             let bucket = stored.decode(buckets)?;

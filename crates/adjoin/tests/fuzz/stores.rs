@@ -79,7 +79,7 @@ impl Whole {
                 .for_each(|error| check_error(&error, "its centers have other coordinates"));
             let memory = least_read_ahead(store.extents(), true);
             let mut ahead = ReadAhead::new(&context, &buckets, true, memory, 0..buckets.count(), &context.cancel)?;
-            while let Some(stored) = ahead.next()? {
+            while let Some(stored) = ahead.next_bucket()? {
                 stored.decode(&buckets)?;
             }
             Ok(())
