@@ -277,12 +277,12 @@ def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
     for option in options:
         with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}(=False)? has a meaning only while one is built"):
             adjoin.join(store, eps=1.0, **option)
-    with pytest.raises(adjoin.OptionError, match="joins alone"):
+    with pytest.raises(adjoin.OptionError, match="joined alone"):
         adjoin.join([store.path, store.path], eps=1.0)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(adjoin.InputError, match="is no store"):
+    with pytest.raises(adjoin.InputError, match="is not a store"):
         adjoin.Store(tmp_path)
 
 

@@ -32,7 +32,10 @@ impl OpenFile {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe or device is read once, not at offsets"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot read from a pipe or device; save it to a file first",
+            ));
         }
         let (file, direct) = open_direct(path)?;
         let len = file.metadata()?.len();

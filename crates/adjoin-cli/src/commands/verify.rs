@@ -1,5 +1,5 @@
 use adjoin::error::{Error, Result, one_line};
-use adjoin::options::format_bytes;
+use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, VerifyReport};
 
 use crate::Outcome;
@@ -35,8 +35,8 @@ pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
 fn summary(report: &VerifyReport) -> String {
     let mut text = String::new();
     if report.is_sound() {
-        let (bytes, buckets) = (format_bytes(report.bytes_read), report.buckets);
-        text += &format!("sound: all {bytes} are as written, {buckets} buckets\n");
+        let (bytes, buckets) = (format_bytes(report.bytes_read), format_count(report.buckets, "bucket"));
+        text += &format!("sound: all checksums match, {bytes} in {buckets}\n");
     }
     let unknown = report.unknown.iter().map(|(name, role)| {
         format!("of a role that this version does not know: {name}, {role}; it belongs to the store")

@@ -166,9 +166,9 @@ fn stores_that_are_none_or_of_the_other_metric() {
     place.refused("join cosine --eps 1 -o pairs.csv", &to_l2);
     place.refused("explain cosine --eps 1", &to_l2);
     for line in ["explain set.fbin --eps 1", "explain nowhere --eps 1", "info nowhere", "info set.fbin"] {
-        place.refused(line, &["is no store", "adjoin build"]);
+        place.refused(line, &["is not a store", "adjoin build"]);
     }
-    place.refused("join store set.fbin --eps 1", &["store is a store and joins alone"]);
+    place.refused("join store set.fbin --eps 1", &["store is a store, which is joined alone"]);
 }
 
 #[test]

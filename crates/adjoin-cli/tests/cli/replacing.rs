@@ -45,8 +45,8 @@ fn a_folder_with_something_else_in_it_is_never_a_store() {
     place.write("set.fbin", &fbin(1, &[0.0, 1.0]));
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/letter.txt", b"dear");
-    place.refused("build set.fbin -o mine", &["mine", "no store"]);
-    place.refused("build set.fbin -o mine --force", &["mine", "no store"]);
+    place.refused("build set.fbin -o mine", &["mine", "files that are not a store"]);
+    place.refused("build set.fbin -o mine --force", &["mine", "files that are not a store"]);
     std::fs::create_dir(place.path("empty")).unwrap();
     place.done("build set.fbin -o empty");
     place.done("join empty --eps 1");

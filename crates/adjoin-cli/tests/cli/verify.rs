@@ -98,7 +98,7 @@ fn names_are_printed_without_their_control_characters() {
     is_plain(&ran.out);
     is_plain(&ran.said);
     assert_eq!((ran.code, ran.out.lines().count()), (Some(2), 1), "{}", ran.out);
-    assert!(ran.said.lines().count() == 2 && ran.said.contains("has 0 bytes, written were 7"), "{}", ran.said);
+    assert!(ran.said.lines().count() == 2 && ran.said.contains("has 0 bytes instead of 7"), "{}", ran.said);
     let json = place.done("info store --json").out;
     is_plain(&json);
     let read: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -158,12 +158,12 @@ fn many_damages_are_counted_after_the_first_twenty() {
 #[test]
 fn what_is_no_store_or_a_newer_one() {
     let (place, _) = store();
-    place.refused("verify set.fbin", &["set.fbin is no store", "adjoin build"]);
-    place.refused("verify nowhere", &["nowhere is no store"]);
+    place.refused("verify set.fbin", &["set.fbin is not a store", "adjoin build"]);
+    place.refused("verify nowhere", &["nowhere is not a store"]);
     place.refused("verify store --memory 1MB", &["--memory"]);
     let text = place.text("store/manifest.json");
     let newer = text.replace("\"format_version\": 1", "\"format_version\": 2");
     place.write("store/manifest.json", newer.as_bytes());
     let said = damaged(&place, "verify store"); // changed by hand: its checksum says so
-    assert!(said[0].starts_with("manifest.json: the manifest is not as written"), "{said:?}");
+    assert!(said[0].starts_with("manifest.json: checksum mismatch"), "{said:?}");
 }

@@ -220,7 +220,7 @@ impl IpcFile {
         for place in places {
             let head = self.read_head(&place)?;
             let rows = self.rows(&place, &head)?;
-            let rows = rows.ok_or_else(|| self.damaged(at(&place), "it is no record batch"))?;
+            let rows = rows.ok_or_else(|| self.damaged(at(&place), "it is not a record batch"))?;
             self.blocks.push(BatchBlock { place, rows });
         }
         Ok(())
@@ -417,7 +417,7 @@ impl IpcFile {
     /// The buffers of the chosen columns: a message lists those of all columns, depth first.
     fn wanted_buffers(&self, place: &Block, head: &[u8], columns: &[usize]) -> std::result::Result<Wanted, String> {
         let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
-        let batch: BatchHeader = message.header_as_record_batch().ok_or("it is no record batch")?;
+        let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
         let mut listed = batch.buffers().into_iter().flatten();
         let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
         let mut buffers = Vec::new();

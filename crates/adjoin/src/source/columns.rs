@@ -193,7 +193,7 @@ fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(
         several => {
             let names: Vec<&str> = several.iter().map(|(index, _)| schema.field(*index).name().as_str()).collect();
             Err(Error::input(format!(
-                "{}: several columns hold vectors: {}; choose the vector column",
+                "{}: several columns hold vectors; pass --vector-column NAME (one of: {})",
                 path.display(),
                 names.join(", ")
             )))
@@ -467,7 +467,7 @@ mod tests {
             let all = read_all(folder.open_with(&[name], &options).unwrap().as_ref(), 100);
             assert_eq!((all.bytes, all.ids), ([2f32, 3.0].map(f32::to_le_bytes).concat(), Ids::Int64(vec![7])));
         }
-        refused_with(&columns, None, None, "several columns hold vectors: a, b; choose the vector column");
+        refused_with(&columns, None, None, "several columns hold vectors; pass --vector-column NAME (one of: a, b)");
         refused_with(
             &columns[2..3],
             None,

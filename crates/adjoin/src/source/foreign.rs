@@ -75,7 +75,7 @@ pub(super) fn other_type(path: &Path, column: &str) -> Error {
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader gave up").to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader failed").to_owned()
 }
 
 #[cfg(test)]

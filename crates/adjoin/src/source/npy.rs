@@ -46,9 +46,9 @@ fn header_range(file: &dyn ReadFile) -> Result<std::result::Result<(u64, u64), S
     let present = file.len().min(12) as usize;
     file.read_at(0, &mut head[..present])?;
     if present < 10 || !head.starts_with(MAGIC) {
-        return Ok(
-            Err("is no NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into()),
-        );
+        return Ok(Err(
+            "is not a NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into()
+        ));
     }
     let (start, len) = match (head[6], head[7]) {
         (1, 0) => (10, u64::from(u16::from_le_bytes([head[8], head[9]]))),
@@ -86,7 +86,7 @@ impl Header {
                 "descr" => descr = Some(literal.descr()?),
                 "fortran_order" => fortran_order = Some(literal.boolean()?),
                 "shape" => shape = Some(literal.integers()?),
-                _ => return Err(format!("no such key: {}", shorten(key))),
+                _ => return Err(format!("there is no key {}", shorten(key))),
             }
             if !literal.take(',') {
                 literal.expect('}')?;
@@ -313,8 +313,8 @@ mod tests {
             (spelled("<i8", "(2, 2)"), "has dtype <i8; float32, float16, float64, uint8 and int8 can be read"),
             (npy(1, structured, &[0; 32]), "a.npy: has a structured dtype; save the field"),
             (spelled(">f4", "(2, 4)"), "is big-endian (dtype >f4); save x.astype('<f4')"),
-            (b"PK\x03\x04 a zip of arrays".to_vec(), "is no NumPy file"),
-            (b"\x93NUM".to_vec(), "is no NumPy file"),
+            (b"PK\x03\x04 a zip of arrays".to_vec(), "is not a NumPy file"),
+            (b"\x93NUM".to_vec(), "is not a NumPy file"),
             (npy(1, &header("<f4", "(2, 4)"), &[0; 31]), "2 rows of 4 <f4, so 112 bytes expected, found 111"),
             (npy(1, &header("<f4", "(2, 4)"), &[0; 33]), "bytes expected, found 113"),
             (spelled("<f4", "(18446744073709551615, 8000)"), "18446744073709551615 rows of 8000 <f4"),

@@ -110,7 +110,9 @@ fn named_files(source: &str) -> Result<Vec<PathBuf>> {
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let matches = glob::glob_with(pattern, options).map_err(|error| {
-        Error::input(format!("{pattern}: is no glob: {error}; there * and ? match, [ starts a choice"))
+        Error::input(format!(
+            "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
+        ))
     })?;
     let mut paths = Vec::new();
     for path in matches {
@@ -302,7 +304,7 @@ mod tests {
         let folder = Folder::new();
         assert!(error_of(folder.open(&[""])).contains("holds no files of vectors"));
         assert!(error_of(folder.open(&["*.npy"])).contains("no file matches"));
-        assert!(error_of(folder.open(&["x***.npy"])).contains("is no glob"));
+        assert!(error_of(folder.open(&["x***.npy"])).contains("is not a glob"));
         assert!(error_of(folder.open(&["x.npy"])).contains("cannot open"));
         assert!(error_of(folder.open(&[])).contains("no source is given"));
         for name in ["a.npy.gz", "a.parquet.zst", "a.csv", "a"] {

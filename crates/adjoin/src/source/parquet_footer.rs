@@ -152,7 +152,9 @@ fn check_schema(footer: &[u8]) -> Result<()> {
             footer.rest = start;
             footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
         } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
-            return Err(fault(&format!("its schema is no list of at most {SCHEMA_ELEMENTS_MAX} groups and columns")));
+            return Err(fault(&format!(
+                "its schema is not a list of at most {SCHEMA_ELEMENTS_MAX} groups and columns"
+            )));
         } else {
             check_depth((0..count).map(|_| footer.children()))?;
         }

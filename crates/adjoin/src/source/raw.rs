@@ -57,7 +57,7 @@ pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -
     let row_bytes = layout.row_bytes(dimensions) as u64;
     if !file.len().is_multiple_of(row_bytes) {
         return Err(Error::input(format!(
-            "{}: its first row has {dimensions} dimensions, so a row takes {row_bytes} bytes, but its {} bytes are no \
+            "{}: its first row has {dimensions} dimensions, so a row takes {row_bytes} bytes, but its {} bytes are not a \
              multiple of that; it is truncated, or its rows differ in length",
             path.display(),
             file.len()
@@ -141,7 +141,9 @@ mod tests {
         assert_eq!(read_all(folder.open(&["f.bvecs", "a.bvecs"]).unwrap().as_ref(), 1).rows, 3);
         let message = error_of(try_read_all(folder.open(&["b.bvecs"]).unwrap().as_ref(), 2));
         assert!(message.contains("b.bvecs: row 2 has 7 dimensions, row 0 has 2"), "{message}");
-        assert!(error_of(folder.open(&["c.bvecs"])).contains("a row takes 6 bytes, but its 13 bytes are no multiple"));
+        assert!(
+            error_of(folder.open(&["c.bvecs"])).contains("a row takes 6 bytes, but its 13 bytes are not a multiple")
+        );
         assert!(error_of(folder.open(&["d.bvecs"])).contains("2 bytes long, too few"));
         assert!(error_of(folder.open(&["e.bvecs"])).contains("-1 dimensions"));
         assert!(error_of(folder.open(&["f.bvecs"])).contains("no row has a vector"));

@@ -234,9 +234,9 @@ pub fn encode_bucket(
 /// Where a byte is not what was written, or says what cannot be: says which part.
 pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &[u8]) -> Result<Bucket> {
     let BucketFacts { vectors, ids: kind, source_rows } = *facts;
-    let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part} is not as written (checksum)"));
-    let header = bytes.first_chunk().ok_or_else(|| broken("its length"))?;
-    let header = Header::decode(header).ok_or_else(|| broken("its header"))?;
+    let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part}: checksum mismatch"));
+    let header = bytes.first_chunk().ok_or_else(|| broken("length"))?;
+    let header = Header::decode(header).ok_or_else(|| broken("header"))?;
     let as_listed = header.number == number
         && header.extent(extent.offset, vectors) == (Extent { radius: 0.0, ..*extent })
         && bytes.len() as u64 >= extent.body_bytes;
@@ -245,16 +245,16 @@ pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &
     }
     let (body, ids) = bytes.split_at(extent.body_bytes as usize);
     if header.body_checksum != checksum(&body[HEADER_BYTES..]) {
-        return Err(broken("its vectors or row numbers"));
+        return Err(broken("vectors or row numbers"));
     }
     let ids = if ids.is_empty() {
         Ids::None
     } else {
-        let section = ids.get(..extent.id_bytes as usize).ok_or_else(|| broken("its length"))?;
+        let section = ids.get(..extent.id_bytes as usize).ok_or_else(|| broken("length"))?;
         if header.id_checksum != checksum(section) {
-            return Err(broken("its ids"));
+            return Err(broken("ids"));
         }
-        decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("its ids"))?
+        decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("ids"))?
     };
     let rows_start = HEADER_BYTES + vector_section_bytes(extent.rows, vectors) as usize;
     let rows: Vec<u64> = body[rows_start..].as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
@@ -292,7 +292,7 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
                 && *end <= file_bytes
                 && extent.radius >= 0.0
         });
-        free_from = end.ok_or_else(|| Error::corrupt(format!("entry {number} of the bucket table cannot be true")))?;
+        free_from = end.ok_or_else(|| Error::corrupt(format!("entry {number} of the bucket table is impossible")))?;
     }
     if free_from.checked_next_multiple_of(FILE_ALIGNMENT) != Some(file_bytes) {
         return Err(Error::corrupt("the bucket table and the manifest differ in the length of the file of buckets"));

@@ -99,7 +99,7 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64) -> Result
     }
     let (file, row) = source.locate(row);
     Ok(Error::input(format!(
-        "{}: the id {id} of row {row} is that of an earlier row ({count} such rows in all); \
+        "{}: the id {id} of row {row} was used by an earlier row ({count} such rows in all); \
          make ids unique, give --on-duplicate-id keep, or --no-ids to go by row numbers",
         file.display(),
     )))

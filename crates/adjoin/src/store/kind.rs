@@ -42,7 +42,9 @@ pub fn sole_store<'a>(
             return Err(kind.not_a_store(Path::new(input)));
         }
         if inputs.len() > 1 {
-            return Err(Error::option(format!("{input} is a store and joins alone; give one store, or sources only")));
+            return Err(Error::option(format!(
+                "{input} is a store, which is joined alone; give one store, or only sources"
+            )));
         }
         if let Some((option, _)) = for_builds.iter().find(|(_, given)| *given) {
             return Err(Error::option(format!(

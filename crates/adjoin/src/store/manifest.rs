@@ -141,8 +141,8 @@ pub(super) struct Envelope {
 impl Envelope {
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
         let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
-        let text = std::str::from_utf8(bytes).map_err(|_| damaged("the manifest is no text"))?;
-        let value: Value = serde_json::from_str(text).map_err(|_| damaged("the manifest is no JSON"))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("the manifest is not text"))?;
+        let value: Value = serde_json::from_str(text).map_err(|_| damaged("the manifest is not JSON"))?;
         let digits = value.get("manifest_xxh3").and_then(Value::as_str).unwrap_or_default();
         if digits.len() != NO_CHECKSUM.len() {
             return Err(damaged("the manifest has no checksum"));
@@ -150,7 +150,7 @@ impl Envelope {
         // Over the text and not over what was understood of it: a later version may add roles.
         let blank = text.replace(digits, NO_CHECKSUM);
         if hexadecimal(checksum(blank.as_bytes())) != digits {
-            return Err(damaged("the manifest is not as written (checksum)"));
+            return Err(damaged("checksum mismatch"));
         }
         let kind = match value.get("kind") {
             None => Kind::Store,
@@ -241,7 +241,7 @@ impl Manifest {
         let manifest = read.map_err(|why| Unreadable::Damaged(format!("the manifest cannot be understood: {why}")))?;
         match manifest.contradiction() {
             None => Ok(manifest),
-            Some(what) => Err(Unreadable::Damaged(format!("the manifest cannot be true: {what}"))),
+            Some(what) => Err(Unreadable::Damaged(format!("the manifest is impossible: {what}"))),
         }
     }
 
@@ -381,7 +381,7 @@ mod tests {
             ("\"bytes\": 49152", "\"bytes\": 49153"),
         ] {
             let said = edited(what, by).unwrap_err().to_string();
-            assert!(said.contains("the manifest cannot be true: "), "{by}: {said}");
+            assert!(said.contains("the manifest is impossible: "), "{by}: {said}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn check_target(context: &Context, store: &Path, force: bool) -> Resu
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
                 return Ok(());
             }
-            Err(Error::input(format!("{at} holds something that is no store; choose another folder")))
+            Err(Error::input(format!("{at} holds files that are not a store; choose another folder")))
         }
         Some(_) => Err(Error::input(format!("{at} is a file; a store is a folder: choose another name"))),
     }

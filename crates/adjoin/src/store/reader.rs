@@ -33,7 +33,7 @@ impl Store {
     /// Where there is none, it is damaged or of a newer version, or the budget does not hold its centers and its table.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
-            return Err(Error::input(format!("{} is no store; make one with: adjoin build", folder.display())));
+            return Err(Error::input(format!("{} is not a store; make one with: adjoin build", folder.display())));
         }
         loop {
             let manifest = read_manifest(context, folder)?;
@@ -117,7 +117,7 @@ impl Store {
 fn open_file(context: &Context, folder: &Path, facts: &FileFacts) -> Result<Arc<dyn ReadFile>> {
     let file = context.device.open(&facts.path(folder))?;
     if file.len() != facts.bytes {
-        return Err(damaged(folder, facts, &format!("has {} bytes, written were {}", file.len(), facts.bytes)));
+        return Err(damaged(folder, facts, &format!("has {} bytes instead of {}", file.len(), facts.bytes)));
     }
     Ok(file)
 }
@@ -125,7 +125,7 @@ fn open_file(context: &Context, folder: &Path, facts: &FileFacts) -> Result<Arc<
 /// The bytes of a file that is checked as a whole, and for which there is memory.
 fn checked(file: &dyn ReadFile, folder: &Path, facts: &FileFacts) -> Result<Vec<u8>> {
     let contents = read_whole(file)?;
-    if facts.matches(&contents) { Ok(contents) } else { Err(damaged(folder, facts, "is not as written (checksum)")) }
+    if facts.matches(&contents) { Ok(contents) } else { Err(damaged(folder, facts, "checksum mismatch")) }
 }
 
 fn damaged(folder: &Path, facts: &FileFacts, why: &str) -> Error {

@@ -128,11 +128,11 @@ impl VerifyReport {
             )
         } else if !self.beyond_table {
             Some(
-                "nothing is lost: the bucket table follows from the headers of the buckets and the centers, which are \
-                 sound; this version does not write it anew, so build the store again from its source",
+                "nothing is lost: the bucket table could be made again from the headers of the buckets and the centers, which are \
+                 sound; this version cannot do that, so build the store again from its source",
             )
         } else {
-            Some("what is damaged does not follow from the rest; build the store again from its source")
+            Some("this cannot be repaired; build the store again from its source")
         }
     }
 
@@ -156,7 +156,7 @@ impl VerifyReport {
 pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
     if !has_manifest(context, folder)? {
         return Err(Error::input(format!(
-            "{} is no store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
+            "{} is not a store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
             folder.display()
         )));
     }
@@ -278,7 +278,7 @@ impl Check<'_> {
         if has != written {
             let range = has.min(written)..has.max(written);
             let fault = if has < written { "it is cut off" } else { "something follows what was written" };
-            self.damage(part, facts, Some(range), format!("has {has} bytes, written were {written}: {fault}"));
+            self.damage(part, facts, Some(range), format!("has {has} bytes instead of {written}: {fault}"));
         }
         Ok(Some(file))
     }
@@ -292,7 +292,7 @@ impl Check<'_> {
         match pieces.visit(self.context, 0..facts.bytes, &mut |bytes| hash.update(bytes))? {
             Err(error) => self.damage(part, facts, None, error.to_string()),
             Ok(()) if *written != hexadecimal(hash.digest()) => {
-                self.damage(part, facts, None, "is not as written (checksum)");
+                self.damage(part, facts, None, "checksum mismatch");
             }
             Ok(()) => {}
         }
@@ -316,7 +316,7 @@ impl Check<'_> {
         };
         self.report.bytes_read += facts.bytes;
         if !facts.matches(&bytes) {
-            self.damage(Part::Table, facts, None, "is not as written (checksum)");
+            self.damage(Part::Table, facts, None, "checksum mismatch");
             return Ok(None);
         }
         let vectors_bytes = manifest.files[Role::Vectors].bytes;
@@ -397,7 +397,7 @@ impl Buckets<'_, '_> {
         }
         if found != self.manifest.buckets {
             let fault =
-                format!("{found} buckets can be recognised by their headers, written were {}", self.manifest.buckets);
+                format!("{found} buckets can be recognised by their headers, instead of {}", self.manifest.buckets);
             self.damage(Part::Vectors, None, None, fault);
         }
         Ok(())
@@ -457,7 +457,7 @@ impl Buckets<'_, '_> {
         self.headers.update(&bytes);
         let header_range = Some(start..start + HEADER_BYTES as u64);
         let Some(header) = Header::decode(&bytes) else {
-            let fault = "its header is not as written (checksum), so its vectors and ids cannot be checked";
+            let fault = "checksum mismatch in its header, so its vectors and ids cannot be checked";
             self.damage(Part::Bucket, Some(number), header_range, fault);
             return Ok(());
         };
@@ -470,10 +470,10 @@ impl Buckets<'_, '_> {
         let (source_rows, ids) = (self.manifest.source_rows, self.manifest.ids);
         let numbers = Some((body.end - 8 * rows..body.end, Ascent::of_rows(source_rows)));
         let impossible = format::impossible_rows(source_rows);
-        let what = ("its vectors or row numbers", &*impossible);
+        let what = ("vectors or row numbers", &*impossible);
         self.section(number, extent, (body.clone(), header.body_checksum), numbers, what)?;
         let ends = Ascent::of_ids(ids, extent.rows, extent.id_bytes).map(|ends| (body.end..body.end + 8 * rows, ends));
-        let what = ("its ids", "the ends of its ids do not ascend to the end of the texts");
+        let what = ("ids", "the ends of its ids do not ascend to the end of the texts");
         self.section(number, extent, (body.end..end, header.id_checksum), ends, what)
     }
 
@@ -499,7 +499,7 @@ impl Buckets<'_, '_> {
         };
         let read = self.pieces.visit(self.check.context, range.clone(), &mut see)?;
         let fault = match read {
-            Ok(()) if hash.digest() != written => format!("{what} are not as written (checksum)"),
+            Ok(()) if hash.digest() != written => format!("{what}: checksum mismatch"),
             Ok(()) if numbers.is_none_or(|(_, ascent)| ascent.holds()) => return Ok(()),
             Ok(()) => impossible.to_owned(),
             Err(error) => error.to_string(),

@@ -281,7 +281,7 @@ fn what_a_killed_build_left_is_no_obstacle() {
     assert_eq!(report.leftovers, [".adjoin-build-17-0.partial", "vectors-0123456789abcdef.bin"]);
     device.put("data/other/letter", b"dear");
     let error = error_of(build(&context, &one, Path::new("data/other"), &options(true)));
-    assert!(error.to_string().contains("something that is no store"), "{error}");
+    assert!(error.to_string().contains("files that are not a store"), "{error}");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn a_missing_file_is_named() {
     let built = store();
     std::fs::remove_file(built.path().join(MANIFEST_FILE)).unwrap();
     let error = error_of(Store::open(&Setup::default().context(), &built.path()));
-    assert_eq!((error.kind(), error.to_string().contains("is no store")), (ErrorKind::Input, true), "{error}");
+    assert_eq!((error.kind(), error.to_string().contains("is not a store")), (ErrorKind::Input, true), "{error}");
 }
 
 /// Cut off after it was opened: the join ends with an error and does not hang.

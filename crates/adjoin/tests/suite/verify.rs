@@ -317,7 +317,7 @@ fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
         assert!(report.damages.iter().any(|damage| damage.bytes == Some(gap.clone())), "{report:?}");
         assert!(report.damages.iter().any(|damage| damage.bucket == Some(3)), "{report:?}");
         assert_eq!(report.damage_count, 4, "{report:?}"); // and the number of buckets
-        assert!(report.remedy().unwrap().contains("does not follow from the rest"));
+        assert!(report.remedy().unwrap().contains("this cannot be repaired"));
     }
 }
 
@@ -339,10 +339,10 @@ fn all_damages_are_listed_and_padding_is_told_apart() {
     let report = files.verify().unwrap();
     let faults: Vec<String> = report.damages.iter().map(Damage::to_string).collect();
     assert_eq!(report.damage_count as usize, buckets + 2);
-    let ids = faults.iter().find(|fault| fault.contains("its ids are not as written")).unwrap();
+    let ids = faults.iter().find(|fault| fault.contains("ids: checksum mismatch")).unwrap();
     let start = extent.offset + extent.body_bytes;
     assert!(ids.contains(&format!("bucket 4, bytes {start} to {}, rows ", start + extent.id_bytes - 1)), "{ids}");
-    assert!(faults.iter().any(|fault| fault.contains("its vectors or row numbers")), "{faults:?}");
+    assert!(faults.iter().any(|fault| fault.contains("vectors or row numbers: checksum mismatch")), "{faults:?}");
 }
 
 /// Each file is whole in itself; together they are no store. The buckets' file is told by the tag in its name.

@@ -133,7 +133,7 @@ impl Subject for Build {
         let context = self.context(Arc::new(device.clone()));
         if kind_of(&context, Path::new(Self::STORE)).map_err(|error| error.to_string())?.is_none() {
             return match (&self.old, Store::open(&context, Path::new(Self::STORE))) {
-                (None, Err(error)) if error.to_string().contains("is no store") => {
+                (None, Err(error)) if error.to_string().contains("is not a store") => {
                     Ok(Found { before: true, after: false })
                 }
                 (None, opened) => Err(format!("no store, but: {:?}", opened.err().map(|error| error.to_string()))),
