@@ -17,7 +17,7 @@ use adjoin_kernels::Panel;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
-use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead};
+use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
@@ -143,7 +143,8 @@ impl<T: Coordinate> Execution<'_, T> {
                 let (jobs, batches) = (jobs.clone(), batch_sender.clone());
                 let work = move || {
                     let _stop = StopOnPanic(&run.stop);
-                    lock(reports).push(run.work(visitor(), &jobs, &batches));
+                    let report = run.work(visitor(), &jobs, &batches);
+                    lock(reports).push(report);
                 };
                 run.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
             }
@@ -225,7 +226,7 @@ impl<T: Coordinate> Run<'_, T> {
             // Once stopped, jobs are only let go: the reader may wait for the memory that they hold.
             match job {
                 _ if self.stop.is_cancelled() => {}
-                Job::Load(bucket) => self.note(self.load(&bucket).map(|_| ())),
+                Job::Load(bucket) => self.note(bucket.load_ahead(|stored| self.load(stored))),
                 Job::Visit(visits) => {
                     for visit in visits.into_iter().take_while(|_| !self.stop.is_cancelled()) {
                         self.note(self.visit(&visit, &mut visitor, &mut emit));
@@ -242,15 +243,16 @@ impl<T: Coordinate> Run<'_, T> {
         visitor: &mut V,
         emit: &mut dyn FnMut(V::Batch),
     ) -> Result<()> {
-        match (self.load(a)?, self.load(b)?) {
+        let loaded = |bucket| CachedBucket::loaded(bucket, |stored| self.load(stored));
+        match (loaded(a)?, loaded(b)?) {
             (Some(a), Some(b)) => visitor.visit(*task, (a, b), emit),
             _ => Ok(()), // whoever tried to load it told the error
         }
     }
 
-    fn load<'b>(&self, bucket: &'b CachedBucket<T>) -> Result<Option<&'b LoadedBucket<T>>> {
+    fn load(&self, stored: StoredBucket) -> Result<LoadedBucket<T>> {
         let Execution { context, buckets, centers, .. } = *self.of;
-        bucket.loaded(|stored| LoadedBucket::load(buckets, context.kernel, centers, stored))
+        LoadedBucket::load(buckets, context.kernel, centers, stored)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Schedules carried out over small stores.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use adjoin_device::MemoryBudget;
 
@@ -146,4 +147,54 @@ fn a_panic_of_a_worker_ends_the_execution() {
     let schedule = setting.all_pairs(setting.sizes.two_largest(), &[]);
     let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), setting.sizes.memory.len());
     let _ = setting.run(&schedule, &mut cache, true);
+}
+
+/// Waits in its first visit until as many workers as there are have begun one.
+struct Together<'a> {
+    begun: &'a AtomicUsize,
+    has_begun: bool,
+}
+
+impl Visitor<u8> for Together<'_> {
+    type Batch = ();
+    type Report = bool;
+
+    fn visit(
+        &mut self,
+        _task: Task,
+        _buckets: (&LoadedBucket<u8>, &LoadedBucket<u8>),
+        _emit: &mut dyn FnMut(()),
+    ) -> Result<()> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            let since = Instant::now();
+            while self.begun.load(Ordering::Relaxed) < 2 {
+                assert!(since.elapsed() < Duration::from_secs(60), "the other worker has not begun");
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, _emit: &mut dyn FnMut(())) -> bool {
+        self.has_begun
+    }
+}
+
+#[test]
+fn workers_work_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let buckets = Buckets::of(&store);
+    let setting = Setting::new(&buckets);
+    let schedule = &setting.all_pairs(setting.sizes.memory.iter().sum(), &[]);
+    let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), setting.sizes.memory.len());
+    let Setting { context, buckets, centers, sizes } = &setting;
+    let read_ahead = crate::load::least_read_ahead(buckets.extents(), false);
+    let execution =
+        Execution { context, buckets, centers, sizes, schedule, with_ids: false, read_ahead, phase: "test" };
+    let begun = AtomicUsize::new(0);
+    let visitor = || Together { begun: &begun, has_begun: false };
+    let reports = execution.run(&mut cache, visitor, |()| Ok(()), &Waits::default()).unwrap();
+    assert_eq!(reports, [true, true]);
 }

@@ -75,17 +75,35 @@ impl<T> Cache<T> {
 }
 
 impl<T> CachedBucket<T> {
+    /// Loads the bucket, unless somebody has begun to: whoever has other work does not wait for that.
+    ///
+    /// # Errors
+    /// Of `load`.
+    pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
+        let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
+        let _told = ToldAtLast(&self.loaded);
+        let bucket = load(stored)?;
+        let set = self.loaded.set(Some(bucket));
+        assert!(set.is_ok(), "only who took what was read sets it");
+        Ok(())
+    }
+
     /// The bucket: whoever asks first loads it, others wait for that. None where it could not be loaded: who tried got
     /// the error.
     pub(crate) fn loaded(
         &self,
         load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>,
     ) -> Result<Option<&LoadedBucket<T>>> {
-        let mut failed = Ok(());
-        let loaded = self.loaded.get_or_init(|| {
-            let stored = lock(&self.stored).take()?;
-            load(stored).map_err(|error| failed = Err(error)).ok()
-        });
-        failed.map(|()| loaded.as_ref())
+        self.load_ahead(load)?;
+        Ok(self.loaded.wait().as_ref())
+    }
+}
+
+/// Tells those who wait for a bucket that it could not be loaded, where it was not, a panic included.
+struct ToldAtLast<'a, T>(&'a OnceLock<Option<LoadedBucket<T>>>);
+
+impl<T> Drop for ToldAtLast<'_, T> {
+    fn drop(&mut self) {
+        let _ = self.0.set(None); // refused where the bucket is there
     }
 }
