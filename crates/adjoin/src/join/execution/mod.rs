@@ -85,10 +85,12 @@ impl<T: Coordinate> Run<'_, T> {
         let Self { context, buckets, prepared, centers, .. } = *self;
         let Prepared { sizes, schedule, with_ids, read_ahead, watched, .. } = prepared;
         let watch = Stopwatch::start();
-        let hold = |bytes| prepared.memory.budget.reserve_when_free(bytes).expect("the plan holds what its run needs");
-        let _beside = hold(prepared.memory.beside);
+        // All at once: two runs of one plan that each held a part would wait for each other.
+        let held = prepared.memory.budget.reserve_when_free(prepared.memory.beside + schedule.capacity);
+        let memory = MemoryBudget::within(held.expect("the plan holds what its run needs"));
+        let of_cache = memory.reserve(schedule.capacity).expect("it is a part of the sum");
         let (waits, write) = (Waits::default(), SharedSeconds::default());
-        let mut cache = Cache::new(MemoryBudget::within(hold(schedule.capacity)), sizes.memory.len());
+        let mut cache = Cache::new(MemoryBudget::within(of_cache), sizes.memory.len());
         let mut found = watched.as_ref().map_or_else(Vec::new, Watched::found);
         let (with_ids, read_ahead) = (*with_ids, *read_ahead);
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
