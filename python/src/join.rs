@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::join::{join as run_join, prepare};
+use adjoin::job::{Job, Opened, Output};
 use adjoin::output::Target;
-use adjoin::predicate::Predicate;
-use adjoin::sink::{Clusters, Counts, Keep, PairSink};
-use adjoin::store::{Store, TemporaryStore, sole_store};
+use adjoin::sink::PairSink;
+use adjoin::store::Store;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -29,13 +27,8 @@ pub(crate) struct Joined {
     /// Results of rows so far, each of which has a file name of its own.
     results: AtomicU64,
     /// None once it is closed.
-    kept: Mutex<Option<Arc<Kept>>>,
-}
-
-/// What the results of rows need: the store that was joined, whatever lies in its folder by then.
-struct Kept {
-    store: Store,
-    _temporary: Option<TemporaryStore>,
+    /// What was joined, whatever lies in the store's folder by then.
+    opened: Mutex<Option<Arc<Opened>>>,
 }
 
 const PAIRS: &str = "pairs.arrows";
@@ -52,42 +45,31 @@ pub(crate) fn join(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Joined> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
-    let (stats, kept) = running.run(py, |context| {
-        let options = wanted.join_options(store_options.seed())?;
-        let (kept, build_seconds) = open(context, &sources, options.predicate, &store_options)?;
-        let store = &kept.store;
-        let prepared = prepare(context, store, &options, true)?;
-        let manifest = store.manifest();
-        let sink = PairFileWriter::create(&folder.join(PAIRS), manifest.ids, manifest.metric)?;
-        let mut statistics = run_join(context, store, &prepared, &options, Box::new(sink))?;
-        statistics.seconds.build = build_seconds;
-        statistics.seconds.total += build_seconds.unwrap_or(0.0);
-        Ok((json(&statistics)?, kept))
+    let (stats, opened) = running.run(py, |context| {
+        let join = wanted.join_options(store_options.seed())?;
+        let sink = |store: &Store| -> Result<Box<dyn PairSink>> {
+            let manifest = store.manifest();
+            Ok(Box::new(PairFileWriter::create(&folder.join(PAIRS), manifest.ids, manifest.metric)?))
+        };
+        let job = Job {
+            inputs: &sources,
+            source: store_options.source_options()?,
+            build: store_options.build_options(join.predicate.metric(), false)?,
+            join,
+            output: Output::Sink(&sink),
+            yes: true,
+        };
+        let opened = job.open(context)?;
+        let statistics = job.run(context, &opened)?;
+        Ok((json(&statistics)?, opened))
     })?;
     Ok(Joined {
         stats,
         running: running.silent(),
         folder,
         results: AtomicU64::new(0),
-        kept: Mutex::new(Some(Arc::new(kept))),
+        opened: Mutex::new(Some(Arc::new(opened))),
     })
-}
-
-/// The store that is named, or one that is built from sources where temporary files go, and how long that took.
-fn open(
-    context: &Context,
-    sources: &[String],
-    predicate: Predicate,
-    options: &StoreOptions,
-) -> Result<(Kept, Option<f64>)> {
-    if let Some(folder) = sole_store(context, sources, &options.only_for_builds())? {
-        return Ok((Kept { store: Store::open(context, folder)?, _temporary: None }, None));
-    }
-    let source = options.open(context, sources)?;
-    let build = options.build_options(predicate.metric(), false)?;
-    let (temporary, report) = TemporaryStore::build(context, &*source, &build)?;
-    let store = Store::open(context, temporary.folder())?;
-    Ok((Kept { store, _temporary: Some(temporary) }, Some(report.seconds.total)))
 }
 
 #[pymethods]
@@ -99,22 +81,22 @@ impl Joined {
 
     /// The pairs as an Arrow stream.
     fn pairs(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
-        self.kept().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
+        self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
     /// What is said of rows, as Arrow streams; of the rows that stay, too, where they are chosen.
     fn rows(&self, py: Python<'_>, what: &str, rule: &str) -> PyResult<(PyRecordBatchReader, PyRecordBatchReader)> {
         let made = self.running.run(py, |context| {
-            let kept = self.kept()?;
-            let store = &kept.store;
+            let opened = self.opened()?;
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let files = ["rows", "kept"].map(|name| self.folder.join(format!("{name}-{number}.parquet")));
             let [rows, kept] = files.each_ref().map(|path| Target::File { path: path.clone(), force: false });
-            let mut sink: Box<dyn PairSink> = match what {
-                "counts" => Box::new(Counts::create(context, store, Some(&rows), 0)?),
-                "clusters" => Box::new(Clusters::create(context, store, Some(&rows), 0)?),
-                _ => Box::new(Keep::create(context, store, rule.parse()?, (Some(&rows), Some(&kept)), 0)?),
+            let output = match what {
+                "counts" => Output::Counts(Some(rows)),
+                "clusters" => Output::Clusters(Some(rows)),
+                _ => Output::Keep { rule: rule.parse()?, removed: Some(rows), kept: Some(kept) },
             };
+            let mut sink = output.rows(context, &opened.store, 0)?.expect("each of these is of rows");
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish()?;
             let kept = if what == "keep" { &files[1] } else { &files[0] };
@@ -128,13 +110,13 @@ impl Joined {
 
     /// Removes the store, where one was built for the join.
     fn close(&self) {
-        lock(&self.kept).take();
+        lock(&self.opened).take();
     }
 }
 
 impl Joined {
-    fn kept(&self) -> Result<Arc<Kept>> {
-        lock(&self.kept).clone().ok_or_else(|| Error::option("this result was closed; join again"))
+    fn opened(&self) -> Result<Arc<Opened>> {
+        lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
     }
 }
 

@@ -9,7 +9,7 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, OnBad, OnDuplicateId};
+use adjoin::store::BuildOptions;
 use pyo3::FromPyObject;
 
 #[derive(FromPyObject)]
@@ -62,39 +62,15 @@ impl StoreOptions {
         Ok(SourceOptions { vector_column: self.vector_column.clone(), ids })
     }
 
-    /// What only a build can heed, and whether it was given.
-    pub(crate) fn only_for_builds(&self) -> [(&'static str, bool); 6] {
-        [
-            ("--vector-column", self.vector_column.is_some()),
-            ("--id-column", self.id_column.is_some()),
-            ("--no-ids", !self.ids),
-            ("--buckets", self.buckets.is_some()),
-            ("--on-bad", self.on_bad != "error"),
-            ("--on-duplicate-id", self.on_duplicate_id != "error"),
-        ]
-    }
-
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
-        source::open(context, sources, &self.source_options()?)
+        source::open_nonempty(context, sources, &self.source_options()?)
     }
 
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {
-        if self.buckets == Some(0) {
-            return Err(Error::option("--buckets 0 holds no vector; give at least 1"));
-        }
-        let on_bad = one_of("--on-bad", &self.on_bad, [("error", OnBad::Error), ("skip", OnBad::Skip)])?;
-        let choices = [("error", OnDuplicateId::Error), ("keep", OnDuplicateId::Keep)];
-        let on_duplicate_id = one_of("--on-duplicate-id", &self.on_duplicate_id, choices)?;
+        let (on_bad, on_duplicate_id) = (self.on_bad.parse()?, self.on_duplicate_id.parse()?);
         let (seed, buckets) = (self.seed, self.buckets);
         Ok(BuildOptions { metric, seed, buckets, on_bad, on_duplicate_id, force, ..BuildOptions::default() })
     }
-}
-
-fn one_of<T>(option: &str, given: &str, choices: [(&str, T); 2]) -> Result<T> {
-    let names = choices.each_ref().map(|(name, _)| *name);
-    let found = choices.into_iter().find(|(name, _)| *name == given);
-    let refused = || Error::option(format!("{option} is {given:?}; give {}", names.join(" or ")));
-    found.map(|(_, choice)| choice).ok_or_else(refused)
 }
 
 #[derive(FromPyObject)]
@@ -107,24 +83,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    pub(crate) fn predicate(&self) -> Result<Predicate> {
-        match (self.eps, self.min_similarity) {
-            (Some(eps), None) => Predicate::l2(eps),
-            (None, Some(similarity)) => Predicate::cosine(similarity),
-            _ => Err(Error::option("give a threshold: either --eps or --min-similarity")),
-        }
-    }
-
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
-        let aim = match self.recall {
-            Some(_) if self.exact => {
-                return Err(Error::option("--exact finds every pair; leave out --recall"));
-            }
-            _ if self.exact => Aim::Every,
-            None => Aim::Unsaid,
-            Some(recall) => Aim::recall(recall)?,
-        };
-        Ok(JoinOptions { seed, ..JoinOptions::approximate(self.predicate()?, aim) })
+        let predicate = Predicate::of(self.eps, self.min_similarity)?;
+        Ok(JoinOptions { seed, ..JoinOptions::approximate(predicate, Aim::of(self.recall, self.exact)?) })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::message::{Argument, Mention};
 use adjoin::report::{Cancel, Progress};
 use adjoin::workers::spawn_scoped;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -133,7 +134,7 @@ fn log(py: Python<'_>, lines: Vec<String>) -> PyResult<()> {
     lines.into_iter().try_for_each(|line| log.call_method1("info", ("%s", line)).map(|_| ()))
 }
 
-/// The exception that says the same as an error, in the words of Python: options without dashes.
+/// The exception that says the same as an error, with options as arguments.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error.kind() {
         ErrorKind::Input => "InputError",
@@ -144,7 +145,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Cancelled => return PyKeyboardInterrupt::new_err(()),
         _ => "AdjoinError",
     };
-    let message = in_words_of_python(&error.to_string());
+    let message = error.spelled(as_argument);
     let kind = py.import("adjoin._errors").and_then(|errors| errors.getattr(name));
     match kind.and_then(|kind| Ok(kind.cast_into::<PyType>()?)) {
         Ok(kind) => PyErr::from_type(kind, message),
@@ -152,25 +153,14 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// Whether a character ends the name of an option.
-fn is_mark(c: char) -> bool {
-    c != '-' && !c.is_alphanumeric()
-}
-
-/// Options as Python spells them: `--on-bad skip` is `on_bad skip`, and `--no-ids` is `ids=False`.
-fn in_words_of_python(message: &str) -> String {
-    let word = |word: &str| match word.find("--") {
-        Some(at)
-            if word[..at].chars().all(|c| "(`'\"".contains(c)) && word[at + 2..].starts_with(char::is_alphabetic) =>
-        {
-            let (before, option) = (&word[..at], &word[at + 2..]);
-            match option.strip_prefix("no-").map(|option| option.split_at(option.find(is_mark).unwrap_or(option.len())))
-            {
-                Some((option, after)) => format!("{before}{}=False{after}", option.replace('-', "_")),
-                None => format!("{before}{}", option.replace('-', "_")),
-            }
-        }
-        _ => word.to_owned(),
-    };
-    message.split(' ').map(word).collect::<Vec<_>>().join(" ")
+/// An option as Python has it: an argument, with its value as a literal.
+fn as_argument(Mention { argument, value }: &Mention) -> String {
+    let name = argument.name().replace('-', "_");
+    match value {
+        Some(value) if matches!(argument, Argument::Threads) => format!("{name}={value}"),
+        Some(value) => format!("{name}={value:?}"),
+        None if *argument == Argument::NoIds => "ids=False".to_owned(),
+        None if argument.is_switch() => format!("{name}=True"),
+        None => name,
+    }
 }

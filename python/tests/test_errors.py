@@ -60,11 +60,11 @@ Source = Callable[[Path], Any]
 
 #: Name, source, options of the join, kind of the error, words that it has.
 CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
-    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given as source: the vector of row 2", "on_bad skip"]),
+    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given as source: the vector of row 2", 'on_bad="skip"']),
     ("NaN in a table", lambda _: pyarrow.table({"v": list(with_nan())}), L2, adjoin.InputError, ["the table given as source: the vector of row 2"]),
     ("NaN in a list", lambda _: pyarrow.array(list(with_nan())), L2, adjoin.InputError, ["the array given as source: the vector of row 2"]),
     ("numbers", lambda _: pyarrow.array([1.0, 2.0]), L2, adjoin.InputError, ["the array given as source"]),
-    ("infinity", lambda _: numpy.full((3, 2), numpy.inf, "f4"), L2, adjoin.InputError, ["row 0", "on_bad skip"]),
+    ("infinity", lambda _: numpy.full((3, 2), numpy.inf, "f4"), L2, adjoin.InputError, ["row 0", 'on_bad="skip"']),
     ("zero vector", lambda _: numpy.zeros((3, 2), "f4"), COSINE, adjoin.InputError, ["row 0", "zero"]),
     ("shards differ", shards, L2, adjoin.InputError, ["b.npy", "3", "2"]),
     ("truncated", lambda at: written(fbin(4, 2, 5), "v.fbin", at), L2, adjoin.InputError, ["v.fbin"]),
@@ -87,7 +87,7 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("both thresholds", lambda _: GOOD, {**L2, **COSINE}, adjoin.OptionError, ["either eps or min_similarity"]),
     ("no threshold", lambda _: GOOD, {}, adjoin.OptionError, ["either eps or min_similarity"]),
     ("recall and exact", lambda _: GOOD, {**L2, "recall": 0.9, "exact": True}, adjoin.OptionError, ["leave out recall"]),
-    ("an id twice", lambda _: table([1, 2, 1]), L2, adjoin.InputError, ["on_duplicate_id keep"]),
+    ("an id twice", lambda _: table([1, 2, 1]), L2, adjoin.InputError, ['on_duplicate_id="keep"']),
     ("no such column", lambda _: table([1, 2]), {**L2, "vector_column": "v"}, adjoin.InputError, ["v", "vector"]),
     ("ids of floats", lambda _: of_floats([0.5, 1.5]), L2, adjoin.InputError, ["column id is", "pass id_column", "ids=False"]),
     ("ids and no ids", lambda _: GOOD, {**L2, "id_column": "a", "ids": False}, adjoin.OptionError, ["id_column", "ids=False"]),
@@ -275,7 +275,7 @@ def test_options_for_builds_have_no_meaning_for_a_store(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
     options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}, {"ids": False}]
     for option in options:
-        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}(=False)? has a meaning only while one is built"):
+        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}[^ ]* has a meaning only while one is built"):
             adjoin.join(store, eps=1.0, **option)
     with pytest.raises(adjoin.OptionError, match="joined alone"):
         adjoin.join([store.path, store.path], eps=1.0)

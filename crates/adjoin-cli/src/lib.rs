@@ -17,6 +17,7 @@ mod usage;
 use std::ffi::OsString;
 
 use adjoin::error::{Error, ErrorKind};
+use adjoin::message::{Argument, Mention};
 use clap::Parser;
 
 use args::{Arguments, Command};
@@ -75,6 +76,16 @@ fn silence_caught_panics() {
     }));
 }
 
+/// An option as it is typed.
+fn as_flag(Mention { argument, value }: &Mention) -> String {
+    let flag = match argument {
+        Argument::Centers => "--strategy centers=".to_owned(),
+        _ if value.is_some() => format!("--{} ", argument.name()),
+        _ => format!("--{}", argument.name()),
+    };
+    flag + value.as_deref().unwrap_or_default()
+}
+
 fn report(error: &Error, stopped: &signals::Stopped) -> u8 {
     let reader_gone = error.kind() == ErrorKind::ReaderGone;
     // Ctrl-C ends all of a pipeline: work that waited to write then learns first that its reader is gone.
@@ -85,6 +96,6 @@ fn report(error: &Error, stopped: &signals::Stopped) -> u8 {
     if reader_gone {
         return 0; // as with `| head`: whoever reads has what it wanted
     }
-    eprintln!("adjoin: {error}");
+    eprintln!("adjoin: {}", error.spelled(as_flag));
     WRONG
 }

@@ -9,18 +9,16 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{FileSystem, current_resident_bytes};
 use adjoin::error::{Error, Result};
-use adjoin::join::Aim;
+use adjoin::job::Output;
 use adjoin::kernels::Kernel;
 use adjoin::options::format_count;
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
-use adjoin::predicate::Predicate;
 use adjoin::report::{Interval, RecallStatistics};
-use adjoin::sink::KeepRule;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, Centers, OnBad, OnDuplicateId, kind_of};
+use adjoin::store::{BuildOptions, Centers, kind_of};
 
-use crate::args::{Columns, Join, Resources, StoreOptions, TemporaryPlace, Threshold, Wanted};
+use crate::args::{Columns, Join, Resources, StoreOptions, TemporaryPlace};
 use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
@@ -73,32 +71,15 @@ fn kernel(name: &str) -> Result<Kernel> {
     })
 }
 
-pub(crate) fn predicate(threshold: &Threshold) -> Result<Predicate> {
-    match (threshold.eps, threshold.min_similarity) {
-        (Some(eps), None) => Predicate::l2(eps),
-        (None, Some(similarity)) => Predicate::cosine(similarity),
-        _ => Err(Error::option("give a threshold: either --eps or --min-similarity")),
-    }
-}
-
-/// The recall to promise: that of every pair where `--exact` is given, 0.95 where nothing is.
-pub(crate) fn aim(wanted: &Wanted) -> Result<Aim> {
-    match wanted.recall {
-        _ if wanted.exact => Ok(Aim::Every),
-        None => Ok(Aim::Unsaid),
-        Some(recall) => Aim::recall(recall),
-    }
+/// What is read of tables.
+pub(crate) fn source_options(columns: &Columns) -> Result<SourceOptions> {
+    let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
+    Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids })
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.
 pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
-    let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
-    let options = SourceOptions { vector_column: columns.vector_column.clone(), ids };
-    let source = source::open(context, names, &options)?;
-    if source.info().rows == 0 {
-        return Err(Error::input(format!("{} has no rows; name a source that has some", names.join(", "))));
-    }
-    Ok(source)
+    source::open_nonempty(context, names, &source_options(columns)?)
 }
 
 /// Refuses results that would replace, or come to lie among, what is read, whichever names lead there, and two results of
@@ -196,41 +177,12 @@ impl<'a> Read<'a> {
 }
 
 /// What a join is to give, and where that goes.
-pub(crate) struct Output {
-    pub(crate) what: What,
-    pub(crate) target: Option<Target>,
-    /// Rows that stay.
-    pub(crate) kept: Option<Target>,
-}
-
-/// What a join is to give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Pairs,
-    Counts,
-    Clusters,
-    Keep(KeepRule),
-}
-
-impl Output {
-    /// Where most of it goes.
-    pub(crate) fn place(&self) -> Option<&Target> {
-        self.target.as_ref().or(self.kept.as_ref())
-    }
-}
-
-pub(crate) fn output(arguments: &Join) -> Result<Output> {
-    let what = match arguments.what.as_str() {
-        "counts" => What::Counts,
-        "clusters" => What::Clusters,
-        "keep" => What::Keep(arguments.keep_rule.parse()?),
-        _ => What::Pairs,
-    };
+pub(crate) fn output(arguments: &Join) -> Result<Output<'static>> {
     // What else is wanted is worth the whole run, whoever reads the pairs.
     let outlives_reader = arguments.kept.is_some() || arguments.stats.is_some() || arguments.trace.is_some();
     let target = |output: &String| target(output, arguments.force, outlives_reader);
     let (target, kept) = (arguments.output.as_ref().map(target), arguments.kept.as_ref().map(target));
-    let is_keep = matches!(what, What::Keep(_));
+    let is_keep = arguments.what == "keep";
     let meant_for_keep = [("--kept", kept.is_some()), ("--keep-rule", arguments.keep_rule != "greedy")];
     if let Some((option, _)) = meant_for_keep.iter().find(|(_, given)| *given && !is_keep) {
         return Err(Error::option(format!("{option} can be used only with --output keep; leave it out")));
@@ -238,7 +190,20 @@ pub(crate) fn output(arguments: &Join) -> Result<Output> {
     if matches!(kept, Some(Target::Standard { .. })) {
         return Err(Error::option("--kept writes to a file, not to standard output; name one"));
     }
-    Ok(Output { what, target, kept })
+    Ok(match arguments.what.as_str() {
+        "counts" => Output::Counts(target),
+        "clusters" => Output::Clusters(target),
+        "keep" => Output::Keep { rule: arguments.keep_rule.parse()?, removed: target, kept },
+        _ => Output::Pairs(target),
+    })
+}
+
+/// Where a result goes and where the rows that stay go, each with the option that names it.
+pub(crate) fn targets<'a>(output: &'a Output<'_>) -> [(&'static str, Option<&'a Target>); 2] {
+    match output {
+        Output::Keep { removed, kept, .. } => [("-o", removed.as_ref()), ("--kept", kept.as_ref())],
+        _ => [("-o", output.target()), ("--kept", None)],
+    }
 }
 
 /// Where a result goes; standard output outlives its reader where the run makes something else too.
@@ -301,16 +266,13 @@ pub(crate) fn build_options(
     centers: Centers,
     force: bool,
 ) -> Result<BuildOptions> {
-    if store.buckets == Some(0) {
-        return Err(Error::option("--buckets is 0; give at least 1"));
-    }
     Ok(BuildOptions {
         metric,
         seed: store.seed,
         buckets: store.buckets,
         centers,
-        on_bad: if store.on_bad == "skip" { OnBad::Skip } else { OnBad::Error },
-        on_duplicate_id: if store.on_duplicate_id == "keep" { OnDuplicateId::Keep } else { OnDuplicateId::Error },
+        on_bad: store.on_bad.parse()?,
+        on_duplicate_id: store.on_duplicate_id.parse()?,
         force,
     })
 }

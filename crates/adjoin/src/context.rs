@@ -11,6 +11,7 @@ use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
 use crate::locks::OwnFolder;
+use crate::message::{Argument, message};
 use crate::options::{format_bytes, parse_bytes};
 use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
@@ -94,13 +95,16 @@ impl Context {
         let bytes = parse_bytes(memory)?;
         if bytes <= self.runtime_bytes {
             let least = self.runtime_bytes.div_ceil(1_000_000) + 1;
-            return Err(Error::budget(format!(
-                "--memory {memory} is not enough to start; give --memory {least}MB or more"
-            )));
+            return Err(Error::budget(message![
+                Argument::Memory.with(memory),
+                " is not enough to start; give ",
+                Argument::Memory.with(format!("{least}MB")),
+                " or more"
+            ]));
         }
         let threads = threads.unwrap_or(self.threads);
         if !(1..=THREADS_MAX).contains(&threads) {
-            return Err(Error::option(format!("--threads is {threads}; give 1 to {THREADS_MAX}")));
+            return Err(Error::option(message![Argument::Threads, format!(" is {threads}; give 1 to {THREADS_MAX}")]));
         }
         Ok(Self { threads, ..self.with_memory(bytes) })
     }
@@ -118,14 +122,14 @@ impl Context {
     /// # Errors
     /// Where there is no such folder, or nothing can be written there.
     pub fn with_temporary(self, folder: &Path) -> Result<Self> {
-        let at = folder.display();
+        let named = || Argument::Temporary.with(folder.display());
         match self.device.kind(folder)? {
             Some(FileKind::Folder) => {}
-            Some(_) => return Err(Error::device(format!("--temporary {at} is not a folder; name one"))),
-            None => return Err(Error::device(format!("--temporary {at} is missing; make that folder first"))),
+            Some(_) => return Err(Error::device(message![named(), " is not a folder; name one"])),
+            None => return Err(Error::device(message![named(), " is missing; make that folder first"])),
         }
         if let Err(error) = OwnFolder::create(&self.device, folder, "trial") {
-            let refused = format!("--temporary {at} cannot be written; name another folder ({error})");
+            let refused = message![named(), format!(" cannot be written; name another folder ({error})")];
             return Err(Error::device(refused).caused_by(error));
         }
         Ok(Self { temporary: Some(folder.to_owned()), ..self })
@@ -212,11 +216,11 @@ impl Context {
     /// what others hold, comes on top.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
-        Error::budget(format!(
-            "{purpose} needs at least {} of memory, the budget is {}; give --memory {}MB or more",
-            format_bytes(least),
-            format_bytes(self.memory_bytes),
-            least.div_ceil(1_000_000),
-        ))
+        let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
+        Error::budget(message![
+            format!("{purpose} needs at least {needed} of memory, the budget is {budget}; give "),
+            Argument::Memory.with(format!("{}MB", least.div_ceil(1_000_000))),
+            " or more"
+        ])
     }
 }

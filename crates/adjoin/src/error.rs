@@ -2,6 +2,8 @@
 
 use adjoin_device::DeviceError;
 
+use crate::message::{Mention, Message};
+
 /// The kind of an [`Error`]: what a caller may want to tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,12 +24,13 @@ pub enum ErrorKind {
     ReaderGone,
 }
 
-/// An error with a message that stands alone: file, row, value and remedy.
+/// An error with a message that stands alone: file, row, value and remedy. Options that the message names are data, which
+/// the command line and Python spell in their own way.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
+    message: Message,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -35,32 +38,32 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: one_line(message.into()), source: None }
+    fn new(kind: ErrorKind, message: impl Into<Message>) -> Self {
+        Self { kind, message: message.into(), source: None }
     }
 
     /// An error of kind [`ErrorKind::Input`].
-    pub fn input(message: impl Into<String>) -> Self {
+    pub fn input(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Input, message)
     }
 
     /// An error of kind [`ErrorKind::Option`].
-    pub fn option(message: impl Into<String>) -> Self {
+    pub fn option(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Option, message)
     }
 
     /// An error of kind [`ErrorKind::Budget`].
-    pub fn budget(message: impl Into<String>) -> Self {
+    pub fn budget(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Budget, message)
     }
 
     /// An error of kind [`ErrorKind::Device`] that is not one of a single operation.
-    pub fn device(message: impl Into<String>) -> Self {
+    pub fn device(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Device, message)
     }
 
     /// An error of kind [`ErrorKind::Corrupt`].
-    pub fn corrupt(message: impl Into<String>) -> Self {
+    pub fn corrupt(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
@@ -81,19 +84,15 @@ impl Error {
         self
     }
 
+    /// What it says, with each option that it names as `spell` has it.
+    pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
+        self.message.spelled(spell)
+    }
+
     /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
-}
-
-/// Text as one line that steers no terminal: names of columns, files and ids come from outside.
-pub fn one_line(message: String) -> String {
-    if !message.contains(char::is_control) {
-        return message;
-    }
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    message.chars().map(escaped).collect()
 }
 
 impl From<DeviceError> for Error {

@@ -10,6 +10,7 @@ use adjoin_device::{Device, FileKind, WriteFile};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::locks::OwnFolder;
+use crate::message::{Argument, message};
 use crate::report::Progress;
 
 /// Where a result goes.
@@ -101,7 +102,9 @@ pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
     let at = path.display();
     match device.kind(path)? {
         Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
-        Some(_) if !force => Err(Error::input(format!("{at} exists already; give --force to replace it"))),
+        Some(_) if !force => {
+            Err(Error::input(message![format!("{at} exists already; give "), Argument::Force, " to replace it"]))
+        }
         _ => check_parent(device, path),
     }
 }

@@ -7,6 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::options::{Element, Metric, VectorType};
 
 /// Which pairs are wanted.
@@ -47,6 +48,23 @@ impl Predicate {
             )));
         }
         Ok(Self::Cosine { min_similarity })
+    }
+
+    /// Of what a caller gives: one of both thresholds.
+    ///
+    /// # Errors
+    /// Where it is none or both, or as [`Predicate::l2`] and [`Predicate::cosine`].
+    pub fn of(eps: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
+        match (eps, min_similarity) {
+            (Some(eps), None) => Self::l2(eps),
+            (None, Some(similarity)) => Self::cosine(similarity),
+            _ => Err(Error::option(message![
+                "give a threshold: either ",
+                Argument::Eps,
+                " or ",
+                Argument::MinSimilarity
+            ])),
+        }
     }
 
     /// The metric that it is about.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::report::Cancel;
 
 /// Threads to use where the caller does not say: as many as the machine runs at once.
@@ -36,8 +37,11 @@ fn spawn_by<'scope, R: Send + 'scope>(
 
 /// The error of a thread that the system does not start.
 pub fn no_thread(error: std::io::Error) -> Error {
-    Error::device(format!("no thread can be started: {error}; allow more processes or give --threads 1"))
-        .caused_by(error)
+    let refused = message![
+        format!("no thread can be started: {error}; allow more processes or give "),
+        Argument::Threads.with(1)
+    ];
+    Error::device(refused).caused_by(error)
 }
 
 /// Splits `0..items` among threads: each makes a state of its own and calls `work(state, item)`, items in ascending
@@ -231,7 +235,7 @@ mod tests {
         let refused = |error: Error| {
             assert_eq!(error.kind(), crate::error::ErrorKind::Device);
             let said = error.to_string();
-            assert!(said.starts_with("no thread can be started: ") && said.contains("give --threads 1"), "{said}");
+            assert!(said.starts_with("no thread can be started: ") && said.contains("give threads 1"), "{said}");
         };
         for granted in 0..3 {
             let mut items = 0..;

@@ -1,6 +1,7 @@
 use adjoin::error::Result;
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
 use adjoin::options::{Metric, parse_bytes};
+use adjoin::predicate::Predicate;
 use adjoin::store::Store;
 
 use crate::Outcome;
@@ -12,10 +13,11 @@ use crate::signals::Stopped;
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
-    let predicate = resolve::predicate(&arguments.threshold)?;
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
-    let aim = if arguments.no_calibrate { Aim::Every } else { resolve::aim(&arguments.wanted)? };
+    let aim =
+        if arguments.no_calibrate { Aim::Every } else { Aim::of(arguments.wanted.recall, arguments.wanted.exact)? };
     let (seed, Strategy { rule, threshold, order, policy, .. }) = (arguments.seed, strategy);
     let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let store = Store::open(&context, &arguments.store)?;

@@ -1,5 +1,6 @@
 use adjoin::error::Result;
 use adjoin::options::{format_count, format_number};
+use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairWriter};
 use adjoin::truth::{GroundtruthOptions, groundtruth as find};
 
@@ -10,7 +11,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
-    let predicate = resolve::predicate(&arguments.threshold)?;
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
     let target = resolve::target(&arguments.output, arguments.force, false);
     let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();

@@ -4,60 +4,51 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::Recorder;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, join as run_join, least_memory, prepare};
+use adjoin::job::{Job, Output};
+use adjoin::join::{Aim, JoinOptions};
 use adjoin::locks::OwnFolder;
-use adjoin::options::{format_bytes, format_count, format_number, parse_bytes};
+use adjoin::options::{format_count, format_number, parse_bytes};
 use adjoin::output::{Target, check_free, parent, write_file};
 use adjoin::predicate::Predicate;
 use adjoin::report::{MemoryWatch, Statistics};
-use adjoin::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
-use adjoin::store::{Store, TemporaryStore, sole_store};
+use adjoin::sink::TableFormat;
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Join;
 use crate::print::percent;
-use crate::resolve::{self, Output, Strategy, What};
+use crate::resolve::{self, Strategy};
 use crate::signals::Stopped;
-
-/// A result is announced when it is so many times as large as the vectors, and not small.
-const RESULT_MUCH_LARGER: u64 = 4;
-const RESULT_SMALL_BYTES: u64 = 16 << 20;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
-    let predicate = resolve::predicate(&arguments.threshold)?;
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let strategy =
         resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache", "centers"])?;
-    let aim = resolve::aim(&arguments.wanted)?;
+    let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let seed = arguments.store.seed;
     let Strategy { rule, threshold, order, policy, .. } = strategy;
-    let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
-    let output = resolve::output(arguments)?;
-    check_outputs(&context, &output, arguments)?;
-    if let Some(path) = output.place().and_then(Target::path) {
+    let join = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
+    let job = Job {
+        inputs: &arguments.inputs,
+        source: resolve::source_options(&arguments.store.columns)?,
+        build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?,
+        join,
+        output: resolve::output(arguments)?,
+        yes: arguments.yes,
+    };
+    check_outputs(&context, &job.output, arguments)?;
+    if let Some(path) = job.output.target().and_then(Target::path) {
         context = context.or_temporary(parent(path)); // on that disk there must be room anyway
     }
     let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
-    let opened = open(&context, arguments, predicate, strategy)?;
-    let store = &opened.store;
-    let mut statistics = {
-        let with_ids = output.what == What::Pairs && output.target.is_some();
-        let of_rows = sink_of_rows(&context, store, &options, &output)?;
-        let prepared = prepare(&context, store, &options, with_ids)?;
-        announce(&context, store, prepared.predicted_results(), &output, arguments.yes)?;
-        let sink = match of_rows {
-            Some(sink) => sink,
-            None => sink_of_pairs(&context, store, output.target.as_ref())?,
-        };
-        run_join(&context, store, &prepared, &options, sink)?
-    };
-    statistics.seconds.build = opened.build_seconds;
-    statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
+    let opened = job.open(&context)?;
+    let mut statistics = job.run(&context, &opened)?;
+    drop(opened);
     statistics.memory.over_time = memory.map(MemoryWatch::finish);
     if let Some(path) = &arguments.stats {
         write_statistics(&context, path, arguments.force, &statistics)?;
@@ -65,43 +56,14 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, &output);
+        summarise(&statistics, &job.output);
     }
     Ok(verdict(&statistics, arguments))
 }
 
-/// Where pairs go as they come.
-fn sink_of_pairs(context: &Context, store: &Store, target: Option<&Target>) -> Result<Box<dyn PairSink>> {
-    let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
-    Ok(match target {
-        Some(target) => Box::new(PairWriter::create(context, target, schema)?),
-        None => Box::new(Discard),
-    })
-}
-
-/// A sink for rows. It is made before the join is planned, which gets the memory that it leaves.
-fn sink_of_rows<'a>(
-    context: &'a Context,
-    store: &'a Store,
-    options: &JoinOptions,
-    output: &Output,
-) -> Result<Option<Box<dyn PairSink + 'a>>> {
-    let target = output.target.as_ref();
-    let beside = || least_memory(context, store, options);
-    Ok(match output.what {
-        What::Pairs => None,
-        What::Counts => Some(Box::new(Counts::create(context, store, target, beside()?)?)),
-        What::Clusters => Some(Box::new(Clusters::create(context, store, target, beside()?)?)),
-        What::Keep(rule) => {
-            Some(Box::new(Keep::create(context, store, rule, (target, output.kept.as_ref()), beside()?)?))
-        }
-    })
-}
-
 /// Refuses names that are taken before any work is done.
-fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result<()> {
-    let results = [("-o", &output.target), ("--kept", &output.kept)];
-    let results = results.map(|(option, target)| (option, target.as_ref().and_then(Target::path)));
+fn check_outputs(context: &Context, output: &Output<'_>, arguments: &Join) -> Result<()> {
+    let results = resolve::targets(output).map(|(option, target)| (option, target.and_then(Target::path)));
     let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
     let others = others.map(|(option, path)| (option, path.as_deref()));
     let outputs = results.into_iter().chain(others);
@@ -115,34 +77,6 @@ fn check_outputs(context: &Context, output: &Output, arguments: &Join) -> Result
             TableFormat::of(path)?;
         }
         check_free(&*context.device, path, arguments.force)?;
-    }
-    Ok(())
-}
-
-/// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no room
-/// for it and nobody said to try.
-fn announce(context: &Context, store: &Store, pairs: u64, output: &Output, yes: bool) -> Result<()> {
-    let manifest = store.manifest();
-    let Some(path) = output.place().and_then(Target::path) else { return Ok(()) };
-    let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
-    let (a_pair, what, at) = match output.what {
-        What::Pairs => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), place.to_string(), parent(path)),
-        What::Keep(KeepRule::Greedy) => (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &*sorting),
-        _ => return Ok(()), // a line for each row at most
-    };
-    let bytes = pairs.saturating_mul(a_pair);
-    let source = manifest.rows * manifest.vectors.bytes() as u64;
-    let free = context.device.free_bytes(at)?;
-    if bytes > free && !yes {
-        return Err(Error::device(format!(
-            "{what} would take about {}, the disk has {} free; give a stricter threshold, another folder, or --yes to try",
-            format_bytes(bytes),
-            format_bytes(free)
-        )));
-    }
-    if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_SMALL_BYTES) {
-        let (pairs, result, source) = (format_count(pairs, "pair"), format_bytes(bytes), format_bytes(source));
-        context.progress.note(&format!("about {pairs} expected, which take {result}; the vectors take {source}"));
     }
     Ok(())
 }
@@ -177,58 +111,25 @@ fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'stat
     Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }
 
-struct Opened {
-    store: Store,
-    build_seconds: Option<f64>,
-    _temporary: Option<TemporaryStore>,
-}
-
-/// Opens the store that is named, or builds one from sources where temporary files go.
-fn open(context: &Context, arguments: &Join, predicate: Predicate, strategy: Strategy) -> Result<Opened> {
-    if let Some(folder) = sole_store(context, &arguments.inputs, &only_for_builds(arguments))? {
-        let store = Store::open(context, folder)?;
-        return Ok(Opened { store, build_seconds: None, _temporary: None });
-    }
-    let source = resolve::source(context, &arguments.inputs, &arguments.store.columns)?;
-    let options = resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?;
-    let (temporary, report) = TemporaryStore::build(context, &*source, &options)?;
-    let store = Store::open(context, temporary.folder())?;
-    Ok(Opened { store, build_seconds: Some(report.seconds.total), _temporary: Some(temporary) })
-}
-
-/// What only a build can heed, and whether it was given.
-fn only_for_builds(arguments: &Join) -> [(&'static str, bool); 7] {
-    let options = &arguments.store;
-    [
-        ("--vector-column", options.columns.vector_column.is_some()),
-        ("--id-column", options.columns.id_column.is_some()),
-        ("--no-ids", options.columns.no_ids),
-        ("--buckets", options.buckets.is_some()),
-        ("--on-bad skip", options.on_bad == "skip"),
-        ("--on-duplicate-id keep", options.on_duplicate_id == "keep"),
-        ("--strategy centers=", arguments.strategy.as_deref().is_some_and(|strategy| strategy.contains("centers="))),
-    ]
-}
-
 fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
     let text = serde_json::to_string_pretty(statistics);
     let text = text.map_err(|error| cannot_write(path, error))?;
     write_file(context, path, force, |out| out.write_all((text + "\n").as_bytes()))
 }
 
-fn summarise(statistics: &Statistics, output: &Output) {
+fn summarise(statistics: &Statistics, output: &Output<'_>) {
     let found = format_count(statistics.pairs.unwrap_or(0), "pair");
     eprintln!("{found} found in {:.1} s", statistics.seconds.total);
     let written = statistics.written;
-    let what = match output.what {
-        What::Pairs => format_count(written.rows, "pair"),
-        What::Counts => format!("counts of {}", format_count(written.rows, "row")),
-        What::Clusters => format!("{} in clusters", format_count(written.rows, "row")),
-        What::Keep(_) => format!("{} to remove", format_count(written.rows, "row")),
+    let what = match output {
+        Output::Pairs(_) | Output::Sink(_) => format_count(written.rows, "pair"),
+        Output::Counts(_) => format!("counts of {}", format_count(written.rows, "row")),
+        Output::Clusters(_) => format!("{} in clusters", format_count(written.rows, "row")),
+        Output::Keep { .. } => format!("{} to remove", format_count(written.rows, "row")),
     };
     let kept = format!("{} to keep", format_count(written.kept_rows, "row"));
-    for (what, target) in [(what, &output.target), (kept, &output.kept)] {
-        if let Some(path) = target.as_ref().and_then(Target::path) {
+    for (what, (_, target)) in [what, kept].iter().zip(resolve::targets(output)) {
+        if let Some(path) = target.and_then(Target::path) {
             eprintln!("{what} written to {}", path.display());
         }
     }

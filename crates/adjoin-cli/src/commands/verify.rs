@@ -1,4 +1,5 @@
-use adjoin::error::{Error, Result, one_line};
+use adjoin::error::{Error, Result};
+use adjoin::message::one_line;
 use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, VerifyReport};
 

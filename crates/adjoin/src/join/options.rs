@@ -1,6 +1,7 @@
 //! What a join is asked to do.
 
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::plan::{Order, Policy, Rule};
 use crate::predicate::Predicate;
 
@@ -30,6 +31,21 @@ impl Aim {
             return Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")));
         }
         Ok(Self::Recall(recall))
+    }
+
+    /// Of what a caller gives: a recall, or that every pair is wanted.
+    ///
+    /// # Errors
+    /// Where it is both, or as [`Aim::recall`].
+    pub fn of(recall: Option<f64>, exact: bool) -> Result<Self> {
+        match recall {
+            Some(_) if exact => {
+                Err(Error::option(message![Argument::Exact, " finds every pair; leave out ", Argument::Recall]))
+            }
+            Some(recall) => Self::recall(recall),
+            None if exact => Ok(Self::Every),
+            None => Ok(Self::Unsaid),
+        }
     }
 
     /// The recall to reach.

@@ -12,6 +12,7 @@ use super::sorter::{Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field, value_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
 use crate::predicate::{cosine, squared_distance};
@@ -131,11 +132,16 @@ impl PairSink for Keep<'_> {
 fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     match store.manifest().duplicate_ids {
         0 => Ok(()),
-        count => Err(Error::input(format!(
-            "{} found more than once, so ids do not say which rows to keep; make ids unique, or build with --no-ids to \
-             go by row numbers",
-            format_count(count, "id")
-        ))),
+        count => {
+            let count = format_count(count, "id");
+            Err(Error::input(message![
+                format!(
+                    "{count} found more than once, so ids do not say which rows to keep; make ids unique, or build with "
+                ),
+                Argument::NoIds,
+                " to go by row numbers"
+            ]))
+        }
     }
 }
 

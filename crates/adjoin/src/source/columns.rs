@@ -17,6 +17,7 @@ use super::open::{IdChoice, SourceOptions};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Argument, message};
 use crate::options::{DIMENSIONS_MAX, Element, VectorType};
 
 /// Rows that are decoded at a time, at most: decoders reserve for as many as they are asked for.
@@ -192,11 +193,11 @@ fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(
         ))),
         several => {
             let names: Vec<&str> = several.iter().map(|(index, _)| schema.field(*index).name().as_str()).collect();
-            Err(Error::input(format!(
-                "{}: several columns hold vectors; pass --vector-column NAME (one of: {})",
-                path.display(),
-                names.join(", ")
-            )))
+            Err(Error::input(message![
+                format!("{}: several columns hold vectors; pass ", path.display()),
+                Argument::VectorColumn.with("NAME"),
+                format!(" (one of: {})", names.join(", "))
+            ]))
         }
     }
 }
@@ -467,7 +468,7 @@ mod tests {
             let all = read_all(folder.open_with(&[name], &options).unwrap().as_ref(), 100);
             assert_eq!((all.bytes, all.ids), ([2f32, 3.0].map(f32::to_le_bytes).concat(), Ids::Int64(vec![7])));
         }
-        refused_with(&columns, None, None, "several columns hold vectors; pass --vector-column NAME (one of: a, b)");
+        refused_with(&columns, None, None, "several columns hold vectors; pass vector-column NAME (one of: a, b)");
         refused_with(
             &columns[2..3],
             None,

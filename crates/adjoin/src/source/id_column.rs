@@ -15,6 +15,7 @@ use arrow_select::take::{TakeOptions, take};
 use super::foreign::other_type;
 use super::vectors::{IdKind, Ids, TextIds};
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 
 /// What Arrow calls the type of UUIDs, which lie in 16 bytes.
 pub(super) const UUID_EXTENSION: &str = "arrow.uuid";
@@ -37,13 +38,14 @@ impl IdColumn {
     /// Where its type cannot be that of ids: rows that silently went by their numbers would mean something else.
     pub(super) fn of(path: &Path, field: &Field, index: usize) -> Result<Self> {
         let kind = kind(field).ok_or_else(|| {
-            Error::input(format!(
-                "{}: column {} is {}, and ids are integers or text; pass --id-column with another column, or --no-ids \
-                 to go by row numbers",
-                path.display(),
-                field.name(),
-                field.data_type()
-            ))
+            let (path, name, kind) = (path.display(), field.name(), field.data_type());
+            Error::input(message![
+                format!("{path}: column {name} is {kind}, and ids are integers or text; pass "),
+                Argument::IdColumn,
+                " with another column, or ",
+                Argument::NoIds,
+                " to go by row numbers"
+            ])
         })?;
         Ok(Self { path: path.to_owned(), index, name: field.name().clone(), kind })
     }
@@ -145,12 +147,14 @@ impl Rows<'_> {
     }
 
     fn null_id(&self, row: u64) -> Error {
-        Error::input(format!(
-            "{}: row {row} has a null id in column {}; fill it, pass --id-column with another column, or --no-ids to go \
-             by row numbers",
-            self.column.path.display(),
-            self.column.name
-        ))
+        let (path, column) = (self.column.path.display(), &self.column.name);
+        Error::input(message![
+            format!("{path}: row {row} has a null id in column {column}; fill it, pass "),
+            Argument::IdColumn,
+            " with another column, or ",
+            Argument::NoIds,
+            " to go by row numbers"
+        ])
     }
 
     fn large_id(&self, row: u64, id: impl Display) -> Error {
@@ -349,11 +353,11 @@ mod tests {
             (Arc::new(Decimal128Array::from(vec![1]).with_precision_and_scale(9, 2).unwrap()), "Decimal128(9, 2)"),
         ];
         for (ids, kind) in types {
-            let words = format!("is {kind}, and ids are integers or text; pass --id-column with another column");
+            let words = format!("is {kind}, and ids are integers or text; pass id-column with another column");
             for (name, choice) in [("id", IdChoice::IfThere), ("key", IdChoice::Column("key".into()))] {
                 for message in refusals(name, &ids, &choice) {
                     assert!(message.contains(&format!("column {name} {words}")), "{message}");
-                    assert!(message.contains("--no-ids to go by row numbers"), "{message}");
+                    assert!(message.contains("no-ids to go by row numbers"), "{message}");
                 }
             }
             let folder = Folder::new();
@@ -370,7 +374,7 @@ mod tests {
         let nulls: [ArrayRef; 2] =
             [Arc::new(Int32Array::from(vec![Some(1), None])), Arc::new(StringArray::from(vec![Some("a"), None]))];
         for message in nulls.iter().flat_map(|ids| refusals("id", ids, &IdChoice::IfThere)) {
-            assert!(message.contains("row 1 has a null id in column id; fill it, pass --id-column"), "{message}");
+            assert!(message.contains("row 1 has a null id in column id; fill it, pass id-column"), "{message}");
         }
         let large: ArrayRef = Arc::new(UInt64Array::from(vec![1, 1 << 63]));
         for message in refusals("id", &large, &IdChoice::IfThere) {

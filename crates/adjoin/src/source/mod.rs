@@ -29,5 +29,5 @@ mod window;
 pub use columns::columns_read;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
-pub use open::{IdChoice, SourceOptions, expand, open};
+pub use open::{IdChoice, SourceOptions, expand, open, open_nonempty};
 pub use vectors::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

@@ -14,6 +14,7 @@ use super::vectors::{VectorScan, VectorSource};
 use super::{arrow, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::options::{Element, VectorType};
 
 /// Which columns of a table are read. Files without columns take none that is named.
@@ -44,14 +45,29 @@ impl IdChoice {
     /// Where both are said.
     pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
         match (column, none) {
-            (Some(_), true) => {
-                Err(Error::option("--id-column names a column of ids and --no-ids wants none; leave one of both out"))
-            }
+            (Some(_), true) => Err(Error::option(message![
+                Argument::IdColumn,
+                " names a column of ids and ",
+                Argument::NoIds,
+                " wants none; leave one of both out"
+            ])),
             (Some(column), false) => Ok(Self::Column(column.to_owned())),
             (None, true) => Ok(Self::RowNumbers),
             (None, false) => Ok(Self::IfThere),
         }
     }
+}
+
+/// Opens files as [`open`] does, and refuses a set without rows.
+///
+/// # Errors
+/// As [`open`], and where there is no row.
+pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+    let source = open(context, sources, options)?;
+    if source.info().rows == 0 {
+        return Err(Error::input(format!("{} has no rows; name a source that has some", sources.join(", "))));
+    }
+    Ok(source)
 }
 
 /// Opens files on the context's device as one set of vectors, in the order given.
@@ -223,14 +239,15 @@ impl Format {
 
 fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
     let (option, column) = match (&options.vector_column, &options.ids) {
-        (Some(column), _) => ("--vector-column", column),
-        (None, IdChoice::Column(column)) => ("--id-column", column),
+        (Some(column), _) => (Argument::VectorColumn, column),
+        (None, IdChoice::Column(column)) => (Argument::IdColumn, column),
         _ => return Ok(()),
     };
-    Err(Error::input(format!(
-        "{}: has no columns, so none called {column}; leave out {option}, or give a Parquet or Arrow file",
-        path.display()
-    )))
+    Err(Error::input(message![
+        format!("{}: has no columns, so none called {column}; leave out ", path.display()),
+        option,
+        ", or give a Parquet or Arrow file"
+    ]))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Error;
+use crate::message::{Message, message};
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{f16_values, f32_values, squared_norm};
 use crate::source::{Fault, VectorBatch, VectorSource};
@@ -61,15 +62,15 @@ impl BadRows {
     }
 
     /// The error that names them; `remedy` is what can be done about rows that are bad.
-    pub(super) fn refusal(&self, source: &dyn VectorSource, lengths: &Lengths, remedy: &str) -> Error {
+    pub(super) fn refusal(&self, source: &dyn VectorSource, lengths: &Lengths, remedy: Message) -> Error {
         let named = self.named.iter().map(|(row, fault)| {
             let (file, row) = source.locate(*row);
             format!("{}: the vector of row {row} {fault}", file.display())
         });
         let named = named.collect::<Vec<_>>().join("; ");
         let more = if self.more { "; and more" } else { "" };
-        let lengths = lengths.complaint(source).unwrap_or_else(|| remedy.to_owned());
-        Error::input(format!("{named}{more}; {lengths}"))
+        let remedy = lengths.complaint(source).map_or(remedy, Message::from);
+        Error::input(message![format!("{named}{more}; "), remedy])
     }
 }
 

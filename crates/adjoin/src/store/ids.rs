@@ -8,6 +8,7 @@ use super::intake::UsableRows;
 use super::partitions::{PartitionSizes, Partitions};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 use crate::source::{Ids, VectorSource};
 
 /// A hash of 128 bits and a row. Ids of equal hash are taken as equal: among 10^12 of them, two others share a hash
@@ -98,11 +99,14 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64) -> Result
         }
     }
     let (file, row) = source.locate(row);
-    Ok(Error::input(format!(
-        "{}: the id {id} of row {row} was used by an earlier row ({count} such rows in all); \
-         make ids unique, give --on-duplicate-id keep, or --no-ids to go by row numbers",
-        file.display(),
-    )))
+    let used = format!("the id {id} of row {row} was used by an earlier row ({count} such rows in all)");
+    Ok(Error::input(message![
+        format!("{}: {used}; make ids unique, give ", file.display()),
+        Argument::OnDuplicateId.with("keep"),
+        ", or ",
+        Argument::NoIds,
+        " to go by row numbers"
+    ]))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::OnBad;
 use super::bad_rows::{BadRows, Lengths, fault_of_vector, in_words};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::message::{Argument, Message, message};
 use crate::options::{Metric, ROWS_MAX};
 use crate::report::SharedSeconds;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
@@ -40,8 +41,13 @@ pub(crate) struct Scanned {
 }
 
 /// What can be done about bad rows, and what where they may be skipped.
-const FIX: &str = "fix the rows";
-pub(crate) const FIX_OR_SKIP: &str = "fix the rows, or give --on-bad skip to leave them out";
+fn fix() -> Message {
+    "fix the rows".into()
+}
+
+pub(crate) fn fix_or_skip() -> Message {
+    message!["fix the rows, or give ", Argument::OnBad.with("skip"), " to leave them out"]
+}
 
 /// A scan over the usable rows of a source.
 pub(crate) struct Intake<'a> {
@@ -50,7 +56,7 @@ pub(crate) struct Intake<'a> {
     pub(crate) metric: Metric,
     pub(crate) on_bad: OnBad,
     /// What an error advises to do about bad rows.
-    pub(crate) remedy: &'static str,
+    pub(crate) remedy: fn() -> Message,
     pub(crate) batch_bytes: u64,
 }
 
@@ -137,7 +143,7 @@ impl Intake<'_> {
         }
         match bad.is_empty() || self.on_bad == OnBad::Skip {
             true => Ok(usable),
-            false => Err(bad.refusal(self.source, lengths, self.remedy)),
+            false => Err(bad.refusal(self.source, lengths, (self.remedy)())),
         }
     }
 }
@@ -161,7 +167,7 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
         rows: Vec::with_capacity(info.rows as usize),
         ids: Ids::empty(info.ids),
     };
-    let intake = Intake { context, source, metric, on_bad: OnBad::Error, remedy: FIX, batch_bytes: BATCH_BYTES_MAX };
+    let intake = Intake { context, source, metric, on_bad: OnBad::Error, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
     tell(context, source);
     context.progress.begin("read", "rows", info.rows);
     intake.scan(|mut usable| {

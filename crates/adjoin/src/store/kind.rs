@@ -8,6 +8,7 @@ use super::format::MANIFEST_FILE;
 use super::manifest::{Envelope, Kind, read_manifest_bytes};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::message::{Mention, message};
 
 /// What a folder is; none where it has no manifest, or is no folder.
 ///
@@ -26,15 +27,15 @@ pub(super) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
-/// The store among the inputs of a join: none where all are sources. It comes alone, and without the options, each given
-/// or not, that have a meaning only while one is built.
+/// The store among the inputs of a join: none where all are sources. It comes alone, and without an option that has a
+/// meaning only while one is built.
 ///
 /// # Errors
 /// Where it does not, or an input is of another kind, or as [`kind_of`].
 pub fn sole_store<'a>(
     context: &Context,
     inputs: &'a [String],
-    for_builds: &[(&str, bool)],
+    only_for_builds: Option<Mention>,
 ) -> Result<Option<&'a Path>> {
     for input in inputs {
         let Some(kind) = kind_of(context, Path::new(input))? else { continue };
@@ -46,11 +47,12 @@ pub fn sole_store<'a>(
                 "{input} is a store, which is joined alone; give one store, or only sources"
             )));
         }
-        if let Some((option, _)) = for_builds.iter().find(|(_, given)| *given) {
-            return Err(Error::option(format!(
-                "{input} is a store, and {option} has a meaning only while one is built; leave it out, or build again \
-                 with it"
-            )));
+        if let Some(option) = only_for_builds {
+            return Err(Error::option(message![
+                format!("{input} is a store, and "),
+                option,
+                " has a meaning only while one is built; leave it out, or build again with it"
+            ]));
         }
         return Ok(Some(Path::new(input)));
     }

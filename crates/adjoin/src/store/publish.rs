@@ -17,6 +17,7 @@ use super::manifest::{Kind, Manifest, read_manifest};
 use crate::context::Context;
 use crate::error::{self, Error, Result};
 use crate::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
+use crate::message::{Argument, message};
 use crate::output::{check_parent, parent};
 
 /// What the folder of a build's drafts is for, which lies within that of the store.
@@ -57,7 +58,8 @@ fn check_replaceable(context: &Context, store: &Path, force: bool) -> Result<()>
     if force {
         return Ok(());
     }
-    Err(Error::input(format!("{} is a store already; give --force to replace it", store.display())))
+    let at = store.display();
+    Err(Error::input(message![format!("{at} is a store already; give "), Argument::Force, " to replace it"]))
 }
 
 /// Whether only a build gives such a name.

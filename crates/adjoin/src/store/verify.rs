@@ -19,8 +19,9 @@ use super::kind::has_manifest;
 use super::manifest::{Manifest, Unreadable, is_replaced};
 use super::publish::is_ours;
 use crate::context::Context;
-use crate::error::{Error, Result, one_line};
+use crate::error::{Error, Result};
 use crate::locks::is_writer_file;
+use crate::message::one_line;
 
 /// Bytes that are in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;

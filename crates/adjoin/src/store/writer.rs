@@ -3,6 +3,7 @@
 //! that left in memory or in a temporary file. The bytes of the store do not depend on the budget.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use adjoin_kernels::Panel;
 
@@ -22,6 +23,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::locks::OwnFolder;
+use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::random::Random;
 use crate::report::Stopwatch;
@@ -36,6 +38,18 @@ pub enum OnBad {
     Skip,
 }
 
+impl FromStr for OnBad {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "error" => Ok(Self::Error),
+            "skip" => Ok(Self::Skip),
+            _ => Err(Error::option(message![Argument::OnBad, format!(" is {name:?}; give error or skip")])),
+        }
+    }
+}
+
 /// What a build is to do with ids that occur twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDuplicateId {
@@ -43,6 +57,18 @@ pub enum OnDuplicateId {
     Error,
     /// Keep all rows: several vectors of one document.
     Keep,
+}
+
+impl FromStr for OnDuplicateId {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "error" => Ok(Self::Error),
+            "keep" => Ok(Self::Keep),
+            _ => Err(Error::option(message![Argument::OnDuplicateId, format!(" is {name:?}; give error or keep")])),
+        }
+    }
 }
 
 /// How to build a store.
@@ -152,13 +178,16 @@ pub fn build(
     if info.rows == 0 {
         return Err(Error::input("the source has no rows; there is nothing to join"));
     }
+    if options.buckets == Some(0) {
+        return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
+    }
     check_target(context, store, options.force)?;
     with_coordinates!(info.vectors, options.metric, T => {
         let (context, memory) = BuildMemory::plan::<T>(context, source, options)?;
         let context = &context;
         let drafts = Drafts::begin(context, store)?;
         intake::tell(context, source);
-        let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::FIX_OR_SKIP);
+        let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
         let intake = Intake { context, source, metric, on_bad, remedy, batch_bytes: memory.batch };
         Build { context, intake, info, drafts, options, memory }.run::<T>()
     })

@@ -17,7 +17,7 @@ use crate::harness::{Set, Setup, assert_same, error_of};
 
 /// The budget that a refusal asks for, in bytes.
 fn asked_for(message: &str) -> u64 {
-    let number = message.split("give --memory ").nth(1).and_then(|rest| rest.split("MB").next());
+    let number = message.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{message}")) * 1_000_000
 }
 

@@ -36,7 +36,7 @@ fn small(seed: u64) -> Set {
 fn least_memory() -> u64 {
     let with = |memory| Setup { memory, ..Setup::default().with_buckets(6) }.build(&large(1));
     let said = error_of(with(RUNTIME_BYTES + 1)).to_string();
-    let (_, least) = said.split_once("--memory ").unwrap();
+    let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
     (0..70).map(|step| least - 1_000_000 + (step << 15)).find(|&memory| with(memory).is_ok()).unwrap()
 }

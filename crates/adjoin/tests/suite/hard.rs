@@ -201,7 +201,7 @@ fn duplicate_ids_are_refused_or_kept() {
         let error = error_of(Setup::default().build(&set).map(|_| ()));
         assert_eq!(error.kind(), ErrorKind::Input);
         let message = error.to_string();
-        for part in ["set.in.memory", &format!("the id {id} of row 17"), "2 such rows", "--on-duplicate-id keep"] {
+        for part in ["set.in.memory", &format!("the id {id} of row 17"), "2 such rows", "on-duplicate-id keep"] {
             assert!(message.contains(part), "{message}");
         }
         let mut keeping = Setup::default();
@@ -256,7 +256,7 @@ fn bad_rows_are_named_or_skipped_and_counted() {
                 let part = format!("set.in.memory: the vector of row {row} {fault}");
                 assert!(message.contains(&part), "{message}\nlacks {part}");
             }
-            assert!(message.contains("and more; fix the rows, or give --on-bad skip"), "{message}");
+            assert!(message.contains("and more; fix the rows, or give on-bad skip"), "{message}");
 
             let joined = join(&set, &Setup::default().with_buckets(20).skipping_bad_rows(), predicate).unwrap();
             assert_eq!(
@@ -286,7 +286,7 @@ fn sets_without_a_usable_row_are_refused() {
 fn a_store_of_the_other_metric_is_refused() {
     let set = make(Shape::Clustered, Element::F32, 60, 3, 4);
     for (metric, predicate, remedy) in
-        [(Metric::L2, cosine(0.9), "give --eps"), (Metric::Cosine, l2(1.0), "give --min-similarity")]
+        [(Metric::L2, cosine(0.9), "give eps"), (Metric::Cosine, l2(1.0), "give min-similarity")]
     {
         let built = Setup::default().with_metric(metric).build(&set).unwrap();
         let error = error_of(built.join(&Setup::default(), predicate));

@@ -123,12 +123,12 @@ fn a_place_that_cannot_be_written_is_refused() {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         error_of(context.with_temporary(Path::new(folder))).to_string()
     };
-    assert_eq!(refused("none"), "--temporary none is missing; make that folder first");
-    assert_eq!(refused("data/file"), "--temporary data/file is not a folder; name one");
+    assert_eq!(refused("none"), "temporary none is missing; make that folder first");
+    assert_eq!(refused("data/file"), "temporary data/file is not a folder; name one");
     let next = device.operations().len() as u64;
     device.set_plan(FaultPlan::Fail { at: next + 1, kind: std::io::ErrorKind::ReadOnlyFilesystem });
     let said = refused("data");
-    assert!(said.starts_with("--temporary data cannot be written; name another folder ("), "{said}");
+    assert!(said.starts_with("temporary data cannot be written; name another folder ("), "{said}");
     assert_eq!(device_list(&device, "data"), ["file"]);
 }
 

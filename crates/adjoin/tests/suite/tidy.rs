@@ -18,6 +18,7 @@ use tree::Tree;
 /// Modules of the engine, highest layer first. `use crate::` goes from a layer to lower ones only; the last layer is
 /// the vocabulary, whose members may also use one another, sparingly.
 const LAYERS: &[&[&str]] = &[
+    &["job"],
     &["serve"],
     &["live"],
     &["graph", "join"],
@@ -28,7 +29,19 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["source"],
     &["plan"],
-    &["context", "error", "geometry", "locks", "options", "output", "predicate", "random", "report", "workers"],
+    &[
+        "context",
+        "error",
+        "geometry",
+        "locks",
+        "message",
+        "options",
+        "output",
+        "predicate",
+        "random",
+        "report",
+        "workers",
+    ],
 ];
 
 /// Modules that compute and do nothing else: they use the vocabulary and themselves only.

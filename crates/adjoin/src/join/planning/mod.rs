@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
 use crate::load::{Buckets, Cache, Coding, Drawn, LoadedBucket, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{BucketGraph, BucketSizes, CacheStart, Policy, Rule, Task, pair_threshold, schedule};
 use crate::report::{RecallStatistics, Stopwatch};
@@ -112,13 +113,18 @@ fn with_planner<R>(
 }
 
 fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
-    let remedy = match (store.manifest().metric, options.predicate.metric()) {
-        (Metric::L2, Metric::Cosine) => "give --eps, or build the store with --metric cosine",
-        (Metric::Cosine, Metric::L2) => "give --min-similarity, or build the store with --metric l2",
+    let (built_for, wanted) = (store.manifest().metric, options.predicate.metric());
+    let threshold = match (built_for, wanted) {
+        (Metric::L2, Metric::Cosine) => Argument::Eps,
+        (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,
         _ => return Ok(()),
     };
-    let metric = store.manifest().metric;
-    Err(Error::option(format!("{} was built for the metric {metric}; {remedy}", store.folder().display())))
+    Err(Error::option(message![
+        format!("{} was built for the metric {built_for}; give ", store.folder().display()),
+        threshold,
+        ", or build the store with ",
+        Argument::Metric.with(wanted)
+    ]))
 }
 
 impl<T: Coordinate> Planning for Planner<'_, T> {
@@ -268,10 +274,13 @@ impl<T: Coordinate> Planner<'_, T> {
                 rule.name()
             ))),
             Some(rule) => self.calibrated(rule, &[target], u64::MAX)?.remove(0).ok_or_else(|| {
-                Error::option(format!(
-                    "the rule {} cannot be shown to reach a recall of {target} here; leave it out, or give --exact",
-                    rule.name()
-                ))
+                let rule = rule.name();
+                Error::option(message![
+                    format!(
+                        "the rule {rule} cannot be shown to reach a recall of {target} here; leave it out, or give "
+                    ),
+                    Argument::Exact
+                ])
             }),
             None if pointless => self.exact(Rule::MarginSum),
             None => match self.worth_calibrating(target)? {

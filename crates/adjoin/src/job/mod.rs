@@ -1,0 +1,92 @@
+//! A join as a user asks for it: here are my vectors and a threshold, that is what I want to have. The command line and
+//! Python both come here.
+
+mod output;
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::join::{JoinOptions, join, prepare};
+use crate::message::{Argument, Mention};
+use crate::report::Statistics;
+use crate::source::{self, IdChoice, SourceOptions};
+use crate::store::{BuildOptions, Centers, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
+
+pub use output::Output;
+
+/// A join, from the names of its vectors to its statistics.
+pub struct Job<'a> {
+    /// A store, or sources of which one is built for this job.
+    pub inputs: &'a [String],
+    /// What is read of sources.
+    pub source: SourceOptions,
+    /// How a store is built of them; its metric is that of the predicate.
+    pub build: BuildOptions,
+    /// Which pairs are wanted.
+    pub join: JoinOptions,
+    /// What is made of them.
+    pub output: Output<'a>,
+    /// Whether a result is tried for which the disk seems to have no room.
+    pub yes: bool,
+}
+
+/// The vectors of a job. A store that was built for it is removed with this.
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    build_seconds: Option<f64>,
+    _temporary: Option<TemporaryStore>,
+}
+
+impl Job<'_> {
+    /// Opens the store, or builds one of sources where temporary files go.
+    ///
+    /// # Errors
+    /// Where an input cannot be read or is not what it must be, or an option is given that means nothing for a store.
+    pub fn open(&self, context: &Context) -> Result<Opened> {
+        if let Some(folder) = sole_store(context, self.inputs, self.only_for_builds())? {
+            return Ok(Opened { store: Store::open(context, folder)?, build_seconds: None, _temporary: None });
+        }
+        let source = source::open_nonempty(context, self.inputs, &self.source)?;
+        let options = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
+        let (temporary, report) = TemporaryStore::build(context, &*source, &options)?;
+        let store = Store::open(context, temporary.folder())?;
+        Ok(Opened { store, build_seconds: Some(report.seconds.total), _temporary: Some(temporary) })
+    }
+
+    /// Joins what was opened. The time that a build took is part of the statistics.
+    ///
+    /// # Errors
+    /// As [`prepare`] and [`join`], or where the result would be larger than the disk has room for.
+    pub fn run(&self, context: &Context, opened: &Opened) -> Result<Statistics> {
+        let Self { join: options, output, .. } = self;
+        let store = &opened.store;
+        // A sink for rows takes its memory first; the join is planned with what it leaves.
+        let of_rows = output.sink_of_rows(context, store, options)?;
+        let prepared = prepare(context, store, options, output.wants_ids())?;
+        output.announce(context, store, prepared.predicted_results(), self.yes)?;
+        let sink = match of_rows {
+            Some(sink) => sink,
+            None => output.sink_of_pairs(context, store)?,
+        };
+        let mut statistics = join(context, store, &prepared, options, sink)?;
+        statistics.seconds.build = opened.build_seconds;
+        statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
+        Ok(statistics)
+    }
+
+    /// An option that only a build heeds, where one was given.
+    fn only_for_builds(&self) -> Option<Mention> {
+        let Self { source: SourceOptions { vector_column, ids }, build, .. } = self;
+        let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
+        let given = [
+            of(Argument::VectorColumn, vector_column.is_some()),
+            of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
+            of(Argument::NoIds, *ids == IdChoice::RowNumbers),
+            of(Argument::Buckets, build.buckets.is_some()),
+            (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
+            (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
+            (build.centers == Centers::Random).then(|| Argument::Centers.with("random")),
+        ];
+        given.into_iter().flatten().next()
+    }
+}

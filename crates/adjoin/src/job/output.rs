@@ -1,0 +1,128 @@
+//! What a job makes of the pairs, and whether there is room for that.
+
+use std::path::Path;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::join::{JoinOptions, least_memory};
+use crate::message::{Argument, message};
+use crate::options::{format_bytes, format_count};
+use crate::output::{Target, parent};
+use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
+use crate::store::Store;
+
+/// A result is announced when it is so many times as large as the vectors, and not small.
+const RESULT_MUCH_LARGER: u64 = 4;
+const RESULT_SMALL_BYTES: u64 = 16 << 20;
+
+/// What a job gives beside its statistics.
+pub enum Output<'a> {
+    /// The pairs as a table; nothing where it goes nowhere.
+    Pairs(Option<Target>),
+    /// The pairs with their ids, to a sink that the caller makes for the store.
+    Sink(&'a (dyn Fn(&Store) -> Result<Box<dyn PairSink>> + Sync)),
+    /// The number of neighbours of each row.
+    Counts(Option<Target>),
+    /// Rows connected by chains of pairs.
+    Clusters(Option<Target>),
+    /// Rows that stay and rows that go, so that of similar ones one is left.
+    Keep {
+        /// Which one.
+        rule: KeepRule,
+        /// The table of rows that go.
+        removed: Option<Target>,
+        /// The table of rows that stay.
+        kept: Option<Target>,
+    },
+}
+
+impl Output<'_> {
+    /// Where most of it goes.
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Pairs(target) | Self::Counts(target) | Self::Clusters(target) => target.as_ref(),
+            Self::Keep { removed, kept, .. } => removed.as_ref().or(kept.as_ref()),
+            Self::Sink(_) => None,
+        }
+    }
+
+    pub(super) fn wants_ids(&self) -> bool {
+        matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
+    }
+
+    /// A sink for rows; it takes its memory, and refuses a budget that holds it but not the join.
+    pub(super) fn sink_of_rows<'s>(
+        &self,
+        context: &'s Context,
+        store: &'s Store,
+        options: &JoinOptions,
+    ) -> Result<Option<Box<dyn PairSink + 's>>> {
+        match self {
+            Self::Pairs(_) | Self::Sink(_) => Ok(None),
+            _ => self.rows(context, store, least_memory(context, store, options)?),
+        }
+    }
+
+    /// A sink that says something of each row, while `beside` bytes are left to others; none where pairs are wanted.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or a table cannot be written.
+    pub fn rows<'s>(
+        &self,
+        context: &'s Context,
+        store: &'s Store,
+        beside: u64,
+    ) -> Result<Option<Box<dyn PairSink + 's>>> {
+        Ok(match self {
+            Self::Pairs(_) | Self::Sink(_) => None,
+            Self::Counts(target) => Some(Box::new(Counts::create(context, store, target.as_ref(), beside)?)),
+            Self::Clusters(target) => Some(Box::new(Clusters::create(context, store, target.as_ref(), beside)?)),
+            Self::Keep { rule, removed, kept } => {
+                let targets = (removed.as_ref(), kept.as_ref());
+                Some(Box::new(Keep::create(context, store, *rule, targets, beside)?))
+            }
+        })
+    }
+
+    /// Where pairs go as they come.
+    pub(super) fn sink_of_pairs(&self, context: &Context, store: &Store) -> Result<Box<dyn PairSink>> {
+        let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
+        Ok(match self {
+            Self::Pairs(Some(target)) => Box::new(PairWriter::create(context, target, schema)?),
+            Self::Sink(make) => make(store)?,
+            _ => Box::new(Discard),
+        })
+    }
+
+    /// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no
+    /// room for it and nobody said to try.
+    pub(super) fn announce(&self, context: &Context, store: &Store, pairs: u64, yes: bool) -> Result<()> {
+        let manifest = store.manifest();
+        let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
+        let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
+        let (a_pair, what, at): (_, _, &Path) = match self {
+            Self::Pairs(_) => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), place.to_string(), parent(path)),
+            Self::Keep { rule: KeepRule::Greedy, .. } => {
+                (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &sorting)
+            }
+            _ => return Ok(()), // a line for each row at most
+        };
+        let bytes = pairs.saturating_mul(a_pair);
+        let source = manifest.rows * manifest.vectors.bytes() as u64;
+        let free = context.device.free_bytes(at)?;
+        if bytes > free && !yes {
+            let (wanted, free) = (format_bytes(bytes), format_bytes(free));
+            return Err(Error::device(message![
+                format!("{what} would take about {wanted}, the disk has {free} free; give a stricter threshold, "),
+                "another folder, or ",
+                Argument::Yes,
+                " to try"
+            ]));
+        }
+        if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_SMALL_BYTES) {
+            let (pairs, result, source) = (format_count(pairs, "pair"), format_bytes(bytes), format_bytes(source));
+            context.progress.note(&format!("about {pairs} expected, which take {result}; the vectors take {source}"));
+        }
+        Ok(())
+    }
+}
