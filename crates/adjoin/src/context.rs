@@ -17,7 +17,7 @@ use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries.
-pub const RUNTIME_BYTES: u64 = 16 << 20;
+pub const RUNTIME_BYTES: u64 = 14_000_000;
 /// What the program itself comes to hold beyond what was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
 /// Budget of a run whose caller does not say.
@@ -107,6 +107,11 @@ impl Context {
             return Err(Error::option(message![Argument::Threads, format!(" is {threads}; give 1 to {THREADS_MAX}")]));
         }
         Ok(Self { threads, ..self.with_memory(bytes) })
+    }
+
+    /// The same with another number of threads.
+    pub(crate) fn with_threads(&self, threads: usize) -> Self {
+        Self { threads, ..self.clone() }
     }
 
     /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them: for a process

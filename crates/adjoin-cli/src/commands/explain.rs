@@ -21,8 +21,8 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let (seed, Strategy { rule, threshold, order, policy, .. }) = (arguments.seed, strategy);
     let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
     let store = Store::open(&context, &arguments.store)?;
+    let curve = neighbour_curve(&context, &store, arguments.seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;
-    let curve = neighbour_curve(&context, &store, arguments.seed)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
     let name = match store.manifest().metric {

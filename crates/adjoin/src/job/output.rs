@@ -59,7 +59,7 @@ impl Output<'_> {
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, store, least_memory(context, store, options)?),
+            _ => self.rows(context, store, least_memory(store, options)?),
         }
     }
 

@@ -5,7 +5,7 @@ use adjoin_device::{MemoryBudget, Reservation};
 use super::watched::Watched;
 use crate::geometry::Threshold;
 use crate::load::{Coding, ReadCounts};
-use crate::plan::{BucketSizes, Explanation, Rule, Schedule, explain};
+use crate::plan::{BucketSizes, Division, Explanation, Rule, Schedule, explain};
 use crate::report::RecallStatistics;
 use crate::store::Store;
 
@@ -29,12 +29,8 @@ pub struct Prepared {
     pub(super) calibrate_seconds: Option<f64>,
     pub(super) plan_seconds: f64,
     pub(super) with_ids: bool,
-    /// Bytes for reading ahead of the cache.
-    pub(super) read_ahead: u64,
     /// The memory that the plan and its run hold.
     pub(super) memory: RunMemory,
-    /// Bytes of pairs on their way to the sink.
-    pub(super) queue: u64,
     /// What planning read.
     pub(super) reads: ReadCounts,
 }
@@ -42,10 +38,9 @@ pub struct Prepared {
 /// The memory of a run, from its planning to its last pair.
 pub(super) struct RunMemory {
     pub(super) budget: MemoryBudget,
-    /// What the run holds beside the cache.
-    pub(super) beside: u64,
-    /// That of the plan.
-    pub(super) _plan: Reservation,
+    pub(super) division: Division,
+    /// That of the schedule.
+    pub(super) _tasks: Reservation,
 }
 
 /// Which pairs of an edge are compared.

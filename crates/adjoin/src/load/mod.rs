@@ -22,5 +22,5 @@ pub(crate) use cache::{Cache, CachedBucket};
 pub(crate) use codes::Coding;
 pub(crate) use members::Members;
 pub(crate) use pass::Pass;
-pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, read_ahead_bytes};
+pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};
 pub(crate) use sample::{Drawn, draw_places};

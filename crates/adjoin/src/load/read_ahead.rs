@@ -79,9 +79,14 @@ pub fn least_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     extents.iter().map(|extent| extent.bytes(with_ids)).max().unwrap_or(0) + ALIGNMENT_BYTES
 }
 
+/// More memory for reading ahead would not make it faster.
+pub fn most_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
+    AHEAD_BYTES_MAX.max(least_read_ahead(extents, with_ids))
+}
+
 /// Memory for reading ahead where `free` bytes may be shared with others.
 pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
-    (free / 8).min(AHEAD_BYTES_MAX).max(least_read_ahead(extents, with_ids))
+    (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 
 impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {

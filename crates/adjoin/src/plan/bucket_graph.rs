@@ -68,6 +68,13 @@ pub struct BucketGraph {
     pub edges: Vec<(u32, u32)>,
 }
 
+impl BucketGraph {
+    /// Whether two buckets have an edge; edges ascend.
+    pub fn contains(&self, i: u32, j: u32) -> bool {
+        self.edges.binary_search(&(i.min(j), i.max(j))).is_ok()
+    }
+}
+
 /// Adds the edges of the margin-sum bound to a graph: buckets i and j are compared if some x in i and y in j may have
 /// `margin(x -> j) + margin(y -> i) <= limit(i, j)`. Then no pair within the threshold is missed, whatever center a
 /// vector was assigned to: the projections of x and y on the line of both centers are that far apart
@@ -87,26 +94,15 @@ pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: i
     }
 }
 
-/// The edges of DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <= eps`.
+/// Adds the edges from bucket i to later ones by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <= eps`.
 ///
-/// `center_distance(i, j)` is never above the true distance, radii and `eps` never below.
-pub fn triangle_graph(
-    radii: &[f32],
-    eps: f64,
-    mut center_distances_from: impl FnMut(u32, &mut Vec<f64>),
-) -> BucketGraph {
-    let mut edges = Vec::new();
-    let mut distances = Vec::new();
-    for i in 0..radii.len() {
-        center_distances_from(i as u32, &mut distances);
-        for j in i + 1..radii.len() {
-            let gap = distances[j] - f64::from(radii[i]) - f64::from(radii[j]);
-            if within(gap, eps * (1.0 + 8.0 * f64::EPSILON)) {
-                edges.push((i as u32, j as u32));
-            }
-        }
-    }
-    BucketGraph { buckets: radii.len(), edges }
+/// `distances` of the centers from that of i are never above the true ones, radii and `eps` never below.
+pub fn add_triangle_edges(graph: &mut BucketGraph, i: u32, radii: &[f32], eps: f64, distances: &[f64]) {
+    let near = |j: &u32| {
+        let gap = distances[*j as usize] - f64::from(radii[i as usize]) - f64::from(radii[*j as usize]);
+        within(gap, eps * (1.0 + 8.0 * f64::EPSILON))
+    };
+    graph.edges.extend((i + 1..radii.len() as u32).filter(near).map(|j| (i, j)));
 }
 
 /// `sum <= limit`, and also where either is not a number: what cannot be told is compared.
@@ -153,9 +149,10 @@ mod tests {
     #[test]
     fn the_triangle_rule_keeps_touching_buckets() {
         let centers: [f64; 3] = [0.0, 10.0, 30.0];
-        let graph = triangle_graph(&[2.0, 3.0, 1.0], 5.0, |i, distances| {
-            *distances = centers.iter().map(|c| (c - centers[i as usize]).abs()).collect();
-        });
+        let mut graph = BucketGraph { buckets: 3, edges: Vec::new() };
+        for (i, from) in (0..).zip(centers) {
+            add_triangle_edges(&mut graph, i, &[2.0, 3.0, 1.0], 5.0, &centers.map(|center| (center - from).abs()));
+        }
         assert_eq!(graph, BucketGraph { buckets: 3, edges: vec![(0, 1)] });
     }
 }

@@ -5,6 +5,8 @@
 
 mod bucket_graph;
 mod cache;
+mod choose;
+mod division;
 mod explain;
 mod order;
 mod reorder;
@@ -12,8 +14,10 @@ mod rule;
 mod schedule;
 
 pub(crate) use bucket_graph::within;
-pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, triangle_graph};
+pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, add_triangle_edges};
 pub use cache::{CacheCounts, CacheStart, Policy, Step, Steps};
+pub use choose::{Choice, Facts, Wanted, choose, guessed_threshold};
+pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
 pub use order::{Order, Task, sort_tasks, tasks_of};
 pub use rule::{

@@ -65,7 +65,12 @@ impl FileFacts {
 
     /// Whether `contents` are as written.
     pub fn matches(&self, contents: &[u8]) -> bool {
-        self.bytes == contents.len() as u64 && self.xxh3.as_deref() == Some(&hexadecimal(checksum(contents)))
+        self.bytes == contents.len() as u64 && self.has_checksum(checksum(contents))
+    }
+
+    /// Whether that is the checksum of the whole file.
+    pub(super) fn has_checksum(&self, checksum: u64) -> bool {
+        self.xxh3.as_deref() == Some(&hexadecimal(checksum))
     }
 
     /// Where the file lies. Names of a manifest that was read do not lead out of the folder.

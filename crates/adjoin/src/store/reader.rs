@@ -1,10 +1,11 @@
-//! An open store: centers and bucket table in memory, buckets read when asked for.
+//! An open store: its bucket table in memory, centers and buckets read when asked for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{ReadFile, Reservation};
+use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
 use adjoin_kernels::Panel;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::files::{FileFacts, Role, read_whole};
 use super::format::{Bucket, Extent, decode_bucket, decode_table};
@@ -14,14 +15,17 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 
+/// Centers are read in pieces of about so many bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// A store, open for reading from any thread.
 pub struct Store {
     folder: PathBuf,
     manifest: Manifest,
     extents: Vec<Extent>,
-    centers: Vec<u8>,
+    centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
-    /// Of centers and extents.
+    /// Of the extents.
     _memory: Reservation,
 }
 
@@ -49,13 +53,14 @@ impl Store {
     fn of_manifest(context: &Context, folder: &Path, manifest: &Manifest) -> Result<Self> {
         // The manifest's lengths agree with one another. Extents are decoded from a table that is there as well, and
         // whoever uses centers makes coordinates of them: what would not bear that is refused now.
-        let [centers, table] = [Role::Centers, Role::Table].map(|role| manifest.files[role].bytes);
+        let table = manifest.files[Role::Table].bytes;
         let panel = Panel::<f32>::bytes_for(manifest.buckets as usize, manifest.vectors.dimensions);
-        drop(context.reserve(centers + table + table.max(panel), "opening the store")?);
-        let memory = context.reserve(centers + table, "opening the store")?;
+        drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
+        let memory = context.reserve(table, "opening the store")?;
         let open = |role| open_file(context, folder, &manifest.files[role]);
         let table = checked(&*open(Role::Table)?, folder, &manifest.files[Role::Table])?;
-        let centers = checked(&*open(Role::Centers)?, folder, &manifest.files[Role::Centers])?;
+        let centers = open(Role::Centers)?;
+        read_checked(&*centers, folder, &manifest.files[Role::Centers], PIECE_BYTES, |_| ())?;
         let file = open(Role::Vectors)?;
         if !file.is_direct() {
             context.progress.note("this file system refuses direct reads: data passes through the page cache");
@@ -84,17 +89,21 @@ impl Store {
     /// Reads the centers, in bucket order, into the rows of a panel from `first` on.
     ///
     /// # Errors
-    /// Where `T` is not the coordinate of such elements under such a metric.
+    /// Where the device fails, the centers are not as written any more, or `T` is not the coordinate of such elements
+    /// under such a metric.
     pub(crate) fn read_centers<T: Coordinate>(&self, panel: &mut Panel<T>, first: usize) -> Result<()> {
         let vectors = self.manifest.vectors;
         let bytes = vectors.dimensions * size_of::<T>();
-        if self.centers.len() != bytes * self.extents.len() {
+        if self.centers.len() != (bytes * self.extents.len()) as u64 {
             return Err(Error::input(format!("{}: its centers have other coordinates", self.folder.display())));
         }
-        for (k, center) in self.centers.chunks_exact(bytes).enumerate() {
-            T::read_center(vectors.element, center, panel.row_mut(first + k));
-        }
-        Ok(())
+        let facts = &self.manifest.files[Role::Centers];
+        let mut rows = first..;
+        read_checked(&*self.centers, &self.folder, facts, PIECE_BYTES.next_multiple_of(bytes), |piece| {
+            for (center, row) in piece.chunks_exact(bytes).zip(&mut rows) {
+                T::read_center(vectors.element, center, panel.row_mut(row));
+            }
+        })
     }
 
     /// The file of the buckets.
@@ -126,6 +135,28 @@ fn open_file(context: &Context, folder: &Path, facts: &FileFacts) -> Result<Arc<
 fn checked(file: &dyn ReadFile, folder: &Path, facts: &FileFacts) -> Result<Vec<u8>> {
     let contents = read_whole(file)?;
     if facts.matches(&contents) { Ok(contents) } else { Err(damaged(folder, facts, "checksum mismatch")) }
+}
+
+/// Hands over the bytes of a file, checked as a whole at the end, in pieces of `piece` bytes, the last shorter.
+fn read_checked(
+    file: &dyn ReadFile,
+    folder: &Path,
+    facts: &FileFacts,
+    piece: usize,
+    mut take: impl FnMut(&[u8]),
+) -> Result<()> {
+    let mut hash = Xxh3::new();
+    let mut buffer = AlignedBuffer::zeroed(piece.min(file.len() as usize));
+    for start in (0..file.len()).step_by(piece) {
+        let bytes = &mut buffer[..piece.min((file.len() - start) as usize)];
+        file.read_at(start, bytes)?;
+        hash.update(bytes);
+        take(bytes);
+    }
+    match facts.has_checksum(hash.digest()) {
+        true => Ok(()),
+        false => Err(damaged(folder, facts, "checksum mismatch")),
+    }
 }
 
 fn damaged(folder: &Path, facts: &FileFacts, why: &str) -> Error {

@@ -1,10 +1,12 @@
 //! What decides only how fast a join is decides nothing else: the same pairs, the same counts, the same store.
 
 use adjoin::error::ErrorKind;
+use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
+use adjoin::random::Random;
 use adjoin::report::Statistics;
 use adjoin::store::Centers;
 
@@ -167,4 +169,21 @@ fn a_store_says_nothing_of_the_machine() {
     for word in ["thread", "memory", "budget", "kernel", "avx", "time", "set.in.memory", path.to_str().unwrap()] {
         assert!(!manifest.contains(word), "{manifest}");
     }
+}
+
+#[test]
+fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
+    // Uniform in 6 dimensions of 128, so that vectors have many neighbours and a sample takes much memory.
+    let mut random = Random::new(7, "uniform");
+    let values: Vec<f64> = (0..5000 * 128).map(|k| if k % 128 < 6 { random.uniform() } else { 0.0 }).collect();
+    let set = Set::of(Element::F32, 128, &values);
+    let predicate = Predicate::L2 { eps: 0.45 };
+    let built = Setup::default().with_buckets(60).build(&set).unwrap();
+    let with = |memory| Setup { rule: Rule::Union, aim: Aim::Recall(0.9), memory, ..Setup::default() };
+    let found = [1 << 30, 23 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
+    let [roomy, tight] = found;
+    assert!(2 * roomy.pairs.unwrap() > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.pairs);
+    assert_ne!(roomy.strategy["sample_distances"], tight.strategy["sample_distances"], "the sample is in parts");
+    assert_eq!(roomy.strategy["threshold"], tight.strategy["threshold"]);
+    assert_eq!(counts(&roomy), counts(&tight));
 }

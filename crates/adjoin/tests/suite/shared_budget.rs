@@ -26,7 +26,7 @@ fn built() -> (Set, Built) {
 
 /// A context whose budget suffices for one join, but not for two, and what is noted there.
 fn for_one(built: &Built, options: &JoinOptions) -> (Context, Arc<Notes>) {
-    let least = least_memory(&Context::default(), &built.store, options).unwrap();
+    let least = least_memory(&built.store, options).unwrap();
     let notes = Arc::new(Notes::default());
     let mut context = Context::default().with_memory(RUNTIME_BYTES + least + SPARE);
     assert!(least > SPARE, "two do not fit");

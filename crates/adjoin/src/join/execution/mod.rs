@@ -7,7 +7,7 @@ use adjoin_kernels::Panel;
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
 use super::options::JoinOptions;
-use super::prepared::Prepared;
+use super::prepared::{Prepared, RunMemory};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
@@ -55,9 +55,14 @@ pub fn join(
     sink: Box<dyn PairSink + '_>,
 ) -> Result<Statistics> {
     let buckets = &Buckets::of(store);
+    // All at once: two runs of one plan that each held a part would wait for each other.
+    let RunMemory { budget, division, .. } = &prepared.memory;
+    let held = budget.reserve_when_free(division.bytes() - division.tasks);
+    let memory = MemoryBudget::within(held.expect("the plan holds what its run needs"));
+    let context = &context.with_threads(division.threads);
     with_coordinates!(buckets.vectors(), buckets.metric(), T => {
         let centers = &buckets.centers::<T>()?;
-        Run::<T> { context, store, buckets, prepared, options, centers }.execute(sink)
+        Run::<T> { context, store, buckets, prepared, options, centers, memory: &memory }.execute(sink)
     })
 }
 
@@ -68,6 +73,8 @@ struct Run<'a, T: Coordinate> {
     prepared: &'a Prepared,
     options: &'a JoinOptions,
     centers: &'a Panel<T>,
+    /// Of the run.
+    memory: &'a MemoryBudget,
 }
 
 /// What an execution took.
@@ -82,17 +89,14 @@ struct Took {
 
 impl<T: Coordinate> Run<'_, T> {
     fn execute(&self, mut sink: Box<dyn PairSink + '_>) -> Result<Statistics> {
-        let Self { context, buckets, prepared, centers, .. } = *self;
-        let Prepared { sizes, schedule, with_ids, read_ahead, watched, .. } = prepared;
+        let Self { context, buckets, prepared, centers, memory, .. } = *self;
+        let Prepared { sizes, schedule, with_ids, watched, .. } = prepared;
         let watch = Stopwatch::start();
-        // All at once: two runs of one plan that each held a part would wait for each other.
-        let held = prepared.memory.budget.reserve_when_free(prepared.memory.beside + schedule.capacity);
-        let memory = MemoryBudget::within(held.expect("the plan holds what its run needs"));
         let of_cache = memory.reserve(schedule.capacity).expect("it is a part of the sum");
         let (waits, write) = (Waits::default(), SharedSeconds::default());
         let mut cache = Cache::new(MemoryBudget::within(of_cache), sizes.memory.len());
         let mut found = watched.as_ref().map_or_else(Vec::new, Watched::found);
-        let (with_ids, read_ahead) = (*with_ids, *read_ahead);
+        let (with_ids, read_ahead) = (*with_ids, prepared.memory.division.read_ahead);
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
         let take = |batch: PairBatch| {
             if let Some(watched) = watched {
@@ -117,7 +121,7 @@ impl<T: Coordinate> Run<'_, T> {
         let ids = if prepared.with_ids { store.manifest().ids } else { IdKind::None };
         // What grows may be twice as large.
         let in_flight = batches_in_flight(context.threads) as u64;
-        let batch_bytes = prepared.queue / (2 * in_flight);
+        let batch_bytes = prepared.memory.division.queue / (2 * in_flight);
         let (threshold, coding) = (&prepared.threshold, prepared.coding.as_ref());
         let admission = prepared.admission;
         Verifier::new(context.kernel, centers, (options.predicate, threshold), coding, admission, (ids, batch_bytes))

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 
 use adjoin_device::Reservation;
-use adjoin_kernels::Panel;
 
-use super::nearness::{HeldGraph, Horizon, pass_bytes, threshold_graph};
-use super::neighbours::{Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
+use super::nearness::{self, HeldGraph, Horizon, threshold_graph};
+use super::neighbours::{Chunk, Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::Watched;
-use crate::load::{Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
-use crate::plan::ThresholdGraph;
+use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::plan::{Rule, ThresholdGraph};
 use crate::random::Random;
 use crate::store::format::Extent;
 use crate::truth::{Recalls, Sample};
@@ -38,8 +37,6 @@ const PURPOSE: &str = "calibrating this join";
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// The least memory for neighbours, where they may be more: most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
-/// The least memory for edges on their way.
-const EDGES_BYTES_MIN: u64 = 2 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
@@ -60,14 +57,13 @@ pub(super) struct Calibrated {
     pub(super) sample_distances: u64,
 }
 
-/// Memory of the passes of a calibration.
+/// Memory of the pass that finds neighbours.
 struct Memory {
     /// Drawn vectors that are compared at once.
     chunk: u64,
     /// Bytes for neighbours.
     neighbours: u64,
-    edges: u64,
-    _reserved: Reservation,
+    reserved: Reservation,
 }
 
 /// What a threshold is to reach.
@@ -144,7 +140,8 @@ struct Sampled {
     /// Those that set the threshold, by their number, ascending.
     setting: Vec<u64>,
     whole: bool,
-    memory: Memory,
+    /// Of the neighbours.
+    _memory: Reservation,
 }
 
 impl Sampled {
@@ -152,22 +149,26 @@ impl Sampled {
     fn draw<T: Coordinate>(search: &Search<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
         let Search { context, buckets, centers, .. } = *search;
         let places = draw_places(buckets, count, seed, "calibration");
-        let memory = plan_memory(search, count)?;
+        let held = context.budget().total() - context.budget().free();
+        let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
-        let most = least_bytes(search, count) - least_for_neighbours(count) + neighbours_bytes(count).1;
+        let (of_vectors, most_of_neighbours) = neighbours_bytes(count);
+        let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
+        let most = held + least - least_for_neighbours(count) + most_of_neighbours;
         let refusal = || context.too_small(most, PURPOSE);
-        let mut room = Room { bytes: memory.neighbours, refusal: &refusal };
-        for chunk in places.chunks(memory.chunk as usize) {
-            let drawn = Drawn::read(context, buckets, centers, chunk)?;
-            let (neighbours, distances) = neighbours(search, &drawn, count, &mut room)?;
+        let mut room = Room { bytes, refusal: &refusal };
+        for chunk in places.chunks(chunk as usize) {
+            let drawn = Chunk { drawn: Drawn::read(context, buckets, centers, chunk)?, first: found.len(), of: count };
+            let (neighbours, distances) = neighbours(search, &drawn, &mut room)?;
             computed += distances;
             found.extend(neighbours);
         }
+        reserved.shrink(of_vectors + (bytes - room.bytes));
         let setting = match whole {
             true => (0..count).collect(),
             false => Random::new(seed, "setting").ascending_sample(count / 2, count),
         };
-        Ok((Self { places, neighbours: found, setting, whole, memory }, computed))
+        Ok((Self { places, neighbours: found, setting, whole, _memory: reserved }, computed))
     }
 
     /// Finds threshold and edges for each goal that this sample supports.
@@ -195,7 +196,7 @@ impl Sampled {
         for (number, centers) in CENTERS.into_iter().enumerate() {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
             let Some(threshold) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
-            let (graph, distances) = threshold_graph(search, Horizon { threshold, centers }, self.memory.edges)?;
+            let (graph, distances) = threshold_graph(search, Horizon { threshold, centers })?;
             let sample = self.sample(&graph, |k| self.sets(k), false);
             let graph = Arc::new(graph);
             let mut left = Vec::new();
@@ -223,7 +224,7 @@ impl Sampled {
     ) -> Result<()> {
         let Goal { recall, seed, .. } = attempt.goal;
         let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
-        let (graph, distances) = threshold_graph(search, horizon, self.memory.edges)?;
+        let (graph, distances) = threshold_graph(search, horizon)?;
         attempt.center_distances += distances;
         let sample = self.sample(&graph, |k| self.sets(k), false);
         let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= threshold);
@@ -298,38 +299,37 @@ fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
 
 /// What fits into memory.
 fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memory> {
-    let context = search.context;
-    let per_vector = bytes_of_drawn(search);
-    let least = least_bytes(search, count);
-    drop(context.reserve(least, PURPOSE)?);
-    let spare = context.budget().free() - least;
+    let Search { context, buckets, rule, .. } = *search;
+    drop(context.reserve(least_bytes::<T>(buckets, rule, context.threads, count), PURPOSE)?);
+    let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
+    let spare = context.budget().free().saturating_sub(least);
+    let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
-    let left = spare - (chunk - chunk_least) * per_vector;
+    let more = (chunk - chunk_least) * per_vector;
     let least_for_neighbours = least_for_neighbours(count);
-    let neighbours = neighbours_bytes(count).1.min(least_for_neighbours + left / 2);
-    // The rest is for the edges, on their way and once they are known.
-    let left = left - (neighbours - least_for_neighbours);
-    let edges = EDGES_BYTES_MIN + left / 2;
-    let reserved = context.budget().free() - left / 2;
-    Ok(Memory { chunk, neighbours, edges, _reserved: context.reserve(reserved, PURPOSE)? })
+    let neighbours = neighbours_bytes(count).1.min(least_for_neighbours + (spare - more));
+    let bytes = least + more + (neighbours - least_for_neighbours);
+    Ok(Memory { chunk, neighbours, reserved: context.reserve(bytes, PURPOSE)? })
 }
 
-/// The least bytes with which so many vectors are drawn, their neighbours found, and edges.
-pub(super) fn least_bytes<T: Coordinate>(search: &Search<'_, T>, count: u64) -> u64 {
-    let Search { context, buckets, .. } = *search;
-    let (count, dimensions, centers) =
-        (count.min(buckets.rows()), buckets.vectors().dimensions, buckets.extents().len());
-    let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), dimensions);
-    // First the pass that finds neighbours, then those that find edges.
-    let finding = context.threads as u64 * a_worker + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn(search);
-    let edges = EDGES_BYTES_MIN + pass_bytes::<T>(search.rule, centers, dimensions, context.threads);
-    Pass::<T>::bytes(context.threads, buckets)
-        + Panel::<T>::bytes_for(centers, dimensions)
-        + neighbours_bytes(count).0
+/// The least bytes with which so many vectors are drawn, their neighbours found, and edges, beside the centers.
+pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize, count: u64) -> u64 {
+    let count = count.min(buckets.rows());
+    let finding = least_for_finding::<T>(buckets, threads, count);
+    let edges =
+        neighbours_bytes(count).0 + least_for_neighbours(count) + nearness::least_bytes::<T>(rule, buckets, threads);
+    finding.max(edges) + least_read_ahead(buckets.extents(), false)
+}
+
+/// The least bytes with which so many vectors are drawn and their neighbours found, those for reading ahead apart.
+fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
+    let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
+    neighbours_bytes(count).0
         + least_for_neighbours(count)
-        + least_read_ahead(buckets.extents(), false)
-        + finding.max(edges)
+        + Pass::<T>::bytes(threads, buckets)
+        + threads as u64 * a_worker
+        + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
 /// The least bytes for the neighbours of so many vectors.
@@ -338,8 +338,8 @@ fn least_for_neighbours(count: u64) -> u64 {
 }
 
 /// Bytes that each drawn vector takes while neighbours are looked for.
-fn bytes_of_drawn<T: Coordinate>(search: &Search<'_, T>) -> u64 {
-    Drawn::<T>::memory_bytes(search.buckets, 1) + search.context.threads as u64 * 16
+fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
+    Drawn::<T>::memory_bytes(buckets, 1) + threads as u64 * 16
 }
 
 /// Bytes for reading ahead during a calibration.

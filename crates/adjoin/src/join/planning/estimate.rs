@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 use super::neighbours::Search;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::{Drawn, draw_places};
+use crate::load::{Buckets, Drawn, draw_places};
 use crate::plan::{Gap, Place};
 
 /// Vectors whose pairs are looked at.
@@ -47,10 +47,9 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
     }
 
     /// Bytes that it takes.
-    pub(super) fn memory_bytes(search: &Search<'_, T>) -> u64 {
-        let dimensions = search.centers.dimensions();
-        let vectors = VECTORS.min(search.buckets.rows());
-        Drawn::<T>::memory_bytes(search.buckets, vectors)
+    pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
+        let (dimensions, vectors) = (buckets.vectors().dimensions, VECTORS.min(buckets.rows()));
+        Drawn::<T>::memory_bytes(buckets, vectors)
             + 2 * Panel::<T>::bytes_for(vectors as usize, dimensions)
             + 3 * (BLOCK as u64) * vectors * size_of::<T::Distance>() as u64
     }

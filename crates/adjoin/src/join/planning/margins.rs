@@ -7,16 +7,22 @@ use super::edge_sides::EdgeSides;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{BucketGraph, EdgeSide, LeastMargin, Task, add_margin_edges, triangle_graph, within};
+use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
+use crate::plan::{BucketGraph, EdgeSide, LeastMargin, Task, add_margin_edges, add_triangle_edges, within};
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
 pub(super) const CHUNK_CENTERS: usize = 512;
 
+/// The least memory for margins on their way to edges.
+pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
+
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
 const SHORTFALL_EXPECTED: f64 = 0.125;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the plan of this join";
 
 /// A bucket graph and what it cost to make.
 pub(super) struct Graph {
@@ -63,10 +69,10 @@ pub(super) fn margin_edges<T: Coordinate>(
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
     let mut graph = BucketGraph { buckets: count as usize, edges: Vec::new() };
-    let mut memory = context.reserve(0, "the plan of this join")?;
+    let mut memory = context.reserve(0, PURPOSE)?;
     sink.gather(|sides| {
         add_margin_edges(&mut graph, sides, limit);
-        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, "the plan of this join")
+        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PURPOSE)
     })?;
     graph.edges.sort_unstable();
     Ok(Graph { graph, memory, center_distances: distances })
@@ -82,16 +88,27 @@ pub(super) fn triangle_edges<T: Coordinate>(
     let dimensions = centers.dimensions();
     let radii: Vec<f32> = buckets.extents().iter().map(|extent| extent.radius).collect();
     let mut squared = vec![T::Distance::default(); centers.rows()];
-    let graph = triangle_graph(&radii, threshold.distance, |i, distances| {
+    let mut memory = context.reserve(0, PURPOSE)?;
+    let mut graph = BucketGraph { buckets: centers.rows(), edges: Vec::new() };
+    let mut distances: Vec<f64> = Vec::with_capacity(centers.rows());
+    for i in 0..buckets.count() {
+        context.cancel.check()?;
         context.kernel.one_to_many(centers.row(i as usize), centers, &mut squared);
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
-    });
-    let memory = context.reserve((graph.edges.len() * size_of::<Task>()) as u64, "the plan of this join")?;
+        add_triangle_edges(&mut graph, i, &radii, threshold.distance, &distances);
+        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PURPOSE)?;
+    }
     Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
 }
 
-/// Bytes that the pass of the margin-sum rule holds, those for reading ahead and for margins on their way apart.
+/// The least bytes with which the edges of the margin-sum rule are found, beside the centers.
+pub(super) fn least_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
+    memory_bytes::<T>(threads, buckets) + least_read_ahead(buckets.extents(), false) + MARGIN_BYTES_MIN
+}
+
+/// Bytes that the pass of the margin-sum rule holds, the centers and those for reading ahead and for margins on their way
+/// apart.
 pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
     let (count, rows, dimensions) = (buckets.extents().len(), buckets.rows_max(), buckets.vectors().dimensions);
     let distance = size_of::<T::Distance>();
@@ -100,8 +117,7 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     // its distance to its own center; sides on their way in.
     let a_worker = chunk + count * (8 + distance + 4 + LeastMargin::BYTES) + rows * (4 + 4);
     let shortfalls = 2 * 8 * count;
-    Panel::<T>::bytes_for(count, dimensions)
-        + columns_bytes::<T>(count, dimensions)
+    columns_bytes::<T>(count, dimensions)
         + (shortfalls + threads * a_worker) as u64
         + load::Pass::<T>::bytes(threads, buckets)
 }

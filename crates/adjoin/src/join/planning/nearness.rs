@@ -1,18 +1,25 @@
 //! One pass over the store that finds, for the rules that need a threshold, from which threshold on each pair of
 //! buckets is compared.
 
+use std::sync::Arc;
+
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::edge_sides::EdgeSides;
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::Search;
+use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::{self, LoadedBucket};
+use crate::load::{self, Buckets, LoadedBucket};
 use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
+/// The least memory for edges on their way.
+const EDGES_BYTES_MIN: u64 = 2 << 20;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the plan of this join";
 /// Ranks that are noted.
 const RANK_MAX: usize = 4;
 
@@ -28,7 +35,36 @@ pub(super) struct Horizon {
 /// Edges with their thresholds, in memory that is reserved for them.
 pub(super) struct HeldGraph {
     graph: ThresholdGraph,
-    _memory: Reservation,
+    memory: Reservation,
+}
+
+impl HeldGraph {
+    /// The edges that a threshold admits, in memory that is reserved for them: in place of these, where nobody else needs
+    /// them.
+    pub(super) fn into_edges(
+        self: Arc<Self>,
+        context: &Context,
+        threshold: f64,
+    ) -> Result<(Vec<(u32, u32)>, Reservation)> {
+        let bytes = |edges: usize| (edges * size_of::<(u32, u32)>()) as u64;
+        let admitted = |edge: &(u32, u32, f32)| f64::from(edge.2) <= threshold;
+        let pair = |(i, j, _)| (i, j);
+        match Arc::try_unwrap(self) {
+            Ok(Self { graph, mut memory }) => {
+                let mut edges: Vec<_> = graph.edges.into_iter().filter(admitted).map(pair).collect();
+                edges.shrink_to_fit();
+                memory.shrink(bytes(edges.len()));
+                Ok((edges, memory))
+            }
+            Err(shared) => {
+                let count = shared.graph.edges.iter().filter(|edge| admitted(edge)).count();
+                let memory = context.reserve(bytes(count), PURPOSE)?;
+                let mut edges = Vec::with_capacity(count);
+                edges.extend(shared.graph.edges.iter().copied().filter(admitted).map(pair));
+                Ok((edges, memory))
+            }
+        }
+    }
 }
 
 impl std::ops::Deref for HeldGraph {
@@ -39,14 +75,14 @@ impl std::ops::Deref for HeldGraph {
     }
 }
 
-/// Finds the edges, and how many distances to centers that took. `memory` bytes are for edges on their way.
-pub(super) fn threshold_graph<T: Coordinate>(
-    search: &Search<'_, T>,
-    horizon: Horizon,
-    memory: u64,
-) -> Result<(HeldGraph, u64)> {
-    let Search { context, buckets, centers, threshold, rule, .. } = *search;
-    let sides = EdgeSides::new(context, buckets.count(), memory);
+/// Finds the edges, and how many distances to centers that took.
+pub(super) fn threshold_graph<T: Coordinate>(search: &Search<'_, T>, horizon: Horizon) -> Result<(HeldGraph, u64)> {
+    let Search { context, buckets, centers, threshold, rule, read_ahead, .. } = *search;
+    let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads);
+    // The rest is for the edges, once they are known.
+    let on_their_way = (context.budget().free().saturating_sub(of_pass) / 2).max(EDGES_BYTES_MIN);
+    let mut memory = context.reserve(of_pass + on_their_way, PURPOSE)?;
+    let sides = EdgeSides::new(context, buckets.count(), on_their_way);
     let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
     let count = centers.rows();
     let distances = if rule.takes_whole() {
@@ -57,17 +93,18 @@ pub(super) fn threshold_graph<T: Coordinate>(
     };
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
+    memory.shrink(on_their_way);
     let mut graph = ThresholdGraph::default();
-    let mut memory = context.reserve(0, "the plan of this join")?;
+    let mut of_edges = context.reserve(0, PURPOSE)?;
     let rows = |bucket: u32| buckets.extent(bucket).rows;
     let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
     sides.gather(|sides| {
         graph.add(sides, horizon.threshold, rows, parts);
         let bytes = (graph.edges.len() * size_of::<(u32, u32, f32)>()) as u64;
-        context.grow(&mut memory, bytes, "the plan of this join")
+        context.grow(&mut of_edges, bytes, PURPOSE)
     })?;
     graph.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
-    Ok((HeldGraph { graph, _memory: memory }, computed))
+    Ok((HeldGraph { graph, memory: of_edges }, computed))
 }
 
 fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
@@ -280,12 +317,19 @@ impl Candidate {
     }
 }
 
+/// The least bytes with which edges are found, beside the centers and those for reading ahead.
+pub(super) fn least_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
+    EDGES_BYTES_MIN + pass_bytes::<T>(rule, buckets, threads)
+}
+
 /// Bytes that a pass holds beside edges on their way.
-pub(super) fn pass_bytes<T: Coordinate>(rule: Rule, centers: usize, dimensions: usize, threads: usize) -> u64 {
+fn pass_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
+    let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_ROWS * CHUNK_CENTERS * size_of::<T::Distance>();
     let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() + 9 };
-    (centers * 8) as u64
+    load::Pass::<T>::bytes(threads, buckets)
+        + (centers * 8) as u64
         + threads as u64 * (columns + (chunk + centers * a_center) as u64)
         + Panel::<T>::bytes_for(1, dimensions)
 }

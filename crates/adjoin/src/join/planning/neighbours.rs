@@ -81,21 +81,27 @@ pub(super) struct Search<'a, T: Coordinate> {
     pub(super) read_ahead: u64,
 }
 
+/// Some of the drawn vectors: those that are looked for at once.
+pub(super) struct Chunk<T> {
+    pub(super) drawn: Drawn<T>,
+    /// How many were drawn before them, and how many are in all.
+    pub(super) first: usize,
+    pub(super) of: u64,
+}
+
 /// The neighbours of drawn vectors, and how many distances it took to find them.
 ///
 /// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`: with the members in descending
 /// order of their distance to the center, a prefix is compared.
-/// `of` is how many are drawn in all.
 pub(super) fn neighbours<T: Coordinate>(
     search: &Search<'_, T>,
-    drawn: &Drawn<T>,
-    of: u64,
+    chunk: &Chunk<T>,
     room: &mut Room<'_>,
 ) -> Result<(Vec<Neighbours>, u64)> {
     let Search { context, buckets, centers, read_ahead, .. } = *search;
-    let most = noted_max(of);
+    let (drawn, most) = (&chunk.drawn, noted_max(chunk.of));
     let found = Mutex::new((vec![Neighbours::default(); drawn.len()], room));
-    let state = || Comparison::new(search, drawn);
+    let state = || Comparison::new(search, chunk);
     let pass = Pass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
         let distances = comparison.compare(number, bucket);
@@ -139,7 +145,7 @@ impl Neighbours {
 /// A worker's state.
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a Search<'a, T>,
-    drawn: &'a Drawn<T>,
+    chunk: &'a Chunk<T>,
     /// Of each drawn vector to the center of the bucket in question.
     distances: Vec<T::Distance>,
     /// Drawn vectors that may have a neighbour in it, with how many of its members they are compared, by that number.
@@ -149,11 +155,11 @@ pub(super) struct Comparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn new(search: &'a Search<'a, T>, drawn: &'a Drawn<T>) -> Self {
+    fn new(search: &'a Search<'a, T>, chunk: &'a Chunk<T>) -> Self {
         let Search { context, predicate, threshold, coding, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold, coding);
-        let distances = vec![T::Distance::default(); drawn.len()];
-        Self { search, drawn, distances, reaching: Vec::new(), tiles, found: Vec::new() }
+        let distances = vec![T::Distance::default(); chunk.drawn.len()];
+        Self { search, chunk, distances, reaching: Vec::new(), tiles, found: Vec::new() }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members, those for each drawn vector apart.
@@ -165,10 +171,11 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
     fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
         let Search { context, centers, threshold, .. } = *self.search;
+        let all = &self.chunk.drawn;
         let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
         let own = |member: u32| bucket.own_at_most[member as usize];
         order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
-        context.kernel.one_to_many(centers.row(number as usize), &self.drawn.members.panel, &mut self.distances);
+        context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
         let dimensions = centers.dimensions();
         let to_center: Vec<f64> = order.iter().map(|&member| own(member).sqrt() * (1.0 + SLACK)).collect();
         let reach = |&squared: &T::Distance| {
@@ -188,10 +195,10 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             }
         }
         let (rows, reach): (Vec<u32>, Vec<u32>) = self.reaching.iter().rev().flatten().copied().unzip();
-        let drawn = Ordered { members: &self.drawn.members, order: &rows };
+        let drawn = Ordered { members: &all.members, order: &rows };
         let columns = Ordered { members: &bucket.members, order: &order };
         let (sides, found) =
-            (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
+            (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
         let compared = self.tiles.compare(
             drawn,
             columns,
@@ -203,14 +210,14 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             },
         );
         let compared = compared.expect("nothing here fails");
-        self.drawn.len() as u64 + compared.verified_pairs
+        all.len() as u64 + compared.verified_pairs
     }
 }
 
 /// Drawn vectors and a bucket, seen from each other.
 struct Sides<'a, T: Coordinate> {
     search: &'a Search<'a, T>,
-    drawn: &'a Drawn<T>,
+    chunk: &'a Chunk<T>,
     /// Of each drawn vector to the center of the bucket.
     distances: &'a [T::Distance],
 }
@@ -219,7 +226,8 @@ impl<T: Coordinate> Sides<'_, T> {
     /// What is noted of a pair within the threshold; nothing of a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
         let Search { context, centers, threshold, rule, .. } = *self.search;
-        let at = self.drawn.places[vector as usize];
+        let Chunk { drawn, first, .. } = self.chunk;
+        let at = drawn.places[vector as usize];
         if at == (number, member) {
             return None;
         }
@@ -231,7 +239,7 @@ impl<T: Coordinate> Sides<'_, T> {
             let center = centers.row(at.0 as usize);
             let gap = Gap { squared: T::at_most(squared(center, centers.row(number as usize)), dimensions) };
             let x = Place {
-                own: self.drawn.own[vector as usize],
+                own: drawn.own[vector as usize],
                 other: T::at_least(self.distances[vector as usize], dimensions),
             };
             let y = Place {
@@ -240,7 +248,9 @@ impl<T: Coordinate> Sides<'_, T> {
             };
             pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)
         };
-        let lot = Random::new(u64::from(vector) << 32 | u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
+        // The same whichever vectors are looked for at once, which the memory decides.
+        let lot = (*first as u64 + u64::from(vector)) << 32 | u64::from(number);
+        let lot = Random::new(lot, "lot").below(u64::from(u32::MAX)) as u32;
         let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
         // Rounded up, as a threshold that is a little too small does not admit the pair.
         let threshold = if threshold.is_finite() { (threshold as f32).next_up() } else { threshold as f32 };

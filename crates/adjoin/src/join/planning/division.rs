@@ -1,0 +1,72 @@
+//! What a join needs in memory, and how it is divided.
+
+use adjoin_kernels::Panel;
+
+use super::calibration::{self, CALIBRATION_VECTORS};
+use super::estimate::PairSample;
+use super::margins;
+use crate::geometry::Coordinate;
+use crate::join::execution::{Queue, Verifier};
+use crate::join::options::JoinOptions;
+use crate::load::{Buckets, Cache, Drawn, LoadedBucket, least_read_ahead, most_read_ahead};
+use crate::plan::{BucketSizes, Needs, Policy};
+use crate::sink::PairWriter;
+use crate::source::IdKind;
+
+/// Vectors from which is learned how floats are rounded.
+pub(super) const CODING_VECTORS: u64 = 500;
+
+/// The least that a join needs with so many threads, whatever its passes over the buckets find.
+pub(super) fn least<T: Coordinate>(
+    buckets: &Buckets<'_>,
+    options: &JoinOptions,
+    with_ids: bool,
+    threads: usize,
+) -> u64 {
+    let sizes = sizes::<T>(buckets, with_ids);
+    let tasks = buckets.extents().len() as u64; // each with itself
+    let run = needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, Policy::Lru);
+    let coding = if T::is_float() { Drawn::<T>::memory_bytes(buckets, CODING_VECTORS) } else { 0 };
+    let pass = match options.rule {
+        Some(rule) if !rule.is_exact() => calibration::least_bytes::<T>(buckets, rule, threads, CALIBRATION_VECTORS),
+        _ => margins::least_bytes::<T>(threads, buckets),
+    };
+    let planning = pass.max(coding).max(PairSample::<T>::memory_bytes(buckets));
+    run.max(centers_bytes::<T>(buckets) + planning)
+}
+
+/// Bytes of the centers.
+pub(super) fn centers_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
+    Panel::<T>::bytes_for(buckets.extents().len(), buckets.vectors().dimensions)
+}
+
+/// Bytes of the buckets, on disk and in memory.
+pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> BucketSizes {
+    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
+    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids);
+    BucketSizes {
+        extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
+        memory: extents.iter().map(memory).collect(),
+    }
+}
+
+/// What a run of so many tasks needs, with a cache of so many bytes at least.
+pub(super) fn needs<T: Coordinate>(
+    buckets: &Buckets<'_>,
+    sizes: &BucketSizes,
+    with_ids: bool,
+    (tasks, least_cache): (u64, u64),
+) -> Needs {
+    let (dimensions, count, rows) = (buckets.vectors().dimensions, buckets.extents().len(), buckets.rows_max());
+    let ids = (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
+    let writer = if with_ids { PairWriter::memory_bytes(ids) } else { 0 };
+    let extents = buckets.extents();
+    Needs {
+        fixed: centers_bytes::<T>(buckets) + Cache::<T>::table_bytes(count) + writer,
+        a_worker: Verifier::<T>::memory_bytes(rows, dimensions) + LoadedBucket::<T>::scratch_bytes(rows),
+        tasks,
+        queue: Queue::least(with_ids)..=Queue::most(with_ids),
+        read_ahead: least_read_ahead(extents, with_ids)..=most_read_ahead(extents, with_ids),
+        cache: least_cache..=sizes.memory.iter().sum::<u64>(),
+    }
+}

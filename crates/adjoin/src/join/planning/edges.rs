@@ -1,0 +1,237 @@
+//! The edges of a plan: by the rule that is asked for, or that costs least and keeps the promise.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+
+use super::PURPOSE;
+use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
+use super::division::centers_bytes;
+use super::estimate::{DrawnPair, PairSample};
+use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
+use super::neighbours::Search;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Threshold};
+use crate::join::options::{Aim, JoinOptions};
+use crate::join::prepared::Admission;
+use crate::join::watched::Watched;
+use crate::load::{Buckets, Coding, read_ahead_bytes};
+use crate::message::{Argument, message};
+use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, choose, guessed_threshold, pair_threshold};
+use crate::report::{RecallStatistics, Stopwatch};
+
+/// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
+const MARGIN_BYTES_MAX: u64 = 32 << 20;
+
+/// The edges of a plan, and what is known of the rule that they are for.
+pub(super) struct Edges {
+    pub(super) graph: BucketGraph,
+    /// Holds the bytes of the graph.
+    pub(super) memory: Reservation,
+    pub(super) admission: Admission,
+    pub(super) recall: RecallStatistics,
+    pub(super) watched: Option<Watched>,
+    pub(super) center_distances: u64,
+    pub(super) sample_distances: u64,
+    pub(super) predicted_pairs: u64,
+    pub(super) predicted_results: u64,
+    pub(super) calibrate_seconds: Option<f64>,
+}
+
+/// The passes over the buckets that find edges.
+pub(super) struct Passes<'a, T: Coordinate> {
+    context: &'a Context,
+    buckets: &'a Buckets<'a>,
+    options: &'a JoinOptions,
+    threshold: &'a Threshold,
+    coding: Option<&'a Coding>,
+    centers: Panel<T>,
+    /// Of the centers.
+    _memory: Reservation,
+}
+
+impl<'a, T: Coordinate> Passes<'a, T> {
+    /// Reads the centers.
+    pub(super) fn new(
+        context: &'a Context,
+        buckets: &'a Buckets<'a>,
+        (options, threshold): (&'a JoinOptions, &'a Threshold),
+        coding: Option<&'a Coding>,
+    ) -> Result<Self> {
+        let memory = context.reserve(centers_bytes::<T>(buckets), PURPOSE)?;
+        Ok(Self { context, buckets, options, threshold, coding, centers: buckets.centers()?, _memory: memory })
+    }
+
+    /// The edges by the rule that is asked for, or that costs least and keeps the promise.
+    pub(super) fn edges(&self) -> Result<Edges> {
+        let Self { options, .. } = *self;
+        let target = options.aim.target();
+        let pointless = target >= 1.0 || self.threshold.distance == 0.0;
+        match options.rule {
+            rule if options.threshold.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
+                "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
+            )),
+            Some(rule) if rule.is_exact() => self.exact(rule),
+            Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
+                "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
+                rule.name()
+            ))),
+            Some(rule) => self.calibrated(rule, &[target], u64::MAX)?.remove(0).ok_or_else(|| {
+                let rule = rule.name();
+                Error::option(message![
+                    format!(
+                        "the rule {rule} cannot be shown to reach a recall of {target} here; leave it out, or give "
+                    ),
+                    Argument::Exact
+                ])
+            }),
+            None if pointless => self.exact(Rule::MarginSum),
+            None => {
+                let (recall, patience) = (target, options.aim.patience());
+                match choose(&self.facts(recall)?, Wanted { recall, patience, sample: CALIBRATION_VECTORS }) {
+                    Choice::Exact(rule) => self.exact(rule),
+                    Choice::Calibrated { rule, sample_max } => {
+                        match self.calibrated(rule, &[target], sample_max)?.remove(0) {
+                            Some(edges) => Ok(edges),
+                            None => self.exact(Rule::MarginSum),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn search(&self, rule: Rule) -> Search<'_, T> {
+        let Self { context, buckets, options, threshold, ref centers, coding, .. } = *self;
+        let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
+        Search { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
+    }
+
+    /// What a choice of the rule needs to know.
+    fn facts(&self, recall: f64) -> Result<Facts> {
+        let search = self.search(Rule::Union);
+        let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
+        let pairs = PairSample::draw(&search, self.options.seed)?;
+        let (eps, guessed) = (self.threshold.distance, guessed_threshold(recall));
+        let [margin_sum_pairs, union_pairs, near_pairs] = pairs.expect(|pair| {
+            let of = |rule: Rule| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
+            let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
+            [of(Rule::MarginSum) <= 1.0, of(Rule::Union) <= guessed, near]
+        });
+        let (rows, buckets) = (self.buckets.rows(), u64::from(self.buckets.count()));
+        Ok(Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs })
+    }
+
+    /// The edges of a rule with a threshold for each of some recalls; none where it cannot be shown to reach one.
+    pub(super) fn calibrated(&self, rule: Rule, recalls: &[f64], vectors_max: u64) -> Result<Vec<Option<Edges>>> {
+        let watch = Stopwatch::start();
+        let search = self.search(rule);
+        let JoinOptions { threshold, seed, .. } = *self.options;
+        let goals: Vec<Goal> = recalls.iter().map(|&recall| Goal { recall, threshold, seed }).collect();
+        let found = calibrate(&search, &goals, vectors_max)?;
+        let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
+        let pairs = PairSample::draw(&search, seed)?;
+        let edges = |(found, &recall): (Option<Calibrated>, &f64)| {
+            found.map(|found| self.edges_of(rule, recall, found, &pairs, &watch)).transpose()
+        };
+        found.into_iter().zip(recalls).map(edges).collect()
+    }
+
+    fn edges_of(
+        &self,
+        rule: Rule,
+        target: f64,
+        found: Calibrated,
+        pairs: &PairSample<'_, T>,
+        watch: &Stopwatch,
+    ) -> Result<Edges> {
+        let threshold = found.threshold;
+        let (edges, memory) = found.graph.into_edges(self.context, threshold)?;
+        let graph = BucketGraph { buckets: self.centers.rows(), edges };
+        let (predicted_pairs, predicted_results) = self.predict(pairs, rule, &graph, |pair| {
+            pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold
+                && graph.contains(pair.buckets.0, pair.buckets.1)
+        });
+        Ok(Edges {
+            graph,
+            memory,
+            admission: Admission { rule, threshold: Some(threshold) },
+            recall: RecallStatistics {
+                target,
+                kept: found.kept,
+                pair: found.recalls.pair,
+                per_vector: found.recalls.per_vector,
+                sample_vectors: Some(found.vectors),
+                sample_vectors_with_neighbours: Some(found.vectors_with_neighbours),
+                sample_pairs: Some(found.pairs),
+            },
+            watched: Some(found.watched),
+            center_distances: found.center_distances,
+            sample_distances: found.sample_distances,
+            predicted_pairs,
+            predicted_results,
+            calibrate_seconds: Some(watch.seconds()),
+        })
+    }
+
+    /// The edges of a rule that misses nothing.
+    fn exact(&self, rule: Rule) -> Result<Edges> {
+        let Graph { graph, memory, center_distances } = self.exact_graph(rule)?;
+        let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
+        let search = self.search(rule);
+        let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
+        let pairs = PairSample::draw(&search, self.options.seed)?;
+        let (predicted_pairs, predicted_results) =
+            self.predict(&pairs, rule, &graph, |pair| pair_threshold(rule, &parts(pair), pair.x, pair.y) <= 1.0);
+        Ok(Edges {
+            graph,
+            memory,
+            admission: Admission { rule, threshold: None },
+            recall: RecallStatistics::proved(self.options.aim.target()),
+            watched: None,
+            center_distances,
+            sample_distances: 0,
+            predicted_pairs,
+            predicted_results,
+            calibrate_seconds: None,
+        })
+    }
+
+    /// Pairs that are compared where buckets are taken whole.
+    fn whole_pairs(&self, graph: &BucketGraph) -> u64 {
+        let rows = |bucket: u32| u64::from(self.buckets.extent(bucket).rows);
+        let own = (0..self.centers.rows() as u32).map(|bucket| rows(bucket) * rows(bucket).saturating_sub(1) / 2);
+        own.sum::<u64>() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
+    }
+
+    /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
+    fn predict(
+        &self,
+        pairs: &PairSample<'_, T>,
+        rule: Rule,
+        graph: &BucketGraph,
+        admits: impl Fn(&DrawnPair) -> bool,
+    ) -> (u64, u64) {
+        let admitted = if rule.takes_whole() {
+            self.whole_pairs(graph)
+        } else {
+            let [others] = pairs.expect(|pair| [admits(pair)]);
+            pairs.own_pairs() + others
+        };
+        (admitted, pairs.expect_results())
+    }
+
+    fn exact_graph(&self, rule: Rule) -> Result<Graph> {
+        let Self { context, buckets, threshold, ref centers, .. } = *self;
+        if rule == Rule::Triangle {
+            return triangle_edges(context, buckets, centers, threshold);
+        }
+        let pass = margins::memory_bytes::<T>(context.threads, buckets);
+        let free = context.budget().free() - pass;
+        let read_ahead = read_ahead_bytes(buckets.extents(), false, free - MARGIN_BYTES_MIN);
+        // The rest is for the edges.
+        let margins = ((free - read_ahead) / 4).clamp(MARGIN_BYTES_MIN, MARGIN_BYTES_MAX);
+        let _memory = context.reserve(pass + read_ahead + margins, PURPOSE)?;
+        margin_edges(context, buckets, centers, threshold, PassMemory { read_ahead, margins })
+    }
+}
