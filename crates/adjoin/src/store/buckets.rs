@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 
 use adjoin_device::{BLOCK_BYTES, WriteFile};
+use crossbeam_channel::bounded;
 use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -156,7 +156,7 @@ impl BucketWriter<'_> {
         let mut written = Written::default();
         self.context.progress.begin("write", "buckets", parts.len() as u64);
         std::thread::scope(|scope| {
-            let (sender, arranged) = sync_channel(0);
+            let (sender, arranged) = bounded(0);
             let parts = &parts;
             spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
