@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::aligned::AlignedBuffer;
 use crate::device::{Completion, ReadFile, ReadQueue};
@@ -37,9 +38,8 @@ pub(crate) struct ThreadQueue {
 
 impl ThreadQueue {
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
-        let (job_sender, job_receiver) = channel();
-        let (done_sender, done) = channel();
-        let jobs = Arc::new(Mutex::new(job_receiver));
+        let (job_sender, jobs) = unbounded();
+        let (done_sender, done) = unbounded();
         let mut queue = Self {
             depth,
             running: 0,
@@ -65,9 +65,8 @@ impl ThreadQueue {
 }
 
 /// Reads until the queue is dropped.
-fn work(jobs: &Mutex<Receiver<Job>>, done: &Sender<Completion>, stop: &AtomicBool) {
-    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    while let Ok(Job { token, file, offset, mut buffer }) = next() {
+fn work(jobs: &Receiver<Job>, done: &Sender<Completion>, stop: &AtomicBool) {
+    for Job { token, file, offset, mut buffer } in jobs {
         if stop.load(Ordering::Relaxed) {
             continue; // nobody waits for it any more
         }

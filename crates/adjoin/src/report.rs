@@ -1,12 +1,12 @@
 //! What a run tells: how far it is, what it did, and whether its promises were kept.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use adjoin_device::current_resident_bytes;
+use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -110,7 +110,7 @@ const LOOKS_MAX: usize = 512;
 impl MemoryWatch {
     /// Begins to look; not at all where the system gives no thread.
     pub fn begin() -> Option<Self> {
-        let (stop, stopped) = channel();
+        let (stop, stopped) = unbounded();
         let look = move || {
             let (watch, mut every, mut looks) = (Stopwatch::start(), LOOK_EVERY, Vec::new());
             loop {

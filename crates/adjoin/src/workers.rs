@@ -1,9 +1,10 @@
 //! Threads that work on a list of items and end with the call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use crossbeam_channel::bounded;
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -137,16 +138,14 @@ fn map_stream_by<I: Send, S, R: Send>(
     };
     let done: Mutex<Vec<Option<R>>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        let (sender, items) = sync_channel::<(usize, I)>(threads.max(1));
-        // Shared by the workers alone: once they are gone, whatever ended them, nobody waits for them.
-        let items = Arc::new(Mutex::new(items));
+        // Received by the workers alone: once they are gone, whatever ended them, nobody waits for them.
+        let (sender, items) = bounded::<(usize, I)>(threads.max(1));
         for _ in 0..threads.max(1) {
             let items = items.clone();
             let (done, stop, fail, state, work) = (&done, &stop, &fail, &state, &work);
             let spawned = spawn_by(builder(), scope, "adjoin work", move || {
                 let mut own = state();
-                loop {
-                    let Ok((place, item)) = lock(&items).recv() else { return };
+                for (place, item) in items {
                     if stop.load(Ordering::Relaxed) {
                         continue;
                     }

@@ -9,10 +9,10 @@ mod filter;
 mod tests;
 mod tiles;
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use adjoin_kernels::Panel;
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -126,10 +126,9 @@ impl<T: Coordinate> Execution<'_, T> {
     ) -> Result<Vec<V::Report>> {
         let threads = self.context.threads.max(1);
         let run = Run { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
-        let (job_sender, job_receiver) = sync_channel(threads * QUEUED_PER_WORKER);
-        let (batch_sender, batches) = sync_channel(threads * QUEUED_PER_WORKER);
-        // Shared by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
-        let jobs = Arc::new(Mutex::new(job_receiver));
+        // Received by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
+        let (job_sender, jobs) = bounded(threads * QUEUED_PER_WORKER);
+        let (batch_sender, batches) = bounded(threads * QUEUED_PER_WORKER);
         let reports = Mutex::new(Vec::new());
         self.context.progress.begin(self.phase, "tasks", self.schedule.tasks.len() as u64);
         std::thread::scope(|scope| {
@@ -176,7 +175,7 @@ impl<T: Coordinate> Run<'_, T> {
     }
 
     /// Follows the schedule: reads what it loads, hands out what it visits.
-    fn read(&self, cache: &mut Cache<T>, jobs: SyncSender<Job<T>>) -> Result<()> {
+    fn read(&self, cache: &mut Cache<T>, jobs: Sender<Job<T>>) -> Result<()> {
         let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, .. } = *self.of;
         let loads = schedule.loads(sizes);
         let mut ahead = ReadAhead::new(context, buckets, with_ids, read_ahead, loads, &self.stop)?;
@@ -212,17 +211,12 @@ impl<T: Coordinate> Run<'_, T> {
         Ok(())
     }
 
-    fn work<V: Visitor<T>>(
-        &self,
-        mut visitor: V,
-        jobs: &Mutex<Receiver<Job<T>>>,
-        batches: &SyncSender<V::Batch>,
-    ) -> V::Report {
+    fn work<V: Visitor<T>>(&self, mut visitor: V, jobs: &Receiver<Job<T>>, batches: &Sender<V::Batch>) -> V::Report {
         let mut emit = |batch| {
             let sent = self.waits.for_batches.measure(|| batches.send(batch));
             assert!(sent.is_ok(), "the calling thread receives until all workers have ended");
         };
-        while let Ok(job) = self.waits.for_disk.measure(|| lock(jobs).recv()) {
+        while let Ok(job) = self.waits.for_disk.measure(|| jobs.recv()) {
             // Once stopped, jobs are only let go: the reader may wait for the memory that they hold.
             match job {
                 _ if self.stop.is_cancelled() => {}
@@ -259,7 +253,7 @@ impl<T: Coordinate> Run<'_, T> {
 /// Visits that are about to be handed out.
 struct Waiting<T> {
     visits: Vec<Visit<T>>,
-    jobs: SyncSender<Job<T>>,
+    jobs: Sender<Job<T>>,
 }
 
 impl<T> Waiting<T> {

@@ -1,18 +1,11 @@
 //! Which pairs of buckets may hold a pair of the result?
 
-/// What one bucket knows of another, as it is stored on its way to the other's side.
-pub trait EdgeSide: Copy {
-    /// Bytes as stored.
-    const BYTES: usize;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// What one bucket knows of another: its bytes are stored on their way to the other's side.
+pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable {
     /// The bucket that knows, and the other.
     fn direction(&self) -> (u32, u32);
-
-    /// Appends it as it is stored.
-    fn encode(&self, out: &mut Vec<u8>);
-
-    /// Reads one.
-    fn decode(bytes: &[u8]) -> Self;
 
     /// The edge that it is about.
     fn edge(&self) -> (u32, u32) {
@@ -23,7 +16,8 @@ pub trait EdgeSide: Copy {
 
 /// The least margin of a bucket's members towards another center: the least `d(x, c_j)^2 - d(x, c_i)^2` of all `x` in
 /// bucket i, never above its true value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct LeastMargin {
     /// The bucket of the members, i.
     pub from: u32,
@@ -34,29 +28,9 @@ pub struct LeastMargin {
 }
 
 impl EdgeSide for LeastMargin {
-    const BYTES: usize = 12;
-
     fn direction(&self) -> (u32, u32) {
         (self.from, self.towards)
     }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_words([self.from, self.towards, self.margin.to_bits()], out);
-    }
-
-    fn decode(bytes: &[u8]) -> Self {
-        Self { from: word(bytes, 0), towards: word(bytes, 1), margin: f32::from_bits(word(bytes, 2)) }
-    }
-}
-
-/// Appends numbers as they are stored.
-pub(super) fn encode_words<const N: usize>(words: [u32; N], out: &mut Vec<u8>) {
-    out.extend_from_slice(words.map(u32::to_le_bytes).as_flattened());
-}
-
-/// A stored number.
-pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes.as_chunks::<4>().0[at])
 }
 
 /// Buckets as vertices, pairs of buckets to compare as edges. Each bucket is compared with itself too.
@@ -136,14 +110,6 @@ mod tests {
     fn what_cannot_be_told_is_compared() {
         let sides = [least(0, 1, f32::NEG_INFINITY), least(1, 0, 0.0)];
         assert_eq!(edges_of(&sides, f64::NAN).len(), 1);
-    }
-
-    #[test]
-    fn margins_come_back_as_stored() {
-        let margin = least(7, u32::MAX, -1.5);
-        let mut stored = Vec::new();
-        margin.encode(&mut stored);
-        assert_eq!((LeastMargin::decode(&stored), stored.len()), (margin, LeastMargin::BYTES));
     }
 
     #[test]

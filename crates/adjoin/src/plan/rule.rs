@@ -7,7 +7,9 @@
 
 use std::str::FromStr;
 
-use super::bucket_graph::{EdgeSide, encode_words, word};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::bucket_graph::EdgeSide;
 use crate::error::{Error, Result};
 
 /// Which pairs are compared.
@@ -227,7 +229,8 @@ const EDGE_PAIRS_MIN: u32 = 4;
 const RANKS: [u32; 3] = [1, 2, 4];
 
 /// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and 4.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Nearness {
     /// The bucket of the members.
     pub from: u32,
@@ -238,21 +241,8 @@ pub struct Nearness {
 }
 
 impl EdgeSide for Nearness {
-    const BYTES: usize = 32;
-
     fn direction(&self) -> (u32, u32) {
         (self.from, self.towards)
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        let [[a, b, c], [d, e, f]] = self.least.map(|least| least.map(f32::to_bits));
-        encode_words([self.from, self.towards, a, b, c, d, e, f], out);
-    }
-
-    fn decode(bytes: &[u8]) -> Self {
-        let rank = |k: usize| f32::from_bits(word(bytes, k));
-        let least = [[rank(2), rank(3), rank(4)], [rank(5), rank(6), rank(7)]];
-        Self { from: word(bytes, 0), towards: word(bytes, 1), least }
     }
 }
 
@@ -440,14 +430,6 @@ mod tests {
             graph.add(&sides(far), 10.0, |_| 100, parts);
             assert!((graph.threshold(0, 1) - threshold).abs() < 1e-5, "{far}");
         }
-    }
-
-    #[test]
-    fn sides_come_back_as_stored() {
-        let side = Nearness { from: 3, towards: u32::MAX, least: [[1.0, 2.5, f32::INFINITY], [-1.0, 0.0, 7.0]] };
-        let mut stored = Vec::new();
-        side.encode(&mut stored);
-        assert_eq!((Nearness::decode(&stored), stored.len()), (side, Nearness::BYTES));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl<'a> Clusters<'a> {
     pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
-        let needs = Needs { bytes, sorters: 1, beside, purpose: "finding clusters" };
+        let needs = Needs { bytes, sorters_during: 0, sorters_after: 1, beside, purpose: "finding clusters" };
         let column = id_field("cluster", store.manifest().ids);
         let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })

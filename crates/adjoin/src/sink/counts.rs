@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow_array::UInt64Array;
 use arrow_schema::{DataType, Field};
 
-use super::row_ids::{IdColumn, Needs, Rows};
-use super::row_numbers::RowNumbers;
+use super::row_ids::{IdColumn, Needs, RowIds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
+use super::sorter::{Records, Sorter};
 use super::table::TableWriter;
 use crate::context::Context;
 use crate::error::Result;
@@ -15,11 +15,19 @@ use crate::options::format_number;
 use crate::output::Target;
 use crate::store::Store;
 
+/// Neighbours after which the counter of a row is 0 again.
+const WRAP: u64 = 1 << u8::BITS;
+
 /// Counts the pairs of each row: columns `id` and `count`, a line for every row, in the order of rows.
+///
+/// Most rows have few neighbours, so a row has one byte; each time it passes 255 a record of the row is sorted on disk.
 pub struct Counts<'a> {
     rows: Rows<'a>,
-    counts: RowNumbers,
-    table: Option<TableWriter>,
+    /// The count of each row without the multiples of [`WRAP`].
+    counters: Vec<u8>,
+    /// A record of a row for each [`WRAP`] of its neighbours.
+    wraps: Sorter,
+    lines: Option<Lines>,
 }
 
 impl<'a> Counts<'a> {
@@ -30,30 +38,14 @@ impl<'a> Counts<'a> {
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
         let end = Rows::end(store);
-        let bytes = RowNumbers::memory_bytes(end);
-        let needs = Needs { bytes, sorters: 1, beside, purpose: "counting neighbours" };
+        // Sorted after the join: ids, where there are any, beside what was counted.
+        let sorters_after = if Rows::are_numbers(store) || target.is_none() { 1 } else { 2 };
+        let purpose = "counting neighbours";
+        let needs = Needs { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
         let column = Field::new("count", DataType::UInt64, false);
         let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
-        Ok(Self { rows, counts: RowNumbers::new(end, |_| 0), table })
-    }
-
-    /// Writes the table; returns its bytes and those of temporary files.
-    fn write(&self, mut table: TableWriter) -> Result<Written> {
-        let mut rows = self.rows.sorted()?;
-        let (mut ids, mut counts, mut id) = (IdColumn::new(self.rows.ids()), Vec::new(), Vec::new());
-        loop {
-            let row = rows.next(&mut id)?;
-            if let Some(row) = row {
-                ids.push(row, &id);
-                counts.push(self.counts.get(row));
-            }
-            if row.is_none() || ids.is_full() {
-                table.write(vec![ids.take(), Arc::new(UInt64Array::from(std::mem::take(&mut counts)))])?;
-            }
-            if row.is_none() {
-                return Ok(Written { spill_bytes: rows.spilled(), ..table.finish()? });
-            }
-        }
+        let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
+        Ok(Self { counters: vec![0; end as usize], wraps: rows.sorter(), rows, lines })
     }
 }
 
@@ -64,16 +56,61 @@ impl PairSink for Counts<'_> {
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         for &row in batch.left_rows.iter().chain(&batch.right_rows) {
-            self.counts.set(row, self.counts.get(row) + 1);
+            let counter = &mut self.counters[row as usize];
+            *counter = counter.wrapping_add(1);
+            if *counter == 0 {
+                self.wraps.push((row, 0), &[])?;
+            }
         }
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Written> {
-        let counts = (0..Rows::end(self.rows.store)).map(|row| self.counts.get(row));
-        let (with, most) = counts.fold((0u64, 0), |(with, most), count| (with + u64::from(count > 0), count.max(most)));
-        let [with, rows, most] = [with, self.rows.store.manifest().rows, most].map(format_number);
-        self.rows.context.progress.note(&format!("{with} of {rows} rows have neighbours, one row at most {most}"));
-        self.table.take().map_or(Ok(Written::default()), |table| self.write(table))
+    fn finish(self: Box<Self>) -> Result<Written> {
+        let Self { rows, counters, wraps, mut lines } = *self;
+        let wraps = wraps.finish()?;
+        // The summary alone needs no ids.
+        let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counters.len() as u64) };
+        let (mut wraps, mut id) = (Records::new(wraps)?, Vec::new());
+        let (mut with, mut most) = (0u64, 0);
+        while let Some(row) = named.next(&mut id)? {
+            let mut count = u64::from(counters[row as usize]);
+            wraps.each_of(row, |_, _| {
+                count += WRAP;
+                Ok(())
+            })?;
+            with += u64::from(count > 0);
+            most = count.max(most);
+            lines.as_mut().map_or(Ok(()), |lines| lines.push(row, &id, count))?;
+        }
+        let [with, all, most] = [with, rows.store.manifest().rows, most].map(format_number);
+        rows.context.progress.note(&format!("{with} of {all} rows have neighbours, one row at most {most}"));
+        let spill_bytes = wraps.spilled() + named.spilled();
+        let written = lines.map_or(Ok(Written::default()), Lines::finish)?;
+        Ok(Written { spill_bytes, ..written })
+    }
+}
+
+/// The table that is written.
+struct Lines {
+    table: TableWriter,
+    ids: IdColumn,
+    counts: Vec<u64>,
+}
+
+impl Lines {
+    fn push(&mut self, row: u64, id: &[u8], count: u64) -> Result<()> {
+        self.ids.push(row, id);
+        self.counts.push(count);
+        if self.ids.is_full() { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let counts = UInt64Array::from(std::mem::take(&mut self.counts));
+        self.table.write(vec![self.ids.take(), Arc::new(counts)])
+    }
+
+    fn finish(mut self) -> Result<Written> {
+        self.write()?;
+        self.table.finish()
     }
 }

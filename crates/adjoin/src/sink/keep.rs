@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use adjoin_device::WRITE_BUFFER_BYTES;
 use arrow_array::Float32Array;
 
 use super::components::Components;
 use super::row_ids::{IdColumn, Needs, Rows};
 use super::row_numbers::{ROW_BYTES, RowSet};
 use super::sink::{PairBatch, PairSink, Written};
-use super::sorter::{Sorted, Sorter};
+use super::sorter::{Records, Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field, value_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -74,12 +75,12 @@ impl<'a> Keep<'a> {
     ) -> Result<Self> {
         refuse_duplicate_ids(store)?;
         let end = Rows::end(store);
-        let (bytes, sorters) = match rule {
-            // Rows, and removed ones by the kept and by their own.
-            KeepRule::Greedy => (RowSet::memory_bytes(end), 3),
-            KeepRule::Cluster => (Components::memory_bytes(end), 1),
+        let (bytes, sorters_during, sorters_after) = match rule {
+            // Pairs; then rows, and removed ones by the kept and by their own, which are taken while others are written.
+            KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
+            KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
-        let needs = Needs { bytes, sorters, beside, purpose: "choosing rows to keep" };
+        let needs = Needs { bytes, sorters_during, sorters_after, beside, purpose: "choosing rows to keep" };
         let rows = Rows::reserve(context, store, [target, kept], needs)?;
         let pairs = match rule {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
@@ -192,18 +193,18 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
         }
         by_kept.each_of(row, |goes, value| by_row.push((goes, row), &[value, &id].concat()))?;
     }
-    let mut spilled = by_kept.sorted.spilled();
+    let mut spilled = by_kept.spilled();
     drop(by_kept);
     let Some(removed) = removed else { return Ok(spilled + names.spilled()) };
     let mut by_row = Records::new(by_row.finish()?)?;
-    names.restart()?;
+    names.restart();
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
             let (value, kept_id) = value_in(record);
             removed.push((row, &id), (kept, kept_id), value)
         })?;
     }
-    spilled += by_row.sorted.spilled();
+    spilled += by_row.spilled();
     Ok(spilled + names.spilled())
 }
 
@@ -217,32 +218,6 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
     match metric {
         Metric::L2 => value < than,
         Metric::Cosine => value > than,
-    }
-}
-
-/// Records in order, looked at before they are taken.
-struct Records {
-    sorted: Sorted,
-    next: Option<(u64, u64)>,
-    payload: Vec<u8>,
-}
-
-impl Records {
-    fn new(mut sorted: Sorted) -> Result<Self> {
-        let mut payload = Vec::new();
-        let next = sorted.next(&mut payload)?;
-        Ok(Self { sorted, next, payload })
-    }
-
-    /// Takes the records of a row: no later call may ask for an earlier one.
-    fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        while let Some((first, second)) = self.next
-            && first == row
-        {
-            take(second, &self.payload)?;
-            self.next = self.sorted.next(&mut self.payload)?;
-        }
-        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Here are pairs; where do they go? A [`PairSink`] takes them.
 //!
 //! [`PairWriter`] writes them as they come. The others are sinks for rows: how many neighbours each has ([`Counts`]),
-//! which are connected by chains of pairs ([`Clusters`]), which to remove ([`Keep`]). They hold a few bytes a row, sort the rest on disk, and look up
-//! ids at the end.
+//! which are connected by chains of pairs ([`Clusters`]), which to remove ([`Keep`]). They hold a few bytes a row at most,
+//! sort the rest on disk, and look up ids at the end.
 
 mod clusters;
 mod components;

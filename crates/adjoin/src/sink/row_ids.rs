@@ -7,7 +7,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
 use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
-use super::table::{TableWriter, id_column, id_field};
+use super::table::{TableBytes, TableWriter, id_column, id_field};
 use crate::context::Context;
 use crate::error::Result;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
@@ -20,6 +20,8 @@ const BATCH_ROWS: usize = 8 << 10;
 const BATCH_BYTES: u64 = 256 << 10;
 /// The most memory of a sorter: more would not make it faster.
 const SORTER_BYTES_MAX: u64 = 256 << 20;
+/// Left to a join beside its least: for the edges of a small set, so that its budget is not refused again by the plan.
+const EDGE_BYTES: u64 = 256 << 10;
 /// The part of the free memory that sinks may take for sorting, while a join needs the rest.
 const SHARE: u64 = 8;
 
@@ -27,12 +29,28 @@ const SHARE: u64 = 8;
 pub(super) struct Needs {
     /// What is held all the time.
     pub(super) bytes: u64,
-    /// Sorters at work at once.
-    pub(super) sorters: u64,
+    /// Sorters that take pairs while the join runs.
+    pub(super) sorters_during: u64,
+    /// Sorters at work at once after it.
+    pub(super) sorters_after: u64,
     /// What the join needs at least, which is planned with what is left.
     pub(super) beside: u64,
     /// What it is for, as a refusal says it.
     pub(super) purpose: &'static str,
+}
+
+impl Needs {
+    /// What is held from before the join to the end of the result: as much as the phase takes that needs most of it, with
+    /// sorters of `sorter` bytes each.
+    fn held(&self, sorter: u64, read_ahead: u64, tables: &[TableBytes]) -> u64 {
+        let joining = self.sorters_during * sorter;
+        let reading = self.sorters_after * sorter + read_ahead;
+        // All records are sorted by then.
+        let writing = self.sorters_after * Sorter::bytes_when_sorted(sorter);
+        let begun: u64 = tables.iter().map(|table| table.begun).sum();
+        let written: u64 = tables.iter().map(|table| table.written).sum();
+        self.bytes + (joining.max(reading) + begun).max(writing + written)
+    }
 }
 
 /// What a sink for rows works with.
@@ -51,13 +69,16 @@ impl<'a> Rows<'a> {
         context: &'a Context,
         store: &'a Store,
         targets: [Option<&Target>; 2],
-        Needs { bytes, sorters, beside, purpose }: Needs,
+        needs: Needs,
     ) -> Result<Self> {
-        let fixed = bytes + least_read_ahead(store.extents(), true);
-        let share = context.budget().free().saturating_sub(fixed + beside) / SHARE / sorters;
+        let Needs { beside, purpose, .. } = needs;
+        let bytes_of = |target| TableWriter::memory_bytes(target, store.manifest().ids);
+        let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
+        let held = |sorter| needs.held(sorter, least_read_ahead(store.extents(), true), &tables);
+        let share = context.budget().free().saturating_sub(held(0) + beside) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
-        let needed = fixed + sorters * sorter_bytes;
-        drop(context.reserve(needed + beside, purpose)?);
+        let needed = held(sorter_bytes);
+        drop(context.reserve(needed + beside + EDGE_BYTES, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
         let at = context.temporary(path.map(parent));
@@ -114,11 +135,16 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Whether each row of a store is called by its number, and none is missing: ids need not be read then.
+    pub(super) fn are_numbers(store: &Store) -> bool {
+        let manifest = store.manifest();
+        manifest.ids == IdKind::None && manifest.rows == manifest.source_rows
+    }
+
     /// The ids in the order of rows.
     pub(super) fn sorted(&self) -> Result<RowIds> {
-        let manifest = self.store.manifest();
-        if manifest.ids == IdKind::None && manifest.rows == manifest.source_rows {
-            return Ok(RowIds::Numbers { next: 0, end: manifest.rows });
+        if Self::are_numbers(self.store) {
+            return Ok(RowIds::numbers(Self::end(self.store)));
         }
         let mut sorter = self.sorter();
         self.each("ids", |row, id, _| sorter.push((row, 0), id))?;
@@ -137,6 +163,11 @@ pub(super) enum RowIds {
 }
 
 impl RowIds {
+    /// Rows before `end` by their numbers.
+    pub(super) fn numbers(end: u64) -> Self {
+        Self::Numbers { next: 0, end }
+    }
+
     /// The next row; its id goes to `id`.
     pub(super) fn next(&mut self, id: &mut Vec<u8>) -> Result<Option<u64>> {
         match self {
@@ -149,12 +180,11 @@ impl RowIds {
         }
     }
 
-    pub(super) fn restart(&mut self) -> Result<()> {
+    pub(super) fn restart(&mut self) {
         match self {
             Self::Numbers { next, .. } => *next = 0,
-            Self::Sorted(sorted) => sorted.restart()?,
+            Self::Sorted(sorted) => sorted.restart(),
         }
-        Ok(())
     }
 
     /// Bytes that went to disk.

@@ -87,6 +87,11 @@ impl Sorter {
         Self { disk, memory, held: Held::default(), runs: Vec::new() }
     }
 
+    /// What is left of the memory of a sorter once its records are sorted: nothing is written then.
+    pub(super) fn bytes_when_sorted(memory: u64) -> u64 {
+        memory.saturating_sub(WRITE_BUFFER_BYTES as u64)
+    }
+
     /// Takes a record.
     ///
     /// # Errors
@@ -115,7 +120,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Ends the taking.
+    /// Ends the taking. Records that went to disk take no memory before the first is asked for.
     ///
     /// # Errors
     /// Where the disk refuses.
@@ -128,9 +133,7 @@ impl Sorter {
             self.merge_to((self.memory as usize / READER_BYTES).min(RUNS_AT_ONCE))?;
         }
         let Self { disk, held, runs, .. } = self;
-        let mut sorted = Sorted { disk, held, next: 0, runs, merge: None };
-        sorted.restart()?;
-        Ok(sorted)
+        Ok(Sorted { disk, held, next: 0, runs, merge: None })
     }
 
     /// Merges runs until they are few enough to be merged at once; the oldest are merged first.
@@ -150,7 +153,11 @@ impl Sorted {
     /// # Errors
     /// Where the disk fails.
     pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
-        if let Some(merge) = &mut self.merge {
+        if !self.runs.is_empty() {
+            let merge = match &mut self.merge {
+                Some(merge) => merge,
+                None => self.merge.insert(Merge::new(&self.disk, &self.runs)?),
+            };
             return merge.next(payload);
         }
         let Some(entry) = self.held.entries.get(self.next) else { return Ok(None) };
@@ -161,21 +168,45 @@ impl Sorted {
     }
 
     /// Begins anew.
-    ///
-    /// # Errors
-    /// Where the disk fails.
-    pub(super) fn restart(&mut self) -> Result<()> {
+    pub(super) fn restart(&mut self) {
         self.next = 0;
-        self.merge = None; // gives its blocks back first
-        if !self.runs.is_empty() {
-            self.merge = Some(Merge::new(&self.disk, &self.runs)?);
+        self.merge = None;
+    }
+
+    /// Bytes that went to disk.
+    pub(super) fn spilled(&self) -> u64 {
+        self.disk.written
+    }
+}
+
+/// Records in order, looked at before they are taken.
+pub(super) struct Records {
+    sorted: Sorted,
+    next: Option<Key>,
+    payload: Vec<u8>,
+}
+
+impl Records {
+    pub(super) fn new(mut sorted: Sorted) -> Result<Self> {
+        let mut payload = Vec::new();
+        let next = sorted.next(&mut payload)?;
+        Ok(Self { sorted, next, payload })
+    }
+
+    /// Takes the records whose first number is `row`: no later call may ask for an earlier one.
+    pub(super) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        while let Some((first, second)) = self.next
+            && first == row
+        {
+            take(second, &self.payload)?;
+            self.next = self.sorted.next(&mut self.payload)?;
         }
         Ok(())
     }
 
     /// Bytes that went to disk.
     pub(super) fn spilled(&self) -> u64 {
-        self.disk.written
+        self.sorted.spilled()
     }
 }
 
@@ -349,7 +380,7 @@ mod tests {
         let mut sorted = sorter.finish().unwrap();
         let mut payload = Vec::new();
         let mut all = || {
-            sorted.restart().unwrap();
+            sorted.restart();
             let mut all = Vec::new();
             while let Some(key) = sorted.next(&mut payload).unwrap() {
                 all.push((key, payload.clone()));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use adjoin_device::WRITE_BUFFER_BYTES;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
@@ -24,6 +25,10 @@ const ROW_GROUP_ROWS: usize = 128 * 1024;
 const ROW_GROUP_BYTES: usize = 6 << 20;
 /// Bytes gathered before text goes out.
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
+/// Bytes of rows on their way into a table, and of what encodes and compresses them.
+const ENCODING_BYTES: u64 = 1 << 20;
+/// Bytes of a row without ids of text: at most two ids and a value.
+const NUMBERS_BYTES: usize = 20;
 
 /// How a result is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,14 @@ pub(super) struct TableWriter {
     place: Place,
 }
 
+/// The memory of a table.
+pub(super) struct TableBytes {
+    /// From its beginning.
+    pub(super) begun: u64,
+    /// While rows are written.
+    pub(super) written: u64,
+}
+
 /// Where a result goes, for messages.
 struct Place {
     name: String,
@@ -89,6 +102,21 @@ struct Place {
 }
 
 impl TableWriter {
+    /// The memory of a table of rows with such ids.
+    ///
+    /// # Errors
+    /// Where the ending of its name is unknown.
+    pub(super) fn memory_bytes(target: &Target, ids: IdKind) -> Result<TableBytes> {
+        let format = target.path().map_or(Ok(TableFormat::Csv), TableFormat::of)?;
+        let begun = (WRITE_BUFFER_BYTES + TEXT_BUFFER_BYTES) as u64;
+        let gathered = match (format, ids) {
+            (TableFormat::Parquet, IdKind::Utf8) => ROW_GROUP_BYTES,
+            (TableFormat::Parquet, _) => ROW_GROUP_ROWS * NUMBERS_BYTES,
+            (TableFormat::Csv | TableFormat::JsonLines, _) => 0,
+        };
+        Ok(TableBytes { begun, written: begun + gathered as u64 + ENCODING_BYTES })
+    }
+
     /// Starts a result.
     ///
     /// # Errors

@@ -3,10 +3,12 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 
 use adjoin_device::{BLOCK_BYTES, WriteFile};
+use crossbeam_channel::bounded;
 use xxhash_rust::xxh3::Xxh3;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
 use super::partitions::Records;
@@ -25,7 +27,7 @@ const PART_ROWS_MIN: u64 = 16;
 /// A bucket of so many times the mean number of rows is not split.
 const PART_TIMES_MEAN: u64 = 4;
 /// Bytes of a record beside its vector and id.
-pub(crate) const RECORD_BYTES: u64 = 16;
+pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
 
 /// Most rows of an extent; what a center has more goes to further extents of the same center.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
@@ -38,6 +40,21 @@ pub(crate) fn row_bytes(vectors: VectorType) -> u64 {
     vectors.bytes() as u64 + size_of::<u64>() as u64
 }
 
+/// The head of a record; its vector and its id follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RecordHead {
+    center: U32,
+    row: U64,
+    id_bytes: U32,
+}
+
+impl RecordHead {
+    pub(crate) fn new(center: u32, row: u64, id: &[u8]) -> Self {
+        Self { center: center.into(), row: row.into(), id_bytes: (id.len() as u32).into() }
+    }
+}
+
 /// A row on its way: its center, its number, its vector and its id.
 pub(crate) struct Record<'a> {
     pub(crate) center: u32,
@@ -47,23 +64,12 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The head of a record; its vector and its id follow.
-    pub(crate) fn head(center: u32, row: u64, id: &[u8]) -> [u8; RECORD_BYTES as usize] {
-        let mut head = [0; RECORD_BYTES as usize];
-        head[..4].copy_from_slice(&center.to_le_bytes());
-        head[4..12].copy_from_slice(&row.to_le_bytes());
-        head[12..].copy_from_slice(&(id.len() as u32).to_le_bytes());
-        head
-    }
-
     /// The first record of some, and the rest.
     fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
-        let (head, rest) = records.split_at(RECORD_BYTES as usize);
-        let u32_at = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("a head has 16 bytes"));
-        let row = u64::from(u32_at(4)) | u64::from(u32_at(8)) << 32;
+        let (head, rest) = RecordHead::ref_from_prefix(records).expect("records are whole");
         let (vector, rest) = rest.split_at(vectors.bytes());
-        let (id, rest) = rest.split_at(u32_at(12) as usize);
-        (Self { center: u32_at(0), row, vector, id }, rest)
+        let (id, rest) = rest.split_at(head.id_bytes.get() as usize);
+        (Self { center: head.center.get(), row: head.row.get(), vector, id }, rest)
     }
 }
 
@@ -150,7 +156,7 @@ impl BucketWriter<'_> {
         let mut written = Written::default();
         self.context.progress.begin("write", "buckets", parts.len() as u64);
         std::thread::scope(|scope| {
-            let (sender, arranged) = sync_channel(0);
+            let (sender, arranged) = bounded(0);
             let parts = &parts;
             spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
@@ -266,7 +272,7 @@ impl BucketWriter<'_> {
             let radius = (self.tallies[part.center as usize].squared_radius.sqrt() as f32).next_up();
             let extent = Extent { offset: written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
             written.centers.push(part.center);
-            written.table.extend(extent.encode());
+            written.table.extend_from_slice(extent.as_bytes());
             let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
             let end = (written.bytes as usize + out.len()).next_multiple_of(alignment);
             out.resize(end - written.bytes as usize, 0);

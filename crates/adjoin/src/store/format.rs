@@ -1,8 +1,9 @@
 //! Every byte and constant of a store on disk; `docs/format.md` describes them for readers in other languages.
 //!
-//! All numbers are little-endian.
+//! All numbers are little-endian, as in the memory of the machines that we run on: what is stored is a struct as it is.
 
 use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::options::{ROWS_MAX, VectorType};
@@ -23,9 +24,11 @@ pub const EXTENT_ALIGNMENT: u64 = 512;
 /// The file of the buckets ends at a multiple of this.
 pub const FILE_ALIGNMENT: u64 = 4096;
 /// Bytes of an extent's header.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = size_of::<Header>();
 /// Bytes of an entry of the bucket table.
-pub const ENTRY_BYTES: usize = 32;
+pub const ENTRY_BYTES: usize = size_of::<Extent>();
+
+const _: () = assert!(cfg!(target_endian = "little") && HEADER_BYTES == 64 && ENTRY_BYTES == 32);
 
 const EXTENT_MAGIC: [u8; 8] = *b"ADJOINBK";
 
@@ -96,7 +99,8 @@ impl Ascent {
 }
 
 /// An entry of the bucket table: where a bucket lies.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct Extent {
     /// Start in the file of buckets.
     pub offset: u64,
@@ -130,52 +134,33 @@ impl Extent {
             IdKind::Utf8 => self.id_bytes >= numbers,
         }
     }
-
-    /// The entry as stored.
-    pub fn encode(&self) -> [u8; ENTRY_BYTES] {
-        let mut bytes = [0; ENTRY_BYTES];
-        bytes[0..8].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.rows.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.radius.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.body_bytes.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.id_bytes.to_le_bytes());
-        bytes
-    }
-
-    /// Reads an entry.
-    pub fn decode(bytes: &[u8; ENTRY_BYTES]) -> Self {
-        Self {
-            offset: u64_at(bytes, 0),
-            rows: u32_at(bytes, 8),
-            radius: f32::from_bits(u32_at(bytes, 12)),
-            body_bytes: u64_at(bytes, 16),
-            id_bytes: u64_at(bytes, 24),
-        }
-    }
 }
 
-/// What a bucket's header says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A bucket's header.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub(super) struct Header {
+    magic: [u8; 8],
     pub(super) number: u32,
     pub(super) rows: u32,
     /// Of the vectors, their padding and the row numbers.
     pub(super) body_checksum: u64,
     pub(super) id_checksum: u64,
     pub(super) id_bytes: u64,
+    unused: [u8; 16],
+    /// Of what stands before it.
+    checksum: u64,
 }
 
 impl Header {
     /// Reads a header; none where its bytes are not as written.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
-        let whole = u64_at(bytes, HEADER_BYTES - 8) == checksum(&bytes[..HEADER_BYTES - 8]);
-        (whole && bytes[..8] == EXTENT_MAGIC).then(|| Self {
-            number: u32_at(bytes, 8),
-            rows: u32_at(bytes, 12),
-            body_checksum: u64_at(bytes, 16),
-            id_checksum: u64_at(bytes, 24),
-            id_bytes: u64_at(bytes, 32),
-        })
+        let header: Self = zerocopy::transmute!(*bytes);
+        (header.checksum == header.own_checksum() && header.magic == EXTENT_MAGIC).then_some(header)
+    }
+
+    fn own_checksum(&self) -> u64 {
+        checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }
 
     /// The entry of the bucket table, but for the radius, of such a bucket at `offset`.
@@ -213,19 +198,18 @@ pub fn encode_bucket(
     let body_end = out.len();
     encode_ids(ids, out);
 
-    let body_checksum = checksum(&out[start + HEADER_BYTES..body_end]);
-    let id_checksum = checksum(&out[body_end..]);
-    let id_bytes = (out.len() - body_end) as u64;
-    let header = &mut out[start..start + HEADER_BYTES];
-    header[0..8].copy_from_slice(&EXTENT_MAGIC);
-    header[8..12].copy_from_slice(&number.to_le_bytes());
-    header[12..16].copy_from_slice(&(rows.len() as u32).to_le_bytes());
-    header[16..24].copy_from_slice(&body_checksum.to_le_bytes());
-    header[24..32].copy_from_slice(&id_checksum.to_le_bytes());
-    header[32..40].copy_from_slice(&id_bytes.to_le_bytes());
-    let header_checksum = checksum(&header[..HEADER_BYTES - 8]);
-    header[HEADER_BYTES - 8..].copy_from_slice(&header_checksum.to_le_bytes());
-    ((body_end - start) as u64, id_bytes)
+    let mut header = Header {
+        magic: EXTENT_MAGIC,
+        number,
+        rows: rows.len() as u32,
+        body_checksum: checksum(&out[start + HEADER_BYTES..body_end]),
+        id_checksum: checksum(&out[body_end..]),
+        id_bytes: (out.len() - body_end) as u64,
+        ..Header::new_zeroed()
+    };
+    header.checksum = header.own_checksum();
+    out[start..start + HEADER_BYTES].copy_from_slice(header.as_bytes());
+    ((body_end - start) as u64, header.id_bytes)
 }
 
 /// Checks a bucket's bytes and finds its parts. `bytes` is what [`Extent::bytes`] says; ids are decoded if there.
@@ -280,7 +264,7 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
     if !rest.is_empty() || rows > ROWS_MAX {
         return Err(Error::corrupt("the bucket table has a wrong length"));
     }
-    let extents: Vec<Extent> = entries.iter().map(Extent::decode).collect();
+    let extents: Vec<Extent> = entries.iter().map(|&entry| zerocopy::transmute!(entry)).collect();
     let mut free_from = 0;
     for (number, extent) in extents.iter().enumerate() {
         let end = extent.offset.checked_add(extent.body_bytes).and_then(|end| end.checked_add(extent.id_bytes));
@@ -335,14 +319,6 @@ fn decode_ids(kind: IdKind, rows: usize, bytes: &[u8]) -> Option<Ids> {
             ascent.holds().then(|| Ids::Utf8(TextIds { ends, bytes: texts.to_vec() }))
         }
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are constants within the array"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(*bytes[at..].first_chunk().expect("offsets are constants within the array"))
 }
 
 #[cfg(test)]
@@ -413,7 +389,7 @@ mod tests {
     fn tables_that_cannot_be_true_are_refused() {
         let (extent, _) = sample(&Ids::None);
         let facts = facts(IdKind::None);
-        let decode = |extent: Extent| decode_table(&extent.encode(), &facts, extent.rows.into(), 4096);
+        let decode = |extent: Extent| decode_table(extent.as_bytes(), &facts, extent.rows.into(), 4096);
         assert_eq!(decode(extent).unwrap(), [extent]);
         assert!(decode(Extent { offset: 100, ..extent }).is_err());
         assert!(decode(Extent { offset: 512, ..extent }).is_err());
@@ -424,9 +400,9 @@ mod tests {
         assert!(decode(Extent { id_bytes: 16, ..extent }).is_err());
         assert!(decode(Extent { radius: f32::NAN, ..extent }).is_err());
         assert!(decode(Extent { offset: 4096, ..extent }).is_err());
-        assert!(decode_table(&extent.encode()[1..], &facts, 2, 4096).is_err());
-        assert!(decode_table(&extent.encode(), &facts, 3, 4096).is_err());
-        assert!(decode_table(&extent.encode(), &facts, 2, 8192).is_err());
+        assert!(decode_table(&extent.as_bytes()[1..], &facts, 2, 4096).is_err());
+        assert!(decode_table(extent.as_bytes(), &facts, 3, 4096).is_err());
+        assert!(decode_table(extent.as_bytes(), &facts, 2, 8192).is_err());
         for (kind, id_bytes, possible) in [
             (IdKind::Int64, 16, true),
             (IdKind::Int64, 17, false),
@@ -436,7 +412,7 @@ mod tests {
         ] {
             let extent = Extent { id_bytes, ..extent };
             let facts = BucketFacts { ids: kind, ..facts };
-            assert_eq!(decode_table(&extent.encode(), &facts, 2, 4096).is_ok(), possible, "{kind:?} {id_bytes}");
+            assert_eq!(decode_table(extent.as_bytes(), &facts, 2, 4096).is_ok(), possible, "{kind:?} {id_bytes}");
         }
     }
 }

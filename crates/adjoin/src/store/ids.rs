@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
+use zerocopy::transmute;
 
 use super::intake::UsableRows;
 use super::partitions::{PartitionSizes, Partitions};
@@ -72,8 +73,8 @@ impl IdCheck {
             records.clear();
             hashes.read(partition, |block| {
                 let words = |record: &[u8; RECORD_BYTES]| {
-                    let word = |k: usize| u64::from_le_bytes(*record[8 * k..].first_chunk().expect("three words"));
-                    [word(1), word(0), word(2)]
+                    let [low, high, row]: [u64; 3] = transmute!(*record);
+                    [high, low, row]
                 };
                 records.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(words));
                 Ok(())

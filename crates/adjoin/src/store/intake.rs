@@ -1,6 +1,6 @@
 //! Rows of a source that can be used: each vector checked, bad ones refused or left out.
 
-use std::sync::mpsc::{Receiver, sync_channel};
+use crossbeam_channel::bounded;
 
 use super::OnBad;
 use super::bad_rows::{BadRows, Lengths, fault_of_vector, in_words};
@@ -86,7 +86,7 @@ impl Intake<'_> {
         let waited = SharedSeconds::default();
         let mut scanned = Scanned::default();
         std::thread::scope(|scope| {
-            let (sender, batches): (_, Receiver<Result<(UsableRows, u64)>>) = sync_channel(1);
+            let (sender, batches) = bounded::<Result<(UsableRows, u64)>>(1);
             spawn_scoped(scope, "adjoin source", move || {
                 let sent = self.read(|batch| sender.send(Ok(batch)).is_ok());
                 if let Err(error) = sent {

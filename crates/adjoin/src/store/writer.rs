@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use adjoin_kernels::Panel;
+use zerocopy::IntoBytes;
 
 use super::assign::TwoLevel;
-use super::buckets::{BucketWriter, RECORD_BYTES, Record, Tally, Written, extent_rows_max, id_bytes};
+use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Sample, Training, default_buckets, sample_rows, train};
 use super::files::{FileFacts, Files, Role};
 use super::format;
@@ -332,8 +333,8 @@ impl Build<'_> {
                 tally.rows += 1;
                 tally.id_bytes += id.len() as u64;
                 tally.squared_radius = tally.squared_radius.max(T::at_most(nearest.squared, centers.dimensions()));
-                let head = Record::head(nearest.center, usable.rows[k], &id);
-                records.push(partition_of_center[nearest.center as usize], &[&head, vector, &id])?;
+                let head = RecordHead::new(nearest.center, usable.rows[k], &id);
+                records.push(partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
             }
             Ok(())
         })?;

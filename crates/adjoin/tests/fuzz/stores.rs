@@ -14,6 +14,7 @@ use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
 use adjoin::source::{IdKind, SourceOptions, open};
 use adjoin::store::format::{BucketFacts, Extent, HEADER_BYTES, MANIFEST_FILE, checksum, decode_bucket, decode_table};
 use adjoin::store::{BuildOptions, FileFacts, Manifest, OnDuplicateId, Role, Store, VerifyReport, build, verify};
+use zerocopy::IntoBytes;
 
 use crate::files::Files;
 use crate::mutate::{edge, mutate};
@@ -313,7 +314,7 @@ impl Crafted {
             seal_bucket(&mut bucket, extent.body_bytes as usize);
             self.vectors[range].copy_from_slice(&bucket);
         }
-        let table: Vec<u8> = self.extents.iter().flat_map(Extent::encode).collect();
+        let table = self.extents.as_bytes().to_vec();
         let mut files = Files::default();
         for (role, bytes) in [(Role::Centers, &self.centers), (Role::Table, &table)] {
             let facts = &mut self.manifest.files[role];

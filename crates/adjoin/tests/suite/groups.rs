@@ -260,6 +260,56 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 }
 
+/// Counts around each multiple of what a byte holds.
+#[test]
+fn counts_of_any_size_are_right() {
+    let wanted = [0, 1, 255, 256, 257, 511, 512, 100_000];
+    let last = wanted.len() as u64;
+    let mut pairs: Vec<Pair> = Vec::new();
+    for round in 0..*wanted.iter().max().unwrap() {
+        pairs.extend((0..).zip(wanted).filter(|&(_, count)| round < count).map(|(row, _)| (row, last, 0.0)));
+    }
+    for naming in [Naming::Numbers, Naming::Integers, Naming::Texts] {
+        let set = naming.give(Set::of(Element::U8, 1, &[1.0; 11])).with_missing(&[9]);
+        let setup = Setup::default().skipping_bad_rows();
+        let built = setup.build(&set).unwrap();
+        let results = Results::of(&built, &setup, &|_, _, sink| feed_with(&pairs, sink));
+        let counts = (0..).zip(wanted).chain([(last, pairs.len() as u64), (10, 0)]);
+        let lines = counts.map(|(row, count)| format!("{},{count}", naming.name(row)));
+        assert_eq!(results.lines("counts", "id,count"), lines.collect::<Vec<_>>(), "{naming:?}");
+    }
+}
+
+/// What counts hold does not grow with the neighbours of all rows, nor with those of one.
+#[test]
+fn counts_that_do_not_fit_are_sorted_on_disk() {
+    let (rows, each, of_one) = (40_000u64, 300, 20_000_000u64);
+    let set = Set::of(Element::U8, 1, &vec![1.0; rows as usize]);
+    let setup = Setup { memory: 32 << 20, ..Setup::default() };
+    let built = setup.build(&set).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let context = setup.context();
+    let target = Target::File { path: folder.path().join("counts.csv"), force: false };
+    let before = context.budget().free();
+    let mut counts = Box::new(Counts::create(&context, &built.store, Some(&target), 0).unwrap());
+    let held = before - context.budget().free();
+    assert!(held > rows && held < rows + (6 << 20), "{held}");
+    let batch = |left: Vec<u64>, right: Vec<u64>| {
+        let values = vec![0.0; left.len()];
+        PairBatch { left_rows: left, right_rows: right, values, ..PairBatch::new(IdKind::None) }
+    };
+    let all = batch((0..rows / 2).collect(), (rows / 2..rows).collect());
+    (0..each).for_each(|_| counts.accept(&all).unwrap());
+    let one = batch(vec![7; 10_000], vec![7; 10_000]);
+    (0..of_one / 20_000).for_each(|_| counts.accept(&one).unwrap());
+    let written = counts.finish().unwrap();
+    assert!(written.spill_bytes > rows * 11, "{written:?}");
+    let lines = std::fs::read_to_string(folder.path().join("counts.csv")).unwrap();
+    let wanted = (0..rows).map(|row| format!("{row},{}", each + if row == 7 { of_one } else { 0 }));
+    assert!(lines.lines().skip(1).map(str::to_owned).eq(wanted));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+}
+
 /// Too little memory for a few bytes a row is refused before anything is done.
 #[test]
 fn rows_that_do_not_fit_are_refused_beforehand() {

@@ -26,7 +26,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         let buckets = u64::from(buckets);
         // A third for the partition that is looked at; as large as that if every bucket is near every other.
         let (held, looked_at) = (memory / 3 * 2, memory / 3);
-        let all = buckets * buckets * S::BYTES as u64;
+        let all = buckets * buckets * size_of::<S>() as u64;
         let stripes = (2 * all).div_ceil(looked_at.max(1)).isqrt() + 1;
         let sizes = PartitionSizes::within(held, stripes * (stripes + 1) / 2);
         let sides = Mutex::new(Partitions::new(context, &context.temporary(None), "edges", sizes));
@@ -35,13 +35,10 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
 
     /// Takes what a bucket says.
     pub(super) fn take(&self, sides: impl Iterator<Item = S>) -> Result<()> {
-        let mut record = Vec::with_capacity(S::BYTES);
         let mut partitions = lock(&self.sides);
         for side in sides {
             let (from, towards) = side.direction();
-            record.clear();
-            side.encode(&mut record);
-            partitions.push(self.partition(from, towards), &[&record])?;
+            partitions.push(self.partition(from, towards), &[side.as_bytes()])?;
         }
         Ok(())
     }
@@ -62,7 +59,8 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
             self.context.cancel.check()?;
             sides.clear();
             records.read(partition, |bytes| {
-                sides.extend(bytes.chunks_exact(S::BYTES).map(S::decode));
+                let side = |bytes| S::read_from_bytes(bytes).expect("chunks are as long as a side");
+                sides.extend(bytes.chunks_exact(size_of::<S>()).map(side));
                 Ok(())
             })?;
             sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
-use crate::plan::{BucketGraph, EdgeSide, LeastMargin, Task, add_margin_edges, add_triangle_edges, within};
+use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, add_triangle_edges, within};
 
 /// Members and centers whose distances are computed at once: they stay in the second-level cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
@@ -115,7 +115,7 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     let chunk = CHUNK_ROWS.min(rows) * CHUNK_CENTERS.min(count) * distance;
     // Of each center its bound, the distance that this is made of and the least margin; of each member its number and
     // its distance to its own center; sides on their way in.
-    let a_worker = chunk + count * (8 + distance + 4 + LeastMargin::BYTES) + rows * (4 + 4);
+    let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
     let shortfalls = 2 * 8 * count;
     columns_bytes::<T>(count, dimensions)
         + (shortfalls + threads * a_worker) as u64
