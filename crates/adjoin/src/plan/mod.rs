@@ -13,7 +13,7 @@ mod schedule;
 
 pub(crate) use bucket_graph::within;
 pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, triangle_graph};
-pub use cache::{CacheCounts, CacheStart, Policy, Step, Steps};
+pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
 pub use explain::{Explanation, explain};
 pub use order::{Order, Task, sort_tasks, tasks_of};
 pub use rule::{
