@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use adjoin_device::{AlignedBuffer, Device, FileSystem};
+use adjoin_device::{AlignedBuffer, Cause, Device, FileSystem};
 
 const FILE_BYTES: u64 = 1 << 30;
 const SPENT: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ fn rate(device: &FileSystem, path: &std::path::Path, bytes: usize, depth: usize)
     let begun = Instant::now();
     let (mut place, mut reads) = (1u64, 0);
     for token in 0..depth as u64 {
-        queue.submit(token, &file, token * bytes as u64, AlignedBuffer::zeroed(bytes))?;
+        queue.submit(token, Cause::UNKNOWN, &file, token * bytes as u64, AlignedBuffer::zeroed(bytes))?;
     }
     while let Some(done) = queue.wait() {
         done.result?;
@@ -63,7 +63,7 @@ fn rate(device: &FileSystem, path: &std::path::Path, bytes: usize, depth: usize)
         if begun.elapsed() < SPENT {
             place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let offset = (place >> 20) % (FILE_BYTES / bytes as u64) * bytes as u64;
-            queue.submit(done.token, &file, offset, done.buffer)?;
+            queue.submit(done.token, Cause::UNKNOWN, &file, offset, done.buffer)?;
         }
     }
     Ok(f64::from(reads) / begun.elapsed().as_secs_f64())

@@ -192,6 +192,7 @@ pub trait ReadFile: Any + Send + Sync {
 /// Dropping it waits for the reads in flight, whose buffers belong to the system until then.
 pub trait ReadQueue: Send {
     /// Starts to fill the whole of `buffer` from `offset` on. Waits for an earlier read where the queue is full.
+    /// `cause` says for a trace why; no other device looks at it.
     ///
     /// What is not aligned as the file wants it is read through a copy, while `submit` waits.
     ///
@@ -200,6 +201,7 @@ pub trait ReadQueue: Send {
     fn submit(
         &mut self,
         token: u64,
+        cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
         buffer: AlignedBuffer,
@@ -210,6 +212,24 @@ pub trait ReadQueue: Send {
 
     /// Reads that were submitted and not yet returned by [`wait`](Self::wait).
     fn in_flight(&self) -> usize;
+}
+
+/// Who asks for a read, for what, and what it waited for: enough to tell from a trace which reads may be in flight at the
+/// same time on a device of another speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// Who asks: one word, such as `join`.
+    pub consumer: &'static str,
+    /// Number of the consumer's step that cannot begin before these bytes are there; of several, the first.
+    pub step: Option<u64>,
+    /// Number of the step of the same consumer whose reads had to end before this one could be asked for, lower than
+    /// `step`; `None` where it waited for nothing.
+    pub after: Option<u64>,
+}
+
+impl Cause {
+    /// Where nobody says.
+    pub const UNKNOWN: Self = Self { consumer: "-", step: None, after: None };
 }
 
 /// A read that has ended.

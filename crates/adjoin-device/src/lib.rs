@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use adjoin_device::{AlignedBuffer, Device, FaultPlan, Keep, SimulatedDevice};
+//! use adjoin_device::{AlignedBuffer, Cause, Device, FaultPlan, Keep, SimulatedDevice};
 //!
 //! let device = SimulatedDevice::new(FaultPlan::None);
 //! let mut file = device.create(Path::new("log"))?;
@@ -24,7 +24,7 @@
 //!
 //! let file = device.open(Path::new("log"))?;
 //! let mut queue = device.read_queue(8)?;
-//! queue.submit(7, &file, 0, AlignedBuffer::zeroed(5))?;
+//! queue.submit(7, Cause::UNKNOWN, &file, 0, AlignedBuffer::zeroed(5))?;
 //! let done = queue.wait().expect("one read is in flight");
 //! assert_eq!((done.token, &done.buffer[..], done.result?), (7, &b"first"[..], 5));
 //! # Ok::<(), adjoin_device::DeviceError>(())
@@ -52,7 +52,7 @@ mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
-pub use device::{Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
+pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};

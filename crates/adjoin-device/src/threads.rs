@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, ReadFile, ReadQueue};
+use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
 /// Most threads of a queue: an SSD is busy with fewer reads than a processor has patience for threads.
@@ -79,6 +79,7 @@ impl ReadQueue for ThreadQueue {
     fn submit(
         &mut self,
         token: u64,
+        _cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
         buffer: AlignedBuffer,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, ReadFile, ReadQueue};
+use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 use crate::read_file::OpenFile;
 
@@ -156,6 +156,7 @@ impl ReadQueue for UringQueue {
     fn submit(
         &mut self,
         token: u64,
+        _cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
         mut buffer: AlignedBuffer,
@@ -256,10 +257,10 @@ mod tests {
         let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
         let (_folder, slot) = slot(4096);
         for token in 0..3 {
-            queue.submit(token, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
+            queue.submit(token, Cause::UNKNOWN, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
         }
         queue.abandon(&io::Error::other("test"));
-        queue.submit(3, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
+        queue.submit(3, Cause::UNKNOWN, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
         let mut ends: Vec<_> = std::iter::from_fn(|| queue.wait()).collect();
         ends.sort_by_key(|end| end.token);
         assert_eq!(ends.iter().map(|end| end.token).collect::<Vec<_>>(), [0, 1, 2, 3]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::faults::Coins;
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, ReadFile, ReadQueue};
+use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
 /// Reads when submitted, so that operations have the numbers of their submission; hands the ends out shuffled, always in
@@ -24,6 +24,7 @@ impl ReadQueue for SimulatedQueue {
     fn submit(
         &mut self,
         token: u64,
+        _cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
         mut buffer: AlignedBuffer,

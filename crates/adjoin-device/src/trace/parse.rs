@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::HEADER;
+use super::{HEADER, HEADER_1};
 use crate::error::Operation;
 
 /// What was asked of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     files: Vec<PathBuf>,
+    consumers: Vec<String>,
     operations: Vec<TracedOperation>,
 }
 
@@ -33,6 +34,12 @@ pub struct TracedOperation {
     pub ok: bool,
     /// Number of the new name, for a rename.
     pub to: Option<usize>,
+    /// Number of who asked, for [`Trace::consumer`].
+    pub consumer: Option<u8>,
+    /// Number of the consumer's step that needs the bytes.
+    pub step: Option<u64>,
+    /// Number of the step whose reads had to end before, lower than `step`.
+    pub after: Option<u64>,
 }
 
 /// A text that is no trace.
@@ -49,16 +56,18 @@ impl Trace {
     /// Reads the text of a trace. Holds less memory than twenty times the text.
     ///
     /// # Errors
-    /// Where it is not one of this version, or breaks off.
+    /// Where it is not one of this version or the one before, or breaks off.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
         let mut trace = Self::default();
         let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate();
         let first = lines.next().map_or(&[][..], |(_, line)| line);
-        if first != [HEADER.as_bytes(), b"\n"].concat() {
+        let is = |header: &str| first.strip_suffix(b"\n") == Some(header.as_bytes());
+        let tells_causes = is(HEADER);
+        if !tells_causes && !is(HEADER_1) {
             return Err(TraceError { line: 1, why: format!("expected {HEADER:?}") });
         }
         for (number, line) in lines {
-            trace.take(line).map_err(|why| TraceError { line: number + 1, why })?;
+            trace.take(line, tells_causes).map_err(|why| TraceError { line: number + 1, why })?;
         }
         Ok(trace)
     }
@@ -76,12 +85,20 @@ impl Trace {
         &self.files[file]
     }
 
+    /// The word for a consumer.
+    ///
+    /// # Panics
+    /// Where no operation of this trace has that number.
+    pub fn consumer(&self, consumer: u8) -> &str {
+        &self.consumers[usize::from(consumer)]
+    }
+
     /// Number of files and folders.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<(), String> {
+    fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<(), String> {
         let line = line.strip_suffix(b"\n").ok_or("it breaks off")?;
         let line = str::from_utf8(line).map_err(|_| "it is not ASCII")?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -96,20 +113,28 @@ impl Trace {
             [operation, rest @ ..] => {
                 let operation =
                     Operation::of_word(operation).ok_or_else(|| format!("no operation {operation:?} is known"))?;
-                self.operations.push(self.operation(operation, rest)?);
+                let asked = self.operation(operation, rest, tells_causes)?;
+                self.operations.push(asked);
             }
             [] => unreachable!("a split has at least one part"),
         }
         Ok(())
     }
 
-    fn operation(&self, operation: Operation, words: &[&str]) -> Result<TracedOperation, String> {
+    fn operation(
+        &mut self,
+        operation: Operation,
+        words: &[&str],
+        tells_causes: bool,
+    ) -> Result<TracedOperation, String> {
         let (fields, to) = match words {
             [fields @ .., to] if operation == Operation::Rename => (fields, Some(self.file(to)?)),
             fields => (fields, None),
         };
-        let &[file, offset, bytes, start, duration, outcome] = fields else {
-            return Err(format!("{} fields are too few or too many for a {}", words.len(), operation.word()));
+        let (&[file, offset, bytes, start, duration, outcome], cause) = match fields.split_first_chunk() {
+            Some((what, &[consumer, step, after])) if tells_causes => (what, [consumer, step, after]),
+            Some((what, [])) if !tells_causes => (what, ["-"; 3]),
+            _ => return Err(format!("{} fields are too few or too many for a {}", words.len(), operation.word())),
         };
         let ok = match outcome {
             "ok" => true,
@@ -117,6 +142,12 @@ impl Trace {
             _ => return Err(format!("{outcome:?} is no outcome")),
         };
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+        let [consumer, step, after] = cause;
+        let step_number = |text| if text == "-" { Ok(None) } else { number(text).map(Some) };
+        let (step, after) = (step_number(step)?, step_number(after)?);
+        if after.is_some() && after >= step {
+            return Err("a step depends on one that does not come before it".into());
+        }
         Ok(TracedOperation {
             operation,
             file: self.file(file)?,
@@ -126,7 +157,23 @@ impl Trace {
             duration_ns: number(duration)?,
             ok,
             to,
+            consumer: self.consumer_number(consumer)?,
+            step,
+            after,
         })
+    }
+
+    fn consumer_number(&mut self, word: &str) -> Result<Option<u8>, String> {
+        if word == "-" {
+            return Ok(None);
+        }
+        let known = self.consumers.iter().position(|consumer| consumer == word);
+        let number = known.unwrap_or(self.consumers.len());
+        let number = u8::try_from(number).map_err(|_| "there are more than 256 consumers")?;
+        if known.is_none() {
+            self.consumers.push(word.to_owned());
+        }
+        Ok(Some(number))
     }
 
     fn file(&self, text: &str) -> Result<usize, String> {
@@ -170,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_trace_is_read_as_it_was_written() {
-        let text = "adjoin-trace 1\nfile 0 a%20b\nread 0 4096 512 10 20 ok\nfile 1 c\nrename 0 0 0 30 1 failed 1\n";
+        let first = "adjoin-trace 2\nfile 0 a%20b\nread 0 4096 512 10 20 ok join 7 3\n";
+        let text = format!("{first}file 1 c\nrename 0 0 0 30 1 failed - - - 1\nread 1 0 1 30 2 ok join 8 -\n");
         let trace = Trace::parse(text.as_bytes()).unwrap();
         assert_eq!((trace.files(), trace.name(0), trace.name(1)), (2, Path::new("a b"), Path::new("c")));
         let read = TracedOperation {
@@ -182,22 +230,51 @@ mod tests {
             duration_ns: 20,
             ok: true,
             to: None,
+            consumer: Some(0),
+            step: Some(7),
+            after: Some(3),
         };
         assert_eq!(trace.operations()[0], read);
-        assert_eq!((trace.operations()[1].to, trace.operations()[1].ok), (Some(1), false));
+        assert_eq!(trace.consumer(0), "join");
+        let rename = trace.operations()[1];
+        assert_eq!(
+            (rename.to, rename.ok, rename.consumer, rename.step, rename.after),
+            (Some(1), false, None, None, None)
+        );
+        let second = trace.operations()[2];
+        assert_eq!((second.consumer, second.step, second.after), (Some(0), Some(8), None));
+    }
+
+    #[test]
+    fn a_trace_of_the_version_before_tells_no_causes() {
+        let operations = "read 0 4096 512 10 20 ok\nfile 1 c\nrename 0 0 0 30 1 failed 1\n";
+        let of_1 = Trace::parse(format!("adjoin-trace 1\nfile 0 a\n{operations}").as_bytes()).unwrap();
+        let operations = operations.replace("ok", "ok - - -").replace("failed", "failed - - -");
+        let of_2 = Trace::parse(format!("adjoin-trace 2\nfile 0 a\n{operations}").as_bytes()).unwrap();
+        assert_eq!(of_1, of_2);
+        assert_eq!(of_1.operations().len(), 2);
     }
 
     #[test]
     fn what_is_no_trace_is_refused_by_its_line() {
-        assert_eq!(fails(""), "line 1 of the trace: expected \"adjoin-trace 1\"");
-        assert_eq!(fails("adjoin-trace 2\n"), "line 1 of the trace: expected \"adjoin-trace 1\"");
-        let line = |line: &str| fails(&format!("adjoin-trace 1\nfile 0 a\n{line}"));
+        for header in ["", "adjoin-trace 2", "adjoin-trace 3\n", "adjoin-trace 22\n"] {
+            assert_eq!(fails(header), "line 1 of the trace: expected \"adjoin-trace 2\"");
+        }
+        let line = |line: &str| fails(&format!("adjoin-trace 2\nfile 0 a\n{line}"));
         assert_eq!(line("read 0 0 1 0 0"), "line 3 of the trace: it breaks off");
-        assert_eq!(line("read 0 0 1 0 0\n"), "line 3 of the trace: 5 fields are too few or too many for a read");
-        assert_eq!(line("read 1 0 1 0 0 ok\n"), "line 3 of the trace: no file \"1\" has been named");
-        assert_eq!(line("read 0 -1 1 0 0 ok\n"), "line 3 of the trace: \"-1\" is no number");
-        assert_eq!(line("read 0 0 1 0 0 perhaps\n"), "line 3 of the trace: \"perhaps\" is no outcome");
-        assert_eq!(line("dance 0 0 1 0 0 ok\n"), "line 3 of the trace: no operation \"dance\" is known");
+        let fields = |count| format!("line 3 of the trace: {count} fields are too few or too many for a read");
+        assert_eq!(line("read 0 0 1 0 0 ok\n"), fields(6));
+        assert_eq!(line("read 0 0 1 0 0 ok - - - -\n"), fields(10));
+        assert_eq!(fails("adjoin-trace 1\nfile 0 a\nread 0 0 1 0 0 ok - - -\n"), fields(9));
+        assert_eq!(line("read 1 0 1 0 0 ok - - -\n"), "line 3 of the trace: no file \"1\" has been named");
+        assert_eq!(line("read 0 -1 1 0 0 ok - - -\n"), "line 3 of the trace: \"-1\" is no number");
+        assert_eq!(line("read 0 0 1 0 0 perhaps - - -\n"), "line 3 of the trace: \"perhaps\" is no outcome");
+        assert_eq!(line("read 0 0 1 0 0 ok join x -\n"), "line 3 of the trace: \"x\" is no number");
+        let late = "line 3 of the trace: a step depends on one that does not come before it";
+        assert_eq!([line("read 0 0 1 0 0 ok join 4 4\n"), line("read 0 0 1 0 0 ok join - 0\n")], [late, late]);
+        let consumers: String = (0..257).map(|k| format!("read 0 0 1 0 0 ok c{k} - -\n")).collect();
+        assert_eq!(line(&consumers), "line 259 of the trace: there are more than 256 consumers");
+        assert_eq!(line("dance 0 0 1 0 0 ok - - -\n"), "line 3 of the trace: no operation \"dance\" is known");
         assert_eq!(line("file 2 a\n"), "line 3 of the trace: expected file 1");
         assert_eq!(line("file 1 %2\n"), "line 3 of the trace: % without two hexadecimal digits");
     }
@@ -206,12 +283,31 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Trace::parse(&bytes);
-            let _ = Trace::parse(&[b"adjoin-trace 1\n", &bytes[..]].concat());
+            for header in ["adjoin-trace 1\n", "adjoin-trace 2\n"] {
+                let _ = Trace::parse(&[header.as_bytes(), &bytes].concat());
+            }
         }
 
         #[test]
-        fn no_changed_trace_panics(lines in prop::collection::vec("(file|read|rename|sync) [0-9%a ]{0,30}", 0..6)) {
-            let _ = Trace::parse(["adjoin-trace 1\nfile 0 a\n", &lines.join("\n")].concat().as_bytes());
+        fn no_changed_trace_panics(lines in prop::collection::vec("(file|read|rename|sync) [0-9%a -]{0,40}", 0..6),
+                                   causes in prop::collection::vec("(-|join|[a-c ]{0,3}) [0-9-]{0,21} [0-9-]{0,21}", 0..6)) {
+            let lines = lines.join("\n");
+            let causes: String = causes.iter().map(|cause| format!("read 0 0 1 0 0 ok {cause}\n")).collect();
+            for header in ["adjoin-trace 1", "adjoin-trace 2"] {
+                let _ = Trace::parse(format!("{header}\nfile 0 a\n{lines}").as_bytes());
+                let _ = Trace::parse(format!("{header}\nfile 0 a\n{causes}{lines}").as_bytes());
+            }
+        }
+
+        #[test]
+        fn every_cause_survives(consumer in "[!-,.-~]{1,9}", step: Option<u64>, after: Option<u64>) {
+            let step = step.max(after.and_then(|after| after.checked_add(1)));
+            let after = after.filter(|&after| step > Some(after));
+            let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+            let cause = format!("{consumer} {} {}", number(step), number(after));
+            let trace = Trace::parse(format!("adjoin-trace 2\nfile 0 a\nread 0 0 1 0 0 ok {cause}\n").as_bytes()).unwrap();
+            let read = trace.operations()[0];
+            prop_assert_eq!((trace.consumer(read.consumer.unwrap()), read.step, read.after), (&*consumer, step, after));
         }
 
         #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::HEADER;
 use super::parse::escape;
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, Device, FileKind, FileStamp, Lock, ReadFile, ReadQueue, WriteFile};
+use crate::device::{Cause, Completion, Device, FileKind, FileStamp, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
 /// Bytes of lines that are gathered before they go to the file.
@@ -44,6 +44,14 @@ struct Asked {
     file: u64,
     offset: u64,
     bytes: u64,
+    cause: Cause,
+}
+
+impl Asked {
+    /// An operation on a whole file or folder.
+    fn of_whole(operation: Operation, file: u64) -> Self {
+        Self { operation, file, offset: 0, bytes: 0, cause: Cause::UNKNOWN }
+    }
 }
 
 impl Recorder {
@@ -78,7 +86,7 @@ impl Recorder {
         work: impl FnOnce(&dyn Device) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
         let file = self.log.number(path);
-        self.log.measure(Asked { operation, file, offset: 0, bytes: 0 }, || work(&*self.device))
+        self.log.measure(Asked::of_whole(operation, file), || work(&*self.device))
     }
 }
 
@@ -107,12 +115,14 @@ impl Log {
     }
 
     fn write(&self, asked: Asked, start: Duration, ok: bool, to: Option<u64>) {
-        let Asked { operation, file, offset, bytes } = asked;
+        let Asked { operation, file, offset, bytes, cause } = asked;
         let taken = self.begun.elapsed() - start;
         let outcome = if ok { "ok" } else { "failed" };
+        let step = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let why = format!("{} {} {}", cause.consumer, step(cause.step), step(cause.after));
         let to = to.map(|to| format!(" {to}")).unwrap_or_default();
         let (operation, start, taken) = (operation.word(), start.as_nanos(), taken.as_nanos());
-        self.lock().write(&format!("{operation} {file} {offset} {bytes} {start} {taken} {outcome}{to}"));
+        self.lock().write(&format!("{operation} {file} {offset} {bytes} {start} {taken} {outcome} {why}{to}"));
     }
 }
 
@@ -148,12 +158,7 @@ impl Device for Recorder {
         let (file, new) = (self.log.number(from), self.log.number(to));
         let start = self.log.begun.elapsed();
         let done = self.device.rename(from, to);
-        self.log.write(
-            Asked { operation: Operation::Rename, file, offset: 0, bytes: 0 },
-            start,
-            done.is_ok(),
-            Some(new),
-        );
+        self.log.write(Asked::of_whole(Operation::Rename, file), start, done.is_ok(), Some(new));
         done
     }
 
@@ -223,7 +228,8 @@ impl ReadFile for RecordedFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
-        let asked = Asked { operation: Operation::Read, file: self.number, offset, bytes: buffer.len() as u64 };
+        let (bytes, cause) = (buffer.len() as u64, Cause::UNKNOWN);
+        let asked = Asked { operation: Operation::Read, file: self.number, offset, bytes, cause };
         self.log.measure(asked, || self.file.read_at(offset, buffer))
     }
 }
@@ -242,7 +248,7 @@ impl RecordedWriter {
         bytes: u64,
         work: impl FnOnce(&mut dyn WriteFile) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let asked = Asked { operation, file: self.number, offset: self.offset, bytes };
+        let asked = Asked { operation, file: self.number, offset: self.offset, bytes, cause: Cause::UNKNOWN };
         self.offset += bytes;
         self.log.measure(asked, || work(&mut *self.file))
     }
@@ -281,6 +287,7 @@ impl ReadQueue for RecordedQueue {
     fn submit(
         &mut self,
         token: u64,
+        cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
         buffer: AlignedBuffer,
@@ -288,9 +295,9 @@ impl ReadQueue for RecordedQueue {
         let any: &dyn Any = &**file;
         let recorded = any.downcast_ref::<RecordedFile>();
         let bytes = buffer.len() as u64;
-        let asked = recorded.map(|file| Asked { operation: Operation::Read, file: file.number, offset, bytes });
+        let asked = recorded.map(|file| Asked { operation: Operation::Read, file: file.number, offset, bytes, cause });
         let start = self.log.begun.elapsed();
-        self.queue.submit(self.next, recorded.map_or(file, |recorded| &recorded.file), offset, buffer)?;
+        self.queue.submit(self.next, cause, recorded.map_or(file, |recorded| &recorded.file), offset, buffer)?;
         self.pending.insert(self.next, PendingRead { token, asked, start });
         self.next += 1;
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::parse::{Trace, TracedOperation};
 use crate::aligned::AlignedBuffer;
-use crate::device::{Completion, Device, ReadFile, ReadQueue};
+use crate::device::{Cause, Completion, Device, ReadFile, ReadQueue};
 use crate::error::{DeviceError, Operation};
 
 /// Longest read that is issued at once; a longer one is issued in such pieces.
@@ -80,7 +80,7 @@ impl Replay {
                 self.count(done);
             }
             let buffer = AlignedBuffer::zeroed((read.bytes - at).min(PIECE_BYTES) as usize);
-            self.queue.submit(0, &file, read.offset + at, buffer)?;
+            self.queue.submit(0, Cause::UNKNOWN, &file, read.offset + at, buffer)?;
         }
         Ok(())
     }

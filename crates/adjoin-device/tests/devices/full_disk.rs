@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-use adjoin_device::{AlignedBuffer, Device, FaultPlan, FileSystem, SimulatedDevice, WRITE_BUFFER_BYTES};
+use adjoin_device::{AlignedBuffer, Cause, Device, FaultPlan, FileSystem, SimulatedDevice, WRITE_BUFFER_BYTES};
 
 use crate::harness::{pattern, skip};
 
@@ -62,7 +62,7 @@ fn a_full_disk_is_an_error_and_room_that_is_made_can_be_used() {
         file.sync().unwrap();
         let file = device.open(&path).unwrap();
         let mut queue = device.read_queue(4).unwrap();
-        queue.submit(0, &file, 4_096, AlignedBuffer::zeroed(WRITE_BUFFER_BYTES)).unwrap();
+        queue.submit(0, Cause::UNKNOWN, &file, 4_096, AlignedBuffer::zeroed(WRITE_BUFFER_BYTES)).unwrap();
         let done = queue.wait().unwrap();
         assert!(done.result.is_ok() && done.buffer[..] == bytes[4_096..][..WRITE_BUFFER_BYTES]);
         device.remove(&path).unwrap();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use adjoin_device::{AlignedBuffer, ReadFile, ReadQueue};
+use adjoin_device::{AlignedBuffer, Cause, ReadFile, ReadQueue};
 use proptest::prelude::*;
 
 use crate::harness::{Bench, benches, pattern};
@@ -48,7 +48,7 @@ fn thousands_of_random_reads_return_the_right_bytes() {
                 let len = 4_096 * (1 + random.below(6));
                 let offset = 4_096 * random.below((FILE_BYTES - len) / 4_096);
                 asked.insert(token, (offset, len));
-                queue.submit(token, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
+                queue.submit(token, Cause::UNKNOWN, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
                 assert_eq!(queue.in_flight(), asked.len());
                 while queue.in_flight() > 2 * depth {
                     check_one(&mut *queue, &mut asked, &bytes, bench.what);
@@ -78,7 +78,7 @@ fn the_end_of_the_file_is_an_error_of_that_read_alone() {
             (7, usize::MAX, 2, false),
         ];
         for (token, offset, len, _) in reads {
-            queue.submit(token, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
+            queue.submit(token, Cause::UNKNOWN, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
         }
         let mut ends: Vec<_> = std::iter::from_fn(|| queue.wait()).collect();
         ends.sort_by_key(|end| end.token);
@@ -103,7 +103,9 @@ fn a_dropped_queue_waits_for_its_reads() {
         for _ in 0..50 {
             let mut queue = bench.device.read_queue(32).unwrap();
             for token in 0..32 {
-                queue.submit(token, &file, 65_536 * (token % 8), AlignedBuffer::zeroed(65_536)).unwrap();
+                queue
+                    .submit(token, Cause::UNKNOWN, &file, 65_536 * (token % 8), AlignedBuffer::zeroed(65_536))
+                    .unwrap();
             }
         }
         // What the kernel still wrote into memory that is free would be seen in what takes its place.
@@ -121,7 +123,7 @@ fn files_may_be_closed_by_the_caller_and_mixed() {
         let mut queue = bench.device.read_queue(0).unwrap();
         for (token, name) in [(1, "a"), (2, "b"), (1, "a")] {
             let file = bench.device.open(&bench.path(name)).unwrap();
-            queue.submit(token, &file, 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
+            queue.submit(token, Cause::UNKNOWN, &file, 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
         }
         let ends: Vec<_> = std::iter::from_fn(|| queue.wait()).collect();
         assert!(
@@ -139,7 +141,7 @@ fn files_of_another_device_are_read_too() {
         let file = of_file.device.open(&of_file.path("file")).unwrap();
         for of_queue in &benches {
             let mut queue = of_queue.device.read_queue(2).unwrap();
-            queue.submit(5, &file, 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
+            queue.submit(5, Cause::UNKNOWN, &file, 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
             let done = queue.wait().unwrap();
             assert!(done.result.is_ok() && done.buffer[..] == pattern(8_192)[4_096..]);
         }
@@ -165,7 +167,7 @@ proptest! {
             for (token, (submit, offset, len)) in steps.iter().copied().enumerate() {
                 if submit {
                     asked.insert(token as u64, (offset, len));
-                    queue.submit(token as u64, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
+                    queue.submit(token as u64, Cause::UNKNOWN, &file, offset as u64, AlignedBuffer::zeroed(len)).unwrap();
                 } else if let Some(done) = queue.wait() {
                     check(done, &mut asked);
                 }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::{
-    AlignedBuffer, Device, FaultPlan, FileSystem, Operation, Recorder, SimulatedDevice, Trace, TracedOperation, replay,
+    AlignedBuffer, Cause, Device, FaultPlan, FileSystem, Operation, Recorder, SimulatedDevice, Trace, TracedOperation,
+    replay,
 };
 
 use crate::harness::pattern;
@@ -25,7 +26,8 @@ fn recorded(device: Arc<dyn Device>, root: &Path) -> Trace {
     file.read_at(100, &mut [0; 50]).unwrap();
     let mut queue = recorder.read_queue(4).unwrap();
     for token in 0..16 {
-        queue.submit(7, &file, token * 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
+        let cause = Cause { consumer: "test", step: Some(token + 1), after: token.checked_sub(4) };
+        queue.submit(7, cause, &file, token * 4_096, AlignedBuffer::zeroed(4_096)).unwrap();
     }
     while let Some(done) = queue.wait() {
         assert!(done.token == 7 && done.result.is_ok());
@@ -48,6 +50,14 @@ fn a_trace_says_what_was_asked_and_when() {
     assert_eq!(reads.remove(0), (100, 50));
     reads.sort_unstable();
     assert_eq!(reads, (0..16).map(|i| (i * 4_096, 4_096)).collect::<Vec<_>>());
+    let (single, queued): (Vec<&TracedOperation>, Vec<&TracedOperation>) =
+        of(Operation::Read).into_iter().partition(|read| read.bytes == 50);
+    assert_eq!((single.len(), single[0].consumer, single[0].step), (1, None, None));
+    for read in queued {
+        let number = read.offset / 4_096;
+        assert_eq!(read.consumer.map(|consumer| trace.consumer(consumer)), Some("test"));
+        assert_eq!((read.step, read.after), (Some(number + 1), number.checked_sub(4)));
+    }
     let rename = of(Operation::Rename)[0];
     assert_eq!(
         (trace.name(rename.file), rename.to.map(|to| trace.name(to))),
@@ -87,7 +97,8 @@ fn a_replay_reads_the_same_ranges_elsewhere() {
 fn a_trace_that_asks_for_too_much_is_no_harm() {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("a", &[0; 100]);
-    let text = format!("adjoin-trace 1\nfile 0 a\nread 0 1 {} 0 0 ok\nread 0 0 {} 0 0 ok\n", u64::MAX, 1u64 << 50);
+    let reads = [(1, u64::MAX), (0, 1 << 50)].map(|(at, bytes)| format!("read 0 {at} {bytes} 0 0 ok - - -\n"));
+    let text = format!("adjoin-trace 2\nfile 0 a\n{}", reads.concat());
     let report = replay(&Trace::parse(text.as_bytes()).unwrap(), &device, 1 << 40, Path::to_owned).unwrap();
     assert_eq!((report.reads, report.errors), (2, 2));
 }

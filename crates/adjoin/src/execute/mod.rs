@@ -45,8 +45,8 @@ pub(crate) struct Execution<'a, T: Coordinate> {
     pub(crate) with_ids: bool,
     /// Bytes for reading ahead.
     pub(crate) read_ahead: u64,
-    /// What the progress is called.
-    pub(crate) phase: &'a str,
+    /// What the progress and a trace call it: one word.
+    pub(crate) phase: &'static str,
 }
 
 /// One worker's part in an execution.
@@ -176,9 +176,9 @@ impl<T: Coordinate> Run<'_, T> {
 
     /// Follows the schedule: reads what it loads, hands out what it visits.
     fn read(&self, cache: &mut Cache<T>, jobs: Sender<Job<T>>) -> Result<()> {
-        let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, .. } = *self.of;
+        let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, phase, .. } = *self.of;
         let loads = schedule.loads(sizes);
-        let mut ahead = ReadAhead::new(context, buckets, with_ids, read_ahead, loads, &self.stop)?;
+        let mut ahead = ReadAhead::new(context, phase, buckets, with_ids, read_ahead, loads, &self.stop)?;
         let mut waiting = Waiting { visits: Vec::new(), jobs };
         let mut done = 0;
         for step in schedule.steps(sizes) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use adjoin_device::MemoryBudget;
+use adjoin_device::{FileSystem, MemoryBudget, Operation, Recorder, Trace, TracedOperation};
 
 use super::*;
 use crate::context::Context;
@@ -57,6 +57,7 @@ struct Setting<'a> {
     buckets: &'a Buckets<'a>,
     centers: Panel<u8>,
     sizes: BucketSizes,
+    read_ahead: u64,
 }
 
 impl<'a> Setting<'a> {
@@ -68,21 +69,26 @@ impl<'a> Setting<'a> {
         };
         let mut context = Context::default();
         context.threads = 2;
-        Self { context, buckets, centers: buckets.centers().unwrap(), sizes }
+        let read_ahead = crate::load::least_read_ahead(buckets.extents(), false);
+        Self { context, buckets, centers: buckets.centers().unwrap(), sizes, read_ahead }
     }
 
     /// Every bucket with every other, by a cache of these bytes that holds some already.
     fn all_pairs(&self, capacity: u64, resident: &[u32]) -> Schedule {
+        self.all_pairs_from(CacheStart { capacity, policy: Policy::Lru, resident })
+    }
+
+    fn all_pairs_from(&self, start: CacheStart<'_>) -> Schedule {
         let buckets = self.buckets.count();
         let edges = (0..buckets).flat_map(|i| (i + 1..buckets).map(move |j| (i, j))).collect();
         let graph = BucketGraph { buckets: buckets as usize, edges };
-        schedule(graph, &self.sizes, CacheStart { capacity, policy: Policy::Lru, resident }, None)
+        schedule(graph, &self.sizes, start, None)
     }
 
     /// The pairs of rows that meet.
     fn run(&self, schedule: &Schedule, cache: &mut Cache<u8>, panics: bool) -> Result<usize> {
-        let Self { context, buckets, centers, sizes } = self;
-        let read_ahead = crate::load::least_read_ahead(buckets.extents(), false);
+        let Self { context, buckets, centers, sizes, read_ahead } = self;
+        let read_ahead = *read_ahead;
         let execution =
             Execution { context, buckets, centers, sizes, schedule, with_ids: false, read_ahead, phase: "test" };
         let (panics, mut met) = (AtomicBool::new(panics), 0);
@@ -189,12 +195,92 @@ fn workers_work_at_the_same_time() {
     let setting = Setting::new(&buckets);
     let schedule = &setting.all_pairs(setting.sizes.memory.iter().sum(), &[]);
     let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), setting.sizes.memory.len());
-    let Setting { context, buckets, centers, sizes } = &setting;
-    let read_ahead = crate::load::least_read_ahead(buckets.extents(), false);
+    let Setting { context, buckets, centers, sizes, read_ahead } = &setting;
+    let read_ahead = *read_ahead;
     let execution =
         Execution { context, buckets, centers, sizes, schedule, with_ids: false, read_ahead, phase: "test" };
     let begun = AtomicUsize::new(0);
     let visitor = || Together { begun: &begun, has_begun: false };
     let reports = execution.run(&mut cache, visitor, |()| Ok(()), &Waits::default()).unwrap();
     assert_eq!(reports, [true, true]);
+}
+
+/// What an execution reads, in the order in which it asks, with what the trace says of it.
+fn reads_of(store: &std::path::Path, policy: Policy, buckets_held: usize, read_ahead: u64) -> Recorded {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let recorder = Arc::new(Recorder::create(Arc::new(FileSystem::detect().0), &path).unwrap());
+    let mut context = Context::default();
+    context.device = recorder.clone();
+    let store = Store::open(&context, store).unwrap();
+    let buckets = Buckets::of(&store);
+    let mut setting = Setting::new(&buckets);
+    setting.context.device = context.device;
+    setting.read_ahead = setting.read_ahead.max(read_ahead);
+    let capacity = setting.sizes.memory.iter().max().unwrap() * buckets_held as u64;
+    let schedule = setting.all_pairs_from(CacheStart::cold(capacity, policy));
+    let mut cache = Cache::new(MemoryBudget::new(capacity), setting.sizes.memory.len());
+    setting.run(&schedule, &mut cache, false).unwrap();
+    recorder.finish().unwrap();
+    let trace = Trace::parse(&std::fs::read(path).unwrap()).unwrap();
+    let queued = trace.operations().iter().filter(|read| read.consumer.map(|who| trace.consumer(who)) == Some("test"));
+    let mut reads: Vec<TracedOperation> = queued.copied().collect();
+    assert!(reads.iter().all(|read| read.ok && read.operation == Operation::Read));
+    reads.sort_by_key(|read| read.start_ns);
+    let mut task = 0;
+    let mut loads = Vec::new();
+    for step in schedule.steps(&setting.sizes) {
+        match step {
+            Step::Load(bucket) => loads.push((bucket, task)),
+            Step::Verify(_) => task += 1,
+            Step::Evict(_) => {}
+        }
+    }
+    let within = |read: &TracedOperation| -> Vec<u32> {
+        let lies_in = |at: u64| (read.offset..read.offset + read.bytes).contains(&at);
+        let numbered = (0..).zip(buckets.extents());
+        numbered.filter(|(_, extent)| lies_in(extent.offset)).map(|(number, _)| number).collect()
+    };
+    let reads = reads.into_iter().map(|read| (within(&read), read)).collect();
+    Recorded { reads, loads }
+}
+
+struct Recorded {
+    /// The buckets of each read.
+    reads: Vec<(Vec<u32>, TracedOperation)>,
+    /// Each bucket that the schedule loads, with the number of the task that comes next.
+    loads: Vec<(u32, u64)>,
+}
+
+#[test]
+fn a_trace_tells_the_task_that_needs_a_read_and_what_the_read_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(store(folder.path()));
+    let path = folder.path().join("store");
+    for (policy, held, read_ahead) in
+        [(Policy::Belady, 2, 0), (Policy::Belady, 5, 16 << 10), (Policy::Lru, 3, 0), (Policy::Fifo, 7, 1 << 20)]
+    {
+        let Recorded { reads, loads } = reads_of(&path, policy, held, read_ahead);
+        let what = format!("{policy:?}, {held} held, {read_ahead} ahead");
+        let mut upcoming = loads.iter();
+        for (buckets, read) in &reads {
+            let needed: Vec<(u32, u64)> = upcoming.by_ref().take(buckets.len()).copied().collect();
+            assert_eq!(*buckets, needed.iter().map(|load| load.0).collect::<Vec<_>>(), "{what}");
+            assert_eq!(read.step, Some(needed[0].1), "{what}: the first of {needed:?}");
+        }
+        assert_eq!(upcoming.next(), None, "{what}");
+        for (_, read) in reads.iter().filter(|(_, read)| read.after.is_some()) {
+            let before = || reads.iter().filter(|(_, earlier)| earlier.step <= read.after);
+            assert!(read.after < read.step && before().any(|(_, earlier)| earlier.step == read.after), "{what}");
+            let ended = |earlier: &TracedOperation| earlier.start_ns + earlier.duration_ns <= read.start_ns;
+            assert!(before().all(|(_, earlier)| ended(earlier)), "{what}: {read:?}");
+        }
+        let waiting = reads.iter().filter(|(_, read)| read.after.is_some()).count();
+        if read_ahead == 0 {
+            assert!(waiting > 2 * reads.len() / 3, "{what}: {waiting} of {} wait", reads.len());
+        }
+        if read_ahead >= 1 << 20 {
+            assert!(reads.iter().take(8).all(|(_, read)| read.after.is_none()), "{what}: nothing is in the way");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use super::read_ahead::ReadAhead;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
+use crate::plan::Load;
 use crate::workers::map_stream;
 
 /// A pass over all buckets, which workers load and look at.
@@ -15,8 +16,8 @@ pub(crate) struct Pass<'a, T: Coordinate> {
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     pub(crate) centers: &'a Panel<T>,
-    /// What the progress is called.
-    pub(crate) phase: &'a str,
+    /// What the progress and a trace call it: one word.
+    pub(crate) phase: &'static str,
     /// Bytes for reading ahead.
     pub(crate) read_ahead: u64,
 }
@@ -33,7 +34,8 @@ impl<T: Coordinate> Pass<'_, T> {
     ) -> Result<Vec<R>> {
         let Self { context, buckets, centers, phase, read_ahead } = *self;
         context.progress.begin(phase, "buckets", buckets.count().into());
-        let mut ahead = ReadAhead::new(context, buckets, false, read_ahead, 0..buckets.count(), &context.cancel)?;
+        let loads = Load::each(buckets.count());
+        let mut ahead = ReadAhead::new(context, phase, buckets, false, read_ahead, loads, &context.cancel)?;
         let next = || {
             context.cancel.check()?;
             let stored = ahead.next_bucket()?;

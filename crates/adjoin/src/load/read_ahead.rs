@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use adjoin_device::{AlignedBuffer, ReadQueue};
+use adjoin_device::{AlignedBuffer, Cause, ReadQueue};
 
 use super::buckets::Buckets;
 use super::buffers::{Buffers, Lent};
 use crate::context::Context;
 use crate::error::Result;
+use crate::plan::Load;
 use crate::report::Cancel;
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
 
@@ -24,7 +25,8 @@ const AHEAD_BYTES_MAX: u64 = DEPTH as u64 * REQUEST_BYTES_MAX;
 const ALIGNMENT_BYTES: u64 = 2 * adjoin_device::BLOCK_BYTES as u64;
 
 /// Reads buckets ahead of their use.
-pub struct ReadAhead<'a, I: Iterator<Item = u32>> {
+pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
+    consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
     upcoming: std::iter::Peekable<I>,
@@ -32,6 +34,8 @@ pub struct ReadAhead<'a, I: Iterator<Item = u32>> {
     /// In order, finished or not.
     requests: VecDeque<Request>,
     first_token: u64,
+    /// The last step whose requests have all ended, as far as buckets were handed out.
+    ended: Option<u64>,
     buffers: Arc<Buffers>,
     stop: Cancel,
 }
@@ -39,6 +43,8 @@ pub struct ReadAhead<'a, I: Iterator<Item = u32>> {
 /// One read of buckets that follow each other.
 struct Request {
     buckets: Range<u32>,
+    /// The first step that needs one of them: that of the first bucket, as steps ascend.
+    step: u64,
     offset: u64,
     bytes: u64,
     /// The bytes, once they are there.
@@ -89,14 +95,15 @@ pub fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
     (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 
-impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
-    /// Reads the buckets of `upcoming`, in this order, within `memory` bytes, those that others still hold included.
-    /// `stop` ends the waiting for these.
+impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
+    /// Reads the buckets of `upcoming`, in this order, in which steps ascend, within `memory` bytes, those that others still
+    /// hold included. `stop` ends the waiting for these. A trace calls the reader `consumer`.
     ///
     /// # Errors
     /// Where the device gives no queue.
     pub fn new(
         context: &Context,
+        consumer: &'static str,
         buckets: &'a Buckets<'a>,
         with_ids: bool,
         memory: u64,
@@ -104,8 +111,18 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
         stop: &Cancel,
     ) -> Result<Self> {
         let queue = context.device.read_queue(DEPTH)?;
-        let (upcoming, requests, buffers) = (upcoming.peekable(), VecDeque::new(), Buffers::within(memory));
-        Ok(Self { buckets, with_ids, upcoming, queue, requests, first_token: 0, buffers, stop: stop.clone() })
+        Ok(Self {
+            consumer,
+            buckets,
+            with_ids,
+            upcoming: upcoming.peekable(),
+            queue,
+            requests: VecDeque::new(),
+            first_token: 0,
+            ended: None,
+            buffers: Buffers::within(memory),
+            stop: stop.clone(),
+        })
     }
 
     /// The next bucket; `None` after the last.
@@ -118,7 +135,12 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
             return Ok(None);
         }
         self.wait_for_first()?;
+        let following = self.requests.get(1).map(|request| request.step);
+        let following = following.or_else(|| self.upcoming.peek().map(|load| load.step));
         let request = &mut self.requests[0];
+        if following != Some(request.step) {
+            self.ended = Some(request.step);
+        }
         let number = request.buckets.start;
         request.buckets.start += 1;
         let is_last = request.buckets.is_empty();
@@ -137,7 +159,7 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
     /// Starts as many requests as memory and queue allow; one at least, where none is under way.
     fn submit(&mut self) -> Result<()> {
         while self.queue.in_flight() < DEPTH {
-            let Some(&first) = self.upcoming.peek() else { return Ok(()) };
+            let Some(&Load { bucket: first, .. }) = self.upcoming.peek() else { return Ok(()) };
             let alone = self.bytes_of(first..first + 1);
             let mut room = self.buffers.room();
             if alone > room {
@@ -149,7 +171,10 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
             let request = self.gather(room.min(REQUEST_BYTES_MAX));
             let token = self.first_token + self.requests.len() as u64;
             let buffer = self.buffers.take(request.bytes);
-            self.queue.submit(token, self.buckets.file(first), request.offset, buffer)?;
+            // A request waits for a place in memory and queue, which comes as earlier buckets are handed out. It does not
+            // wait for the task after which a cache has room for its bucket: until then the bytes lie here.
+            let cause = Cause { consumer: self.consumer, step: Some(request.step), after: self.ended };
+            self.queue.submit(token, cause, self.buckets.file(first), request.offset, buffer)?;
             self.requests.push_back(request);
         }
         Ok(())
@@ -157,9 +182,9 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
 
     /// The next buckets that lie one behind the other, up to `bytes`; one at least.
     fn gather(&mut self, bytes: u64) -> Request {
-        let first = self.upcoming.next().expect("the caller has seen it");
+        let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
-        while self.upcoming.peek() == Some(&buckets.end)
+        while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
         {
@@ -167,7 +192,7 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
             buckets.end += 1;
         }
         let span = self.span(buckets.clone());
-        Request { buckets, offset: span.start, bytes: span.end - span.start, buffer: None }
+        Request { buckets, step, offset: span.start, bytes: span.end - span.start, buffer: None }
     }
 
     /// Whether nothing but padding lies between a bucket and the one before it, of what is read.
@@ -209,14 +234,15 @@ impl<'a, I: Iterator<Item = u32>> ReadAhead<'a, I> {
 
 /// A queue of single reads in which buffers go round.
 pub(super) struct SmallReads {
+    consumer: &'static str,
     queue: Box<dyn ReadQueue>,
     spare: Vec<AlignedBuffer>,
 }
 
 impl SmallReads {
-    /// Keeps up to [`DEPTH`] reads in flight.
-    pub(super) fn new(context: &Context) -> Result<Self> {
-        Ok(Self { queue: context.device.read_queue(DEPTH)?, spare: Vec::new() })
+    /// Keeps up to [`DEPTH`] reads in flight. A trace calls the reader `consumer`.
+    pub(super) fn new(context: &Context, consumer: &'static str) -> Result<Self> {
+        Ok(Self { consumer, queue: context.device.read_queue(DEPTH)?, spare: Vec::new() })
     }
 
     /// Whether a read must end before another begins.
@@ -229,12 +255,13 @@ impl SmallReads {
         self.queue.in_flight() == 0
     }
 
-    /// Begins to read a range of the file of a bucket.
+    /// Begins to read a range of the file of a bucket, for the step of the consumer that is called `token`.
     pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
         let bytes = (range.end - range.start) as usize;
         let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
         buffer.resize(bytes);
-        Ok(self.queue.submit(token, buckets.file(bucket), range.start, buffer)?)
+        let cause = Cause { consumer: self.consumer, step: Some(token), after: None };
+        Ok(self.queue.submit(token, cause, buckets.file(bucket), range.start, buffer)?)
     }
 
     /// Waits for a read; hands its token, its bytes and how many were transferred to `take`.

@@ -16,7 +16,7 @@ use crate::store::format::HEADER_BYTES;
 /// Where the device fails.
 pub(super) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
     let mut stored = vec![0; places.len() * buckets.vectors().bytes()];
-    let mut reads = SmallReads::new(context)?;
+    let mut reads = SmallReads::new(context, "sample")?;
     for (k, &place) in places.iter().enumerate() {
         if reads.is_full() {
             take(&mut reads, buckets, places, &mut stored)?;

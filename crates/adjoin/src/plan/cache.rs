@@ -56,6 +56,22 @@ pub enum Step {
     Verify(Task),
 }
 
+/// A bucket to read, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Its number.
+    pub bucket: u32,
+    /// Number of the step before which it must be there: of a schedule, the task.
+    pub step: u64,
+}
+
+impl Load {
+    /// So many buckets in their order, each a step of its own.
+    pub fn each(buckets: u32) -> impl Iterator<Item = Self> {
+        (0..buckets).map(|bucket| Self { bucket, step: bucket.into() })
+    }
+}
+
 /// A cache as a schedule finds it.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheStart<'a> {
@@ -225,6 +241,23 @@ pub(super) fn loads_of(steps: Steps<'_>) -> impl Iterator<Item = u32> {
     steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None })
 }
 
+/// The loads that read these buckets for tasks.
+///
+/// # Panics
+/// Later, where no simulation of these tasks reads such buckets.
+pub(super) fn loads_for<'a>(
+    tasks: &'a [Task],
+    buckets: impl Iterator<Item = u32> + 'a,
+) -> impl Iterator<Item = Load> + 'a {
+    let mut step = 0;
+    buckets.map(move |bucket| {
+        // What is read next is not held: the first task from here on that uses it is the one that it is read for.
+        let uses = |task: &Task| task.0 == bucket || task.1 == bucket;
+        step += tasks[step..].iter().position(uses).expect("a bucket is read for a task");
+        Load { bucket, step: step as u64 }
+    })
+}
+
 /// Counts what the steps cost; `extents` are the bytes to read for each bucket.
 pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
     let uses = steps.tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
@@ -237,6 +270,8 @@ pub(super) fn count(steps: Steps<'_>, extents: &[u64]) -> CacheCounts {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn loads(tasks: &[Task], sizes: &[u64], capacity: u64) -> u64 {
@@ -272,6 +307,30 @@ mod tests {
         let all = held | needed;
         let kept = (0..16u32).filter(|set| set & !all == 0 && set & needed == needed && set.count_ones() <= capacity);
         loads + kept.map(|set| least_loads(tasks, at + 1, set, capacity)).min().unwrap_or(0)
+    }
+
+    proptest! {
+        #[test]
+        fn each_load_knows_its_task(
+            tasks in prop::collection::vec((0u32..6, 0u32..6), 0..60),
+            sizes in prop::collection::vec(1u64..9, 6),
+            capacity in 16u64..40,
+            held in 0usize..3,
+        ) {
+            for policy in Policy::ALL {
+                let start = CacheStart { capacity, policy, resident: &[0, 1][..held.min(2)] };
+                let steps = || Steps::new(&tasks, &sizes, start);
+                let (mut expected, mut done) = (Vec::new(), 0);
+                for step in steps() {
+                    match step {
+                        Step::Load(bucket) => expected.push(Load { bucket, step: done }),
+                        Step::Verify(_) => done += 1,
+                        Step::Evict(_) => {}
+                    }
+                }
+                prop_assert_eq!(loads_for(&tasks, loads_of(steps())).collect::<Vec<_>>(), expected);
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The plan of a join: tasks in an order, and the cache that goes with it.
 
 use super::bucket_graph::BucketGraph;
-use super::cache::{CacheCounts, CacheStart, Policy, Steps, count, loads_of};
+use super::cache::{CacheCounts, CacheStart, Load, Policy, Steps, count, loads_for, loads_of};
 use super::order::{Order, Task, sort_tasks, tasks_of};
 
 /// What buckets take.
@@ -54,11 +54,11 @@ impl Schedule {
         self.tasks.iter().filter(|(i, j)| i != j).count() as u64
     }
 
-    /// The buckets that a run reads, in its order.
-    pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = u32> + 'a> {
+    /// The buckets that a run reads, in its order, with the tasks that need them.
+    pub fn loads<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Load> + 'a> {
         match self.policy {
-            Policy::Belady => Box::new(self.listed_loads.iter().copied()),
-            _ => Box::new(loads_of(self.steps(sizes))),
+            Policy::Belady => Box::new(loads_for(&self.tasks, self.listed_loads.iter().copied())),
+            _ => Box::new(loads_for(&self.tasks, loads_of(self.steps(sizes)))),
         }
     }
 

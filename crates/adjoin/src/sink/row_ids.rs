@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::output::{Target, parent};
+use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
 
@@ -114,12 +115,17 @@ impl<'a> Rows<'a> {
     }
 
     /// Hands over every row of the store with its id and its vector as stored, bucket by bucket.
-    pub(super) fn each(&self, phase: &str, mut take: impl FnMut(u64, &[u8], &[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn each(
+        &self,
+        phase: &'static str,
+        mut take: impl FnMut(u64, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let Self { context, store, .. } = *self;
         let (buckets, bytes) = (&Buckets::of(store), store.manifest().vectors.bytes());
         context.progress.begin(phase, "buckets", buckets.count().into());
         let memory = least_read_ahead(store.extents(), true);
-        let mut ahead = ReadAhead::new(context, buckets, true, memory, 0..buckets.count(), &context.cancel)?;
+        let loads = Load::each(buckets.count());
+        let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?;
         let mut id = Vec::new();
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;

@@ -8,6 +8,7 @@ use adjoin::join::{Aim, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::output::Target;
+use adjoin::plan::Load;
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
@@ -79,7 +80,8 @@ impl Whole {
                 .filter_map(std::result::Result::err)
                 .for_each(|error| check_error(&error, "its centers have other coordinates"));
             let memory = least_read_ahead(store.extents(), true);
-            let mut ahead = ReadAhead::new(&context, &buckets, true, memory, 0..buckets.count(), &context.cancel)?;
+            let loads = Load::each(buckets.count());
+            let mut ahead = ReadAhead::new(&context, "fuzz", &buckets, true, memory, loads, &context.cancel)?;
             while let Some(stored) = ahead.next_bucket()? {
                 stored.decode(&buckets)?;
             }

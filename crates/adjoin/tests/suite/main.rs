@@ -22,4 +22,5 @@ mod shared_budget;
 mod stops;
 mod temporary;
 mod tidy;
+mod traces;
 mod verify;
