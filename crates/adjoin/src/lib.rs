@@ -27,7 +27,7 @@
 //! let plan = join::prepare(&context, &store, &options, false)?;
 //! println!("{}", plan.explain(&store));
 //! let pairs = sink::Collect::default();
-//! let statistics = join::join(&context, &store, &plan, &options, Box::new(pairs.clone()))?;
+//! let statistics = join::join(&context, &store, &plan, Box::new(pairs.clone()))?;
 //! assert_eq!(statistics.pairs, Some(pairs.pairs().len() as u64));
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```

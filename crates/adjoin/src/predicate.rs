@@ -5,13 +5,15 @@
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::options::{Element, Metric, VectorType};
 
 /// Which pairs are wanted.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Predicate {
     /// `sum_i (x_i - y_i)^2 <= eps * eps`.
     L2 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use adjoin_device::current_resident_bytes;
 use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -206,7 +206,7 @@ pub struct Statistics {
 }
 
 /// The recall that was promised and what is known of the one reached.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,
@@ -219,7 +219,7 @@ pub struct RecallStatistics {
 }
 
 /// An estimate between its bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Interval {
     pub estimate: f64,

@@ -88,7 +88,7 @@ impl Setting {
 
     /// Joins once.
     pub(crate) fn join(&self, context: &Context, options: &JoinOptions) -> Result<Reached> {
-        self.run(context, options, &prepare(context, &self.store, options, false)?)
+        self.run(context, &prepare(context, &self.store, options, false)?)
     }
 
     /// Joins by a rule once for each recall; none where no sample supports the promise.
@@ -99,13 +99,13 @@ impl Setting {
         rule: (Rule, &[f64]),
     ) -> Result<Vec<Option<Reached>>> {
         let prepared = prepare_each(context, &self.store, options, rule, false)?;
-        prepared.into_iter().map(|one| one.map(|one| self.run(context, options, &one)).transpose()).collect()
+        prepared.into_iter().map(|one| one.map(|one| self.run(context, &one)).transpose()).collect()
     }
 
-    fn run(&self, context: &Context, options: &JoinOptions, prepared: &Prepared) -> Result<Reached> {
+    fn run(&self, context: &Context, prepared: &Prepared) -> Result<Reached> {
         let counts = Arc::new(Mutex::new(vec![0; self.truth.len()]));
         let sink = Box::new(Neighbours(counts.clone()));
-        let statistics = join(context, &self.store, prepared, options, sink)?;
+        let statistics = join(context, &self.store, prepared, sink)?;
         let found = counts.lock().unwrap();
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
         let shares = self.truth.iter().zip(&*found).filter(|(truth, _)| **truth > 0);

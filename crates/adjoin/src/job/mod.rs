@@ -68,7 +68,7 @@ impl Job<'_> {
             Some(sink) => sink,
             None => output.sink_of_pairs(context, store)?,
         };
-        let mut statistics = join(context, store, &prepared, options, sink)?;
+        let mut statistics = join(context, store, &prepared, sink)?;
         statistics.seconds.build = opened.build_seconds;
         statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
         Ok(statistics)

@@ -7,7 +7,7 @@ mod planning;
 mod prepared;
 mod watched;
 
-pub use execution::join;
+pub use execution::{Done, join, run};
 pub use options::{Aim, JoinOptions};
-pub use planning::{least_memory, neighbour_curve, prepare, prepare_each};
-pub use prepared::Prepared;
+pub use planning::{least_memory, neighbour_curve, prepare, prepare_each, resume};
+pub use prepared::{JoinPlan, Prepared};

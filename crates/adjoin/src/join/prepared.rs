@@ -1,38 +1,34 @@
 //! A join that is planned: what planning decided and execution obeys.
 
-use adjoin_device::{MemoryBudget, Reservation};
+use std::ops::Range;
 
-use super::watched::Watched;
+use adjoin_device::{MemoryBudget, Reservation};
+use serde::{Deserialize, Serialize};
+
+use super::watched::{Watched, WatchedVectors};
+use crate::error::{Error, Result};
 use crate::geometry::Threshold;
 use crate::load::{Coding, ReadCounts};
-use crate::plan::{BucketSizes, Division, Explanation, Rule, Schedule, explain};
+use crate::plan::{BucketSizes, Division, Explanation, Order, Policy, Rule, Schedule, Task, explain};
+use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
 use crate::store::Store;
 
+/// No count of a run comes near this.
+const COUNT_MAX: u64 = 1 << 60;
+/// Version of a plan that is written down.
+const PLAN_VERSION: u32 = 1;
+
 /// A join that is planned and can be run.
 pub struct Prepared {
+    pub(super) decided: Decided,
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
-    /// How floats are rounded for a first look.
-    pub(super) coding: Option<Coding>,
-    pub(super) admission: Admission,
-    pub(super) recall: RecallStatistics,
     /// Tells the recall of a rule that is not exact.
     pub(super) watched: Option<Watched>,
-    /// Distances that planning took, to centers and between sampled vectors and others.
-    pub(super) center_distances: u64,
-    pub(super) sample_distances: u64,
-    /// Pairs that the rule is expected to admit, and those of the result.
-    pub(super) predicted_pairs: u64,
-    pub(super) predicted_results: u64,
-    pub(super) calibrate_seconds: Option<f64>,
-    pub(super) plan_seconds: f64,
-    pub(super) with_ids: bool,
     /// The memory that the plan and its run hold.
     pub(super) memory: RunMemory,
-    /// What planning read.
-    pub(super) reads: ReadCounts,
 }
 
 /// The memory of a run, from its planning to its last pair.
@@ -43,30 +39,181 @@ pub(super) struct RunMemory {
     pub(super) _tasks: Reservation,
 }
 
+/// What planning decided beside the tasks, and what that took.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Decided {
+    pub(super) predicate: Predicate,
+    /// Seed of the vectors that were drawn.
+    pub(super) seed: u64,
+    pub(super) with_ids: bool,
+    pub(super) admission: Admission,
+    /// How floats are rounded for a first look.
+    pub(super) coding: Option<Coding>,
+    pub(super) recall: RecallStatistics,
+    pub(super) predicted: Predicted,
+    pub(super) spent: Spent,
+}
+
+/// What execution is expected to do, that of planning not included.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Predicted {
+    /// Pairs that the rule admits.
+    pub(super) candidate_pairs: u64,
+    /// Pairs of the result.
+    pub(super) results: u64,
+    pub(super) center_distances: u64,
+}
+
+/// What planning took.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Spent {
+    pub(super) center_distances: u64,
+    /// Distances between sampled vectors and others.
+    pub(super) sample_distances: u64,
+    pub(super) calibrate_seconds: Option<f64>,
+    pub(super) plan_seconds: f64,
+    pub(super) reads: ReadCounts,
+}
+
 /// Which pairs of an edge are compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) rule: Rule,
-    /// The threshold of a rule that needs one.
+    /// The threshold of a rule that needs one; may be infinite.
+    #[serde(with = "any_number")]
     pub(super) threshold: Option<f64>,
+}
+
+/// Numbers as text: JSON has none that are infinite.
+mod any_number {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        number.map(|number| format!("{number:?}")).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
 }
 
 impl Prepared {
     /// What the join is going to do.
     pub fn explain(&self, store: &Store) -> Explanation {
         let rows = store.manifest().rows;
-        let Admission { rule, threshold } = self.admission;
-        explain((rule, threshold), rows, &self.sizes, &self.schedule, self.predicted_pairs)
+        let Admission { rule, threshold } = self.decided.admission;
+        explain((rule, threshold), rows, &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
     }
 
     /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
     pub fn predicted_results(&self) -> u64 {
-        self.predicted_results
+        self.decided.predicted.results
     }
 
     /// The recall that is promised and what is known of it before the join: what its tiles find beyond the rule comes on
     /// top, and is measured when it runs.
     pub fn recall(&self) -> &RecallStatistics {
-        &self.recall
+        &self.decided.recall
+    }
+
+    /// The plan as data, in memory that no budget counts: about 40 bytes a task.
+    pub fn plan(&self, store: &Store) -> JoinPlan {
+        let Schedule { order, policy, ref tasks, capacity, .. } = self.schedule;
+        JoinPlan {
+            version: PLAN_VERSION,
+            store: store.manifest().manifest_xxh3.clone(),
+            decided: self.decided.clone(),
+            watched: self.watched.as_ref().map(|watched| watched.vectors().clone()),
+            order,
+            policy,
+            capacity,
+            tasks: tasks.clone(),
+        }
+    }
+}
+
+/// A plan as data: it can be written down, read again, divided, and run by [`super::resume`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JoinPlan {
+    version: u32,
+    /// Checksum of the manifest of the store that it is for.
+    store: String,
+    pub(super) decided: Decided,
+    pub(super) watched: Option<WatchedVectors>,
+    pub(super) order: Order,
+    pub(super) policy: Policy,
+    /// Bytes of the cache.
+    pub(super) capacity: u64,
+    pub(super) tasks: Vec<Task>,
+}
+
+impl JoinPlan {
+    /// The plan as JSON.
+    pub fn write(&self) -> String {
+        serde_json::to_string(self).expect("a plan has no map with other keys than text")
+    }
+
+    /// Reads a plan as JSON.
+    ///
+    /// # Errors
+    /// Where it is none, or of another version.
+    pub fn read(text: &str) -> Result<Self> {
+        let refused = |error| Error::input(format!("this is not the plan of a join: {error}")).caused_by(error);
+        let plan: Self = serde_json::from_str(text).map_err(refused)?;
+        if plan.version != PLAN_VERSION {
+            let version = plan.version;
+            return Err(Error::input(format!("this plan has version {version}, not {PLAN_VERSION}; plan again")));
+        }
+        Ok(plan)
+    }
+
+    /// Number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// A part of the plan: some of its tasks. Parts that hold all tasks together find what the plan finds.
+    ///
+    /// # Panics
+    /// Where there are no such tasks.
+    #[must_use]
+    pub fn part(&self, tasks: Range<usize>) -> Self {
+        Self { tasks: self.tasks[tasks].to_vec(), ..self.clone_without_tasks() }
+    }
+
+    fn clone_without_tasks(&self) -> Self {
+        let Self { version, ref store, ref decided, ref watched, order, policy, capacity, .. } = *self;
+        let (store, decided, watched) = (store.clone(), decided.clone(), watched.clone());
+        Self { version, store, decided, watched, order, policy, capacity, tasks: Vec::new() }
+    }
+
+    /// Refuses a store that the plan is not for, and tasks and roundings that it cannot have.
+    pub(super) fn check(&self, store: &Store, floats: bool) -> Result<()> {
+        let manifest = store.manifest();
+        let at = store.folder().display();
+        let refused = |why: &str| Err(Error::input(format!("this plan {why} {at}; plan again")));
+        if self.store != manifest.manifest_xxh3 || self.decided.predicate.metric() != manifest.metric {
+            return refused("is for another store than");
+        }
+        if !self.tasks.iter().all(|&(i, j)| i <= j && j < manifest.buckets) {
+            return refused("compares buckets that are not in");
+        }
+        let coding = &self.decided.coding;
+        let fits = |coding: &Coding| floats && coding.fits(manifest.vectors.dimensions);
+        if !coding.as_ref().map_or(!floats, fits) {
+            return refused("rounds other vectors than those of");
+        }
+        let Spent { center_distances, sample_distances, reads, .. } = self.decided.spent;
+        let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
+        if counts.iter().any(|count| *count > COUNT_MAX) {
+            return refused("took more than it can have taken for");
+        }
+        let Admission { rule, threshold } = self.decided.admission;
+        if threshold.is_none() != rule.is_exact() || threshold.is_some_and(f64::is_nan) {
+            return refused("has a threshold that its rule cannot have for");
+        }
+        Ok(())
     }
 }

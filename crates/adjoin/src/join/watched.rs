@@ -2,6 +2,7 @@
 //! join find? What it compares beyond the rule, in whole tiles, is counted with the rest.
 
 use adjoin_device::Reservation;
+use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::error::Result;
@@ -16,31 +17,41 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The vectors, and for each how many neighbours it has.
 pub(super) struct Watched {
-    /// Ascending.
-    rows: Vec<u64>,
-    neighbours: Vec<u64>,
+    vectors: WatchedVectors,
     /// A bit for each hash of a row.
     filter: Vec<u64>,
-    /// Whether these are all vectors that have neighbours.
-    whole: bool,
-    seed: u64,
     _memory: Reservation,
 }
 
+/// The same as data.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct WatchedVectors {
+    /// Row and number of neighbours of each.
+    pub(super) vectors: Vec<(u64, u64)>,
+    /// Whether these are all vectors that have neighbours.
+    pub(super) whole: bool,
+    pub(super) seed: u64,
+}
+
 impl Watched {
-    /// Watches vectors, given as (row, number of neighbours).
-    pub(super) fn new(context: &Context, mut vectors: Vec<(u64, u64)>, whole: bool, seed: u64) -> Result<Self> {
-        let bits = (vectors.len() * FILTER_BITS).next_power_of_two().max(64);
+    /// Watches vectors.
+    pub(super) fn new(context: &Context, mut vectors: WatchedVectors) -> Result<Self> {
+        let count = vectors.vectors.len();
+        let bits = (count * FILTER_BITS).next_power_of_two().max(64);
         // 8 more for what is found.
-        let memory = context.reserve((vectors.len() * (16 + 16 + 8) + bits / 8) as u64, "measuring the recall")?;
-        vectors.sort_unstable();
-        let (rows, neighbours) = vectors.into_iter().unzip();
-        let mut watched = Self { rows, neighbours, filter: vec![0; bits / 64], whole, seed, _memory: memory };
-        for at in 0..watched.rows.len() {
-            let (word, bit) = watched.hash(watched.rows[at]);
+        let memory = context.reserve((count * (16 + 8) + bits / 8) as u64, "measuring the recall")?;
+        vectors.vectors.sort_unstable();
+        let mut watched = Self { vectors, filter: vec![0; bits / 64], _memory: memory };
+        for at in 0..count {
+            let (word, bit) = watched.hash(watched.vectors.vectors[at].0);
             watched.filter[word] |= bit;
         }
         Ok(watched)
+    }
+
+    /// The vectors that are watched.
+    pub(super) fn vectors(&self) -> &WatchedVectors {
+        &self.vectors
     }
 
     /// Where the filter has its bit for a row.
@@ -51,7 +62,7 @@ impl Watched {
 
     /// Nothing found yet.
     pub(super) fn found(&self) -> Vec<u64> {
-        vec![0; self.rows.len()]
+        vec![0; self.vectors.vectors.len()]
     }
 
     /// Counts the pairs of watched vectors.
@@ -59,7 +70,7 @@ impl Watched {
         for &row in batch.left_rows.iter().chain(&batch.right_rows) {
             let (word, bit) = self.hash(row);
             if self.filter[word] & bit != 0
-                && let Ok(at) = self.rows.binary_search(&row)
+                && let Ok(at) = self.vectors.vectors.binary_search_by_key(&row, |&(row, _)| row)
             {
                 found[at] += 1;
             }
@@ -69,9 +80,13 @@ impl Watched {
     /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
     /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
-        let tally = |(&neighbours, &found): (&u64, &u64)| Tally { neighbours: neighbours as f64, found: found as f64 };
-        let tallies: Vec<Tally> = self.neighbours.iter().zip(found).map(tally).collect();
-        let Recalls { pair, per_vector } = recalls(&tallies, self.whole, self.seed);
+        let WatchedVectors { vectors, whole, seed } = &self.vectors;
+        let tally = |(&(_, neighbours), &found): (&(u64, u64), &u64)| Tally {
+            neighbours: neighbours as f64,
+            found: found as f64,
+        };
+        let tallies: Vec<Tally> = vectors.iter().zip(found).map(tally).collect();
+        let Recalls { pair, per_vector } = recalls(&tallies, *whole, *seed);
         RecallStatistics { pair, per_vector, ..told.clone() }
     }
 }
@@ -81,12 +96,15 @@ mod tests {
     use super::*;
     use crate::source::IdKind;
 
+    fn watched(vectors: Vec<(u64, u64)>) -> Watched {
+        Watched::new(&Context::default(), WatchedVectors { vectors, whole: false, seed: 1 }).unwrap()
+    }
+
     #[test]
     fn pairs_of_watched_vectors_are_counted_and_no_others() {
         let mut random = crate::random::Random::new(1, "watched");
         let vectors: Vec<(u64, u64)> = random.ascending_sample(200, 3000).into_iter().map(|row| (row, 9)).collect();
-        let context = Context::default();
-        let watched = Watched::new(&context, vectors.iter().rev().copied().collect(), false, 1).unwrap();
+        let watched = watched(vectors.iter().rev().copied().collect());
         let mut batch = PairBatch::new(IdKind::None);
         for _ in 0..20_000 {
             batch.left_rows.push(random.below(3000));
@@ -102,8 +120,7 @@ mod tests {
 
     #[test]
     fn the_recall_is_that_of_the_pairs_found() {
-        let vectors: Vec<(u64, u64)> = (0..1000).map(|row| (row, 4)).collect();
-        let watched = Watched::new(&Context::default(), vectors, false, 1).unwrap();
+        let watched = watched((0..1000).map(|row| (row, 4)).collect());
         let told = RecallStatistics { target: 0.9, ..RecallStatistics::proved(0.9) };
         let of = |found: u64| watched.measured(&told, &vec![found; 1000]);
         assert!(of(4).pair.estimate == 1.0 && of(4).pair.low < 1.0 && of(4).kept);

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::ReadFile;
 use adjoin_kernels::Panel;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 use crate::options::{Metric, VectorType};
@@ -27,7 +29,7 @@ pub struct Buckets<'a> {
 }
 
 /// What was read of buckets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadCounts {
     /// Requests to the device.
     pub reads: u64,
@@ -37,15 +39,11 @@ pub struct ReadCounts {
     pub bytes_read: u64,
 }
 
-impl std::ops::Add for ReadCounts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            bytes_requested: self.bytes_requested + other.bytes_requested,
-            bytes_read: self.bytes_read + other.bytes_read,
-        }
+impl std::ops::AddAssign for ReadCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.bytes_requested += other.bytes_requested;
+        self.bytes_read += other.bytes_read;
     }
 }
 

@@ -7,6 +7,7 @@
 //! navigation); knowing the residuals makes it a proof.
 
 use adjoin_kernels::Panel;
+use serde::{Deserialize, Serialize};
 
 use crate::geometry::{Coordinate, Threshold};
 
@@ -18,7 +19,7 @@ const VECTORS_TRIED: usize = 200;
 const SLACK: f64 = 1e-12;
 
 /// How coordinates are rounded.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Coding {
     origin: Vec<f32>,
     step: f64,
@@ -34,6 +35,15 @@ pub(crate) struct Codes {
 }
 
 impl Coding {
+    /// Whether it rounds vectors of so many dimensions: one that was read may be anything.
+    pub(crate) fn fits(&self, dimensions: usize) -> bool {
+        let numbers = [self.step, self.slack];
+        self.origin.len() == dimensions
+            && self.origin.iter().all(|x| x.is_finite())
+            && numbers.iter().all(|x| x.is_finite() && *x >= 0.0)
+            && self.step > 0.0
+    }
+
     /// A coding for vectors like those drawn: their mean as the origin, and the step with which the largest residual is
     /// least. A finer one would clip more coordinates.
     pub(crate) fn fit<T: Coordinate>(drawn: &Panel<T>) -> Self {

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::order::Task;
 use crate::error::{Error, Result};
 
@@ -11,7 +13,8 @@ use crate::error::{Error, Result};
 const NEVER: u32 = u32::MAX;
 
 /// Which bucket goes when another one needs its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// The one that is needed latest.
     Belady,
@@ -99,6 +102,14 @@ pub struct CacheCounts {
     pub bytes: u64,
     /// Uses of a bucket by a task, both of an edge counted.
     pub uses: u64,
+}
+
+impl std::ops::AddAssign for CacheCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.loads += other.loads;
+        self.bytes += other.bytes;
+        self.uses += other.uses;
+    }
 }
 
 impl CacheCounts {

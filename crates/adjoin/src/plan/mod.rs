@@ -24,4 +24,4 @@ pub use rule::{
     Combine, Gap, Measure, Nearness, Part, Parts, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits,
     pair_threshold,
 };
-pub use schedule::{BucketSizes, Schedule, schedule};
+pub use schedule::{BucketSizes, Schedule, schedule, schedule_in_order};

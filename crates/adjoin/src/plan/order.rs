@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::bucket_graph::BucketGraph;
 use super::reorder::{cuthill_mckee, gorder, shuffled};
 use crate::error::{Error, Result};
@@ -10,7 +12,8 @@ use crate::error::{Error, Result};
 pub type Task = (u32, u32);
 
 /// A way to order tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Bucket by bucket in the order on disk, which is that of the k-means tree of the centers: each with the later
     /// buckets that it has an edge to.

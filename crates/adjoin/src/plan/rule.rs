@@ -7,13 +7,16 @@
 
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::bucket_graph::EdgeSide;
 use crate::error::{Error, Result};
 
 /// Which pairs are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Members whose margins towards each other's center add up to no more than the threshold: misses nothing.
     MarginSum,

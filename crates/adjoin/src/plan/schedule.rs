@@ -14,10 +14,10 @@ pub struct BucketSizes {
 }
 
 impl BucketSizes {
-    /// The least cache with which a graph can be joined: the largest two buckets that meet.
-    pub fn least_cache(&self, graph: &BucketGraph) -> u64 {
+    /// The least cache with which buckets can be joined, given their edges: the largest two that meet.
+    pub fn least_cache(&self, edges: &[(u32, u32)]) -> u64 {
         let of = |bucket: u32| self.memory[bucket as usize];
-        let edges = graph.edges.iter().map(|&(i, j)| of(i) + of(j)).max().unwrap_or(0);
+        let edges = edges.iter().filter(|(i, j)| i != j).map(|&(i, j)| of(i) + of(j)).max().unwrap_or(0);
         edges.max(self.memory.iter().copied().max().unwrap_or(0))
     }
 
@@ -49,6 +49,16 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    fn of(tasks: Vec<Task>, (order, counts): (Order, CacheCounts), sizes: &BucketSizes, start: CacheStart<'_>) -> Self {
+        let CacheStart { capacity, policy, resident } = start;
+        let mut listed_loads = Vec::new();
+        if policy == Policy::Belady {
+            listed_loads.reserve_exact(counts.loads as usize);
+            listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
+        }
+        Self { order, policy, tasks, capacity, resident: resident.to_vec(), listed_loads, counts }
+    }
+
     /// Pairs of buckets that are compared.
     pub fn edges(&self) -> u64 {
         self.tasks.iter().filter(|(i, j)| i != j).count() as u64
@@ -72,7 +82,7 @@ impl Schedule {
 /// A schedule for a cache. Where no order is asked for, the one that reads least: both are simulated,
 /// as tree order wins on sparse graphs and block-nested loops on dense ones (docs/methods.md, "Order").
 pub fn schedule(graph: BucketGraph, sizes: &BucketSizes, start: CacheStart<'_>, order: Option<Order>) -> Schedule {
-    let CacheStart { capacity, policy, resident } = start;
+    let capacity = start.capacity;
     let buckets = graph.buckets as u64;
     let mut tasks = tasks_of(graph);
     let mut cost = |order| {
@@ -89,12 +99,13 @@ pub fn schedule(graph: BucketGraph, sizes: &BucketSizes, start: CacheStart<'_>, 
             false => (first, cost(first)), // puts the tasks in its order again
         };
     }
-    let mut listed_loads = Vec::new();
-    if policy == Policy::Belady {
-        listed_loads.reserve_exact(counts.loads as usize);
-        listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
-    }
-    Schedule { order: order_chosen, policy, tasks, capacity, resident: resident.to_vec(), listed_loads, counts }
+    Schedule::of(tasks, (order_chosen, counts), sizes, start)
+}
+
+/// A schedule of tasks that are in their order already.
+pub fn schedule_in_order(tasks: Vec<Task>, order: Order, sizes: &BucketSizes, start: CacheStart<'_>) -> Schedule {
+    let counts = count(Steps::new(&tasks, &sizes.memory, start), &sizes.extents);
+    Schedule::of(tasks, (order, counts), sizes, start)
 }
 
 #[cfg(test)]
@@ -119,7 +130,8 @@ mod tests {
     #[test]
     fn the_least_cache_holds_the_largest_edge() {
         let graph = BucketGraph { buckets: 3, edges: vec![(0, 1)] };
-        let of = |memory: [u64; 3]| BucketSizes { extents: vec![1; 3], memory: memory.into() }.least_cache(&graph);
+        let of =
+            |memory: [u64; 3]| BucketSizes { extents: vec![1; 3], memory: memory.into() }.least_cache(&graph.edges);
         assert_eq!((of([2, 3, 4]), of([2, 3, 40])), (5, 40));
     }
 }

@@ -13,7 +13,7 @@ use super::kind::has_manifest;
 use super::manifest::{Manifest, is_replaced, read_manifest};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, with_coordinates};
 
 /// Centers are read in pieces of about so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -54,7 +54,8 @@ impl Store {
         // The manifest's lengths agree with one another. Extents are decoded from a table that is there as well, and
         // whoever uses centers makes coordinates of them: what would not bear that is refused now.
         let table = manifest.files[Role::Table].bytes;
-        let panel = Panel::<f32>::bytes_for(manifest.buckets as usize, manifest.vectors.dimensions);
+        let (count, dimensions) = (manifest.buckets as usize, manifest.vectors.dimensions);
+        let panel = with_coordinates!(manifest.vectors, manifest.metric, T => Panel::<T>::bytes_for(count, dimensions));
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
         let open = |role| open_file(context, folder, &manifest.files[role]);

@@ -348,7 +348,7 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
             let joined = |sink: Box<dyn PairSink + '_>| -> Result<()> {
                 let prepared = prepare(context, &store, &options, sink.wants_ids())?;
                 assert!(!prepared.explain(&store).to_string().is_empty());
-                join(context, &store, &prepared, &options, sink).map(drop)
+                join(context, &store, &prepared, sink).map(drop)
             };
             match rule {
                 None => {

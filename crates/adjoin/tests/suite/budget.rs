@@ -116,7 +116,7 @@ fn batches_that_wait_hold_what_is_reserved_for_them() {
         let (context, options) = (setup.context(), setup.join_options(Predicate::L2 { eps }));
         let prepared = prepare(&context, &built.store, &options, false).unwrap();
         let largest = Arc::new(AtomicU64::new(0));
-        join(&context, &built.store, &prepared, &options, Box::new(Largest(largest.clone()))).unwrap();
+        join(&context, &built.store, &prepared, Box::new(Largest(largest.clone()))).unwrap();
         let at_once = 5 * threads as u64 + 1;
         let held = largest.load(Ordering::Relaxed) * at_once;
         assert!(held > 1 << 20 && held <= 10 << 20, "{threads} threads: {held}");

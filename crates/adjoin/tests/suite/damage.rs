@@ -62,7 +62,7 @@ fn open_and_join(folder: &Path, rule: Rule, sink: Box<dyn PairSink>) -> Result<(
     let store = Store::open(&context, folder)?;
     let options = setup.join_options(PREDICATE);
     let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
-    adjoin::join::join(&context, &store, &prepared, &options, sink).map(|_| ())
+    adjoin::join::join(&context, &store, &prepared, sink).map(|_| ())
 }
 
 #[track_caller]

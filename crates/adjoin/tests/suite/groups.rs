@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use adjoin::context::Context;
+use adjoin::context::{Context, RUNTIME_BYTES};
 use adjoin::error::Result;
 use adjoin::join::{join, prepare};
 use adjoin::options::{Element, Metric};
@@ -67,7 +67,7 @@ fn run_into(
 ) -> Result<Statistics> {
     let options = setup.join_options(predicate);
     let prepared = prepare(context, store, &options, false)?;
-    join(context, store, &prepared, &options, sink)
+    join(context, store, &prepared, sink)
 }
 
 /// Neighbours of each row with the value, both ways.
@@ -316,7 +316,7 @@ fn rows_that_do_not_fit_are_refused_beforehand() {
     let set = Set::of(Element::U8, 1, &vec![1.0; 100_000]);
     let setup = Setup::default();
     let built = setup.build(&set).unwrap();
-    let context = Context::default().with_memory(18 << 20);
+    let context = Context::default().with_memory(RUNTIME_BYTES + (2 << 20));
     let error = error_of(Clusters::create(&context, &built.store, None, 0));
     assert!(error.to_string().starts_with("finding clusters needs at least"), "{error}");
     assert_eq!(kind_of(&context, &built.path()).unwrap(), Some(Kind::Store));

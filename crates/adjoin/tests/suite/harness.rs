@@ -250,7 +250,7 @@ impl Built {
 
     fn run(context: &Context, store: &Store, options: &JoinOptions, sink: Box<dyn PairSink>) -> Result<Statistics> {
         let prepared = prepare(context, store, options, sink.wants_ids())?;
-        adjoin::join::join(context, store, &prepared, options, sink)
+        adjoin::join::join(context, store, &prepared, sink)
     }
 
     pub(crate) fn join(&self, setup: &Setup, predicate: Predicate) -> Result<Joined> {

@@ -16,6 +16,7 @@ mod model;
 mod opened;
 mod oracle;
 mod plan_golden;
+mod plans;
 mod real;
 mod recall;
 mod shared_budget;

@@ -48,7 +48,7 @@ fn two_joins_at_once_both_find_all_and_give_everything_back() {
                 scope.spawn(|| {
                     let prepared = prepare(&context, &built.store, &options, false).unwrap();
                     let sink = Collect::default();
-                    join(&context, &built.store, &prepared, &options, Box::new(sink.clone())).unwrap();
+                    join(&context, &built.store, &prepared, Box::new(sink.clone())).unwrap();
                     assert_same(&sink.pairs(), &wanted, "beside other joins");
                 });
             }
@@ -107,7 +107,7 @@ fn one_plan_can_be_run_twice_at_once() {
         for _ in 0..2 {
             scope.spawn(|| {
                 let sink = Collect::default();
-                join(&context, &built.store, &prepared, &options, Box::new(sink.clone())).unwrap();
+                join(&context, &built.store, &prepared, Box::new(sink.clone())).unwrap();
                 assert_same(&sink.pairs(), &wanted, "of one plan");
             });
         }

@@ -104,7 +104,7 @@ fn stores_and_pairs_of_a_join_go_where_the_caller_says() {
         let target = Target::File { path: "data/gone.csv".into(), force: false };
         let sink = Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0).unwrap());
         let prepared = prepare(&context, &store, &options, false).unwrap();
-        adjoin::join::join(&context, &store, &prepared, &options, sink).unwrap();
+        adjoin::join::join(&context, &store, &prepared, sink).unwrap();
         drop((store, temporary));
         let log = device.operations();
         assert_eq!(made_for(&log, "store"), [Path::new(folder)]);

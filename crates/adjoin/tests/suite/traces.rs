@@ -27,7 +27,7 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> (Vec<(u64, u
     let store = Store::open(&context, &built.path()).unwrap();
     let sink = Collect::default();
     let prepared = prepare(&context, &store, options, false).unwrap();
-    join(&context, &store, &prepared, options, Box::new(sink.clone())).unwrap();
+    join(&context, &store, &prepared, Box::new(sink.clone())).unwrap();
     recorder.finish().unwrap();
     assert_same(&sink.pairs(), &built.join_with(setup, options).unwrap().pairs, "with a recorder");
     let extents = store.extents().iter().map(|extent| (extent.offset, extent.offset + extent.bytes(false)));

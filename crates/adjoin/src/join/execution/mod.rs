@@ -2,22 +2,22 @@
 
 mod verify;
 
+use std::ops::AddAssign;
+
 use adjoin_kernels::Panel;
 
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
-use super::options::JoinOptions;
-use super::prepared::{Prepared, RunMemory};
+use super::prepared::{Decided, Prepared, RunMemory};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Execution, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Cache};
+use crate::load::{Buckets, Cache, ReadCounts};
+use crate::plan::CacheCounts;
 use crate::predicate::Predicate;
-use crate::report::{
-    IoStatistics, PredictedStatistics, RecallStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
-};
+use crate::report::{IoStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch};
 use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
 use crate::store::Store;
@@ -42,8 +42,8 @@ impl Queue {
     }
 }
 
-/// Finds every pair that `options` asks for, as planned, and hands them to `sink`, within the memory that the plan holds.
-/// Of two runs of one plan at the same time, the second waits for the first.
+/// Finds every pair that was asked for, as planned, and hands them to `sink`, within the memory that the plan holds. Of two
+/// runs of one plan at the same time, the second waits for the first.
 ///
 /// # Errors
 /// Where the store or the sink fails, or the work is cancelled. The sink's result then does not appear.
@@ -51,19 +51,79 @@ pub fn join(
     context: &Context,
     store: &Store,
     prepared: &Prepared,
-    options: &JoinOptions,
-    sink: Box<dyn PairSink + '_>,
+    mut sink: Box<dyn PairSink + '_>,
 ) -> Result<Statistics> {
+    let mut done = run(context, store, prepared, &mut *sink)?;
+    let written = done.measure_writing(|| sink.finish())?;
+    Ok(prepared.statistics(context, store, &done, written))
+}
+
+/// The same for a part of a join: `sink` may take the pairs of others too, before it is finished. What the parts have done
+/// adds up.
+///
+/// # Errors
+/// As [`join`].
+pub fn run(context: &Context, store: &Store, prepared: &Prepared, sink: &mut dyn PairSink) -> Result<Done> {
     let buckets = &Buckets::of(store);
     // All at once: two runs of one plan that each held a part would wait for each other.
     let RunMemory { budget, division, .. } = &prepared.memory;
     let held = budget.reserve_when_free(division.bytes() - division.tasks);
-    let memory = MemoryBudget::within(held.expect("the plan holds what its run needs"));
+    let memory = &MemoryBudget::within(held.expect("the plan holds what its run needs"));
     let context = &context.with_threads(division.threads);
     with_coordinates!(buckets.vectors(), buckets.metric(), T => {
         let centers = &buckets.centers::<T>()?;
-        Run::<T> { context, store, buckets, prepared, options, centers, memory: &memory }.execute(sink)
+        Run::<T> { context, store, buckets, prepared, centers, memory }.execute(sink)
     })
+}
+
+/// What was done of a join.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    counts: Counts,
+    /// Of each vector that is watched, the pairs found.
+    found: Vec<u64>,
+    reads: ReadCounts,
+    /// Loads of buckets that the plan foresaw, their bytes, and the uses of buckets.
+    foreseen: CacheCounts,
+    predicted_center_distances: u64,
+    edges: u64,
+    is_direct: bool,
+    seconds: f64,
+    write_seconds: f64,
+    waited_for_disk: f64,
+    waited_for_sink: f64,
+}
+
+impl AddAssign for Done {
+    fn add_assign(&mut self, other: Self) {
+        self.counts += other.counts;
+        if self.found.is_empty() {
+            self.found = other.found;
+        } else {
+            assert_eq!(self.found.len(), other.found.len(), "both are parts of one join");
+            self.found.iter_mut().zip(other.found).for_each(|(found, more)| *found += more);
+        }
+        self.reads += other.reads;
+        self.foreseen += other.foreseen;
+        self.predicted_center_distances += other.predicted_center_distances;
+        self.edges += other.edges;
+        self.is_direct |= other.is_direct;
+        self.seconds += other.seconds;
+        self.write_seconds += other.write_seconds;
+        self.waited_for_disk += other.waited_for_disk;
+        self.waited_for_sink += other.waited_for_sink;
+    }
+}
+
+impl Done {
+    fn measure_writing<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let watch = Stopwatch::start();
+        let result = work();
+        let seconds = watch.seconds();
+        self.write_seconds += seconds;
+        self.seconds += seconds;
+        result
+    }
 }
 
 struct Run<'a, T: Coordinate> {
@@ -71,32 +131,21 @@ struct Run<'a, T: Coordinate> {
     store: &'a Store,
     buckets: &'a Buckets<'a>,
     prepared: &'a Prepared,
-    options: &'a JoinOptions,
     centers: &'a Panel<T>,
     /// Of the run.
     memory: &'a MemoryBudget,
 }
 
-/// What an execution took.
-struct Took {
-    counts: Counts,
-    recall: RecallStatistics,
-    written: Written,
-    waits: Waits,
-    write_seconds: f64,
-    seconds: f64,
-}
-
 impl<T: Coordinate> Run<'_, T> {
-    fn execute(&self, mut sink: Box<dyn PairSink + '_>) -> Result<Statistics> {
+    fn execute(&self, sink: &mut dyn PairSink) -> Result<Done> {
         let Self { context, buckets, prepared, centers, memory, .. } = *self;
-        let Prepared { sizes, schedule, with_ids, watched, .. } = prepared;
+        let Prepared { decided, sizes, schedule, watched, .. } = prepared;
         let watch = Stopwatch::start();
         let of_cache = memory.reserve(schedule.capacity).expect("it is a part of the sum");
         let (waits, write) = (Waits::default(), SharedSeconds::default());
         let mut cache = Cache::new(MemoryBudget::within(of_cache), sizes.memory.len());
         let mut found = watched.as_ref().map_or_else(Vec::new, Watched::found);
-        let (with_ids, read_ahead) = (*with_ids, prepared.memory.division.read_ahead);
+        let (with_ids, read_ahead) = (decided.with_ids, prepared.memory.division.read_ahead);
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
         let take = |batch: PairBatch| {
             if let Some(watched) = watched {
@@ -105,36 +154,45 @@ impl<T: Coordinate> Run<'_, T> {
             write.measure(|| sink.accept(&batch))
         };
         let all = execution.run(&mut cache, || self.verifier(), take, &waits)?;
-        let counts = all.into_iter().fold(Counts::default(), |mut total, counts| {
-            total += counts;
-            total
-        });
-        let written = write.measure(|| sink.finish())?;
-        let told = &prepared.recall;
-        let recall = watched.as_ref().map_or(told.clone(), |watched| watched.measured(told, &found));
-        let (write_seconds, seconds) = (write.seconds(), watch.seconds());
-        Ok(self.statistics(Took { counts, recall, written, waits, write_seconds, seconds }))
+        let mut counts = Counts::default();
+        all.into_iter().for_each(|of_worker| counts += of_worker);
+        Ok(Done {
+            counts,
+            found,
+            reads: buckets.read_counts(),
+            foreseen: schedule.counts,
+            predicted_center_distances: decided.predicted.center_distances,
+            edges: schedule.edges(),
+            is_direct: buckets.is_direct(),
+            seconds: watch.seconds(),
+            write_seconds: write.seconds(),
+            waited_for_disk: waits.for_disk.seconds(),
+            waited_for_sink: waits.for_batches.seconds(),
+        })
     }
 
     fn verifier(&self) -> Verifier<'_, T> {
-        let Self { context, store, prepared, options, centers, .. } = *self;
-        let ids = if prepared.with_ids { store.manifest().ids } else { IdKind::None };
+        let Self { context, store, prepared, centers, .. } = *self;
+        let Decided { predicate, with_ids, admission, ref coding, .. } = prepared.decided;
+        let ids = if with_ids { store.manifest().ids } else { IdKind::None };
         // What grows may be twice as large.
         let in_flight = batches_in_flight(context.threads) as u64;
         let batch_bytes = prepared.memory.division.queue / (2 * in_flight);
-        let (threshold, coding) = (&prepared.threshold, prepared.coding.as_ref());
-        let admission = prepared.admission;
-        Verifier::new(context.kernel, centers, (options.predicate, threshold), coding, admission, (ids, batch_bytes))
+        let looked_for = (predicate, &prepared.threshold);
+        Verifier::new(context.kernel, centers, looked_for, coding.as_ref(), admission, (ids, batch_bytes))
     }
+}
 
-    fn statistics(&self, took: Took) -> Statistics {
-        let Took { counts, recall, written, waits, write_seconds, seconds } = took;
-        let manifest = self.store.manifest();
-        let (eps, min_similarity) = match self.options.predicate {
+impl Prepared {
+    /// What a join has done whose parts are done, and that it wrote.
+    pub fn statistics(&self, context: &Context, store: &Store, done: &Done, written: Written) -> Statistics {
+        let manifest = store.manifest();
+        let Decided { predicate, ref recall, spent, predicted, .. } = self.decided;
+        let (eps, min_similarity) = match predicate {
             Predicate::L2 { eps } => (Some(eps), None),
             Predicate::Cosine { min_similarity } => (None, Some(min_similarity)),
         };
-        let center_distances = self.prepared.center_distances + counts.center_distances;
+        let counts = done.counts;
         Statistics {
             version: 1,
             command: "join".into(),
@@ -151,51 +209,53 @@ impl<T: Coordinate> Run<'_, T> {
             candidate_pairs: Some(counts.candidate_pairs),
             verified_pairs: Some(counts.verified_pairs),
             exact_checks: Some(counts.exact_checks),
-            center_distances: Some(center_distances),
-            edges: Some(self.prepared.schedule.edges()),
+            center_distances: Some(spent.center_distances + counts.center_distances),
+            edges: Some(done.edges),
             buckets: Some(u64::from(manifest.buckets)),
-            recall: Some(recall),
-            memory: self.context.memory(),
-            io: self.io(written),
+            recall: Some(self.watched.as_ref().map_or(recall.clone(), |watched| watched.measured(recall, &done.found))),
+            memory: context.memory(),
+            io: self.io(context, store, done, written),
             seconds: SecondsStatistics {
-                total: seconds + self.prepared.plan_seconds + self.prepared.calibrate_seconds.unwrap_or(0.0),
-                calibrate: self.prepared.calibrate_seconds,
-                plan: Some(self.prepared.plan_seconds),
-                execute: Some(seconds),
-                write: Some(write_seconds),
-                compute_waited_for_disk: Some(waits.for_disk.seconds()),
-                compute_waited_for_sink: Some(waits.for_batches.seconds()),
+                total: done.seconds + spent.plan_seconds + spent.calibrate_seconds.unwrap_or(0.0),
+                calibrate: spent.calibrate_seconds,
+                plan: Some(spent.plan_seconds),
+                execute: Some(done.seconds),
+                write: Some(done.write_seconds),
+                compute_waited_for_disk: Some(done.waited_for_disk),
+                compute_waited_for_sink: Some(done.waited_for_sink),
                 ..SecondsStatistics::default()
             },
             predicted: PredictedStatistics {
-                bytes_read: Some(self.prepared.schedule.counts.bytes),
-                verified_pairs: Some(self.prepared.predicted_pairs),
-                center_distances: None,
+                bytes_read: Some(done.foreseen.bytes),
+                verified_pairs: Some(predicted.candidate_pairs),
+                center_distances: Some(spent.center_distances + done.predicted_center_distances),
             },
-            strategy: self.strategy(),
-            threads: self.context.threads,
-            kernel: self.context.kernel.name().into(),
+            strategy: self.strategy(store),
+            threads: self.memory.division.threads,
+            kernel: context.kernel.name().into(),
             written,
         }
     }
 
-    fn strategy(&self) -> serde_json::Map<String, serde_json::Value> {
-        let centers = serde_json::to_value(self.store.manifest().centers).unwrap_or_default();
+    fn strategy(&self, store: &Store) -> serde_json::Map<String, serde_json::Value> {
+        let centers = serde_json::to_value(store.manifest().centers).unwrap_or_default();
+        let Decided { admission, seed, spent, .. } = &self.decided;
         let named = [
-            ("rule", self.prepared.admission.rule.name().into()),
-            ("threshold", self.prepared.admission.threshold.into()),
-            ("sample_seed", self.options.seed.into()),
-            ("sample_distances", self.prepared.sample_distances.into()),
-            ("order", self.prepared.schedule.order.name().into()),
-            ("cache", self.prepared.schedule.policy.name().into()),
+            ("rule", admission.rule.name().into()),
+            ("threshold", admission.threshold.into()),
+            ("sample_seed", (*seed).into()),
+            ("sample_distances", spent.sample_distances.into()),
+            ("order", self.schedule.order.name().into()),
+            ("cache", self.schedule.policy.name().into()),
             ("centers", centers),
         ];
         named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn io(&self, written: Written) -> IoStatistics {
-        let counts = self.prepared.reads + self.buckets.read_counts();
-        let store_bytes = self.buckets.bytes(self.prepared.with_ids);
+    fn io(&self, context: &Context, store: &Store, done: &Done, written: Written) -> IoStatistics {
+        let mut counts = self.decided.spent.reads;
+        counts += done.reads;
+        let store_bytes: u64 = store.extents().iter().map(|extent| extent.bytes(self.decided.with_ids)).sum();
         IoStatistics {
             bytes_read: Some(counts.bytes_read),
             bytes_requested: Some(counts.bytes_requested),
@@ -204,9 +264,9 @@ impl<T: Coordinate> Run<'_, T> {
             bytes_written: Some(written.bytes),
             spill_bytes: Some(written.spill_bytes),
             reads: Some(counts.reads),
-            cache_hit_rate: Some(self.prepared.schedule.counts.hit_rate()),
-            device: self.context.device.name().into(),
-            direct: Some(self.buckets.is_direct()),
+            cache_hit_rate: Some(done.foreseen.hit_rate()),
+            device: context.device.name().into(),
+            direct: Some(done.is_direct),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::nearness::{self, HeldGraph, Horizon, threshold_graph};
 use super::neighbours::{Chunk, Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::join::watched::Watched;
+use crate::join::watched::{Watched, WatchedVectors};
 use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::{Rule, ThresholdGraph};
 use crate::random::Random;
@@ -246,7 +246,7 @@ impl Sampled {
         let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
         attempt.found = Some(Calibrated {
             recalls: aside.recalls(threshold, seed),
-            watched: Watched::new(search.context, watched, self.whole, seed)?,
+            watched: Watched::new(search.context, WatchedVectors { vectors: watched, whole: self.whole, seed })?,
             threshold,
             kept,
             vectors: aside.vectors,

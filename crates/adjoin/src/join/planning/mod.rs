@@ -16,14 +16,17 @@ pub use self::curve::neighbour_curve;
 use self::division::{CODING_VECTORS, centers_bytes, least, needs, sizes};
 use self::edges::{Edges, Passes};
 use super::options::JoinOptions;
-use super::prepared::{Prepared, RunMemory};
+use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
+use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
 use crate::load::{Buckets, Coding, Drawn, draw_places};
 use crate::message::{Argument, message};
 use crate::options::Metric;
-use crate::plan::{BucketGraph, BucketSizes, CacheStart, Division, Policy, Rule, divide, schedule, threads_within};
+use crate::plan::{
+    BucketSizes, CacheStart, Division, Needs, Policy, Rule, Task, divide, schedule, schedule_in_order, threads_within,
+};
 use crate::report::Stopwatch;
 use crate::store::Store;
 
@@ -71,6 +74,22 @@ pub fn prepare_each(
     let buckets = &Buckets::of(store);
     with_coordinates!(buckets.vectors(), buckets.metric(), T => {
         Planner::begin::<T>(context, buckets, options, with_ids)?.prepare_each::<T>(rule, recalls)
+    })
+}
+
+/// A plan that was made before, of this store, and perhaps written down since: as [`prepare`] gave it, for the memory that
+/// this context has.
+///
+/// # Errors
+/// Where the plan is not of this store, or the budget is too small.
+pub fn resume(context: &Context, store: &Store, plan: JoinPlan) -> Result<Prepared> {
+    let buckets = &Buckets::of(store);
+    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
+        plan.check(store, T::is_float())?;
+        let Decided { predicate, seed, with_ids, .. } = plan.decided;
+        let (policy, cache_bytes) = (plan.policy, Some(plan.capacity));
+        let options = JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
+        Planner::begin::<T>(context, buckets, &options, with_ids)?.resume::<T>(plan)
     })
 }
 
@@ -156,49 +175,86 @@ impl<'a> Planner<'a> {
 
     /// A plan for edges whose run, as the plan itself, finds room in `free` bytes: from now on it holds what it needs.
     fn plan<T: Coordinate>(&self, edges: Edges, coding: Option<Coding>, free: u64) -> Result<Prepared> {
-        let Self { ref context, buckets, options, with_ids, .. } = *self;
-        let sizes = sizes::<T>(buckets, with_ids);
-        let Edges { graph, memory, .. } = edges;
+        let Self { buckets, options, with_ids, .. } = *self;
+        let Edges { graph, memory, admission, recall, watched, .. } = edges;
         let free = free + memory.bytes();
         drop(memory); // tasks take the place of edges
-        let division = self.divide::<T>(&graph, &sizes, free)?;
-        let budget = MemoryBudget::within(context.reserve(division.bytes(), PURPOSE)?);
-        let of_tasks = budget.reserve(division.tasks).expect("it is a part of the sum");
-        let schedule = schedule(graph, &sizes, CacheStart::cold(division.capacity, division.policy), options.order);
-        Ok(Prepared {
-            sizes,
-            schedule,
-            threshold: self.threshold,
-            coding,
-            admission: edges.admission,
-            recall: edges.recall,
-            watched: edges.watched,
+        let predicted = Predicted {
+            candidate_pairs: edges.predicted_pairs,
+            results: edges.predicted_results,
+            center_distances: center_distances(buckets, admission.rule, &graph.edges),
+        };
+        let room = self.room::<T>(&graph.edges, graph.buckets + graph.edges.len(), free)?;
+        let schedule = schedule(graph, &room.sizes, room.start(), options.order);
+        let spent = Spent {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
-            predicted_pairs: edges.predicted_pairs,
-            predicted_results: edges.predicted_results,
-            plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             calibrate_seconds: edges.calibrate_seconds,
-            with_ids,
-            memory: RunMemory { budget, division, _tasks: of_tasks },
+            plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
-        })
+        };
+        let (predicate, seed) = (options.predicate, options.seed);
+        let decided = Decided { predicate, seed, with_ids, admission, coding, recall, predicted, spent };
+        let Room { sizes, memory } = room;
+        Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
+    }
+
+    /// A plan that was read, for a run that finds room in what is free.
+    fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
+        let JoinPlan { mut decided, watched, order, tasks, .. } = plan;
+        let watched = watched.map(|watched| Watched::new(&self.context, watched)).transpose()?;
+        decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
+        let room = self.room::<T>(&tasks, tasks.len(), self.context.budget().free())?;
+        let schedule = schedule_in_order(tasks, order, &room.sizes, room.start());
+        self.context.budget().shrink(0);
+        let Room { sizes, memory } = room;
+        Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
+    }
+
+    /// Reserves what the run of so many tasks needs, `edges` among them, in `free` bytes.
+    fn room<T: Coordinate>(&self, edges: &[Task], tasks: usize, free: u64) -> Result<Room> {
+        let Self { ref context, buckets, with_ids, .. } = *self;
+        let sizes = sizes::<T>(buckets, with_ids);
+        let needs = needs::<T>(buckets, &sizes, with_ids, (tasks as u64, sizes.least_cache(edges)));
+        let division = self.divide(&needs, free)?;
+        let budget = MemoryBudget::within(context.reserve(division.bytes(), PURPOSE)?);
+        let of_tasks = budget.reserve(division.tasks).expect("it is a part of the sum");
+        Ok(Room { sizes, memory: RunMemory { budget, division, _tasks: of_tasks } })
     }
 
     /// Divides `free` bytes among the parts of a run; refuses where they hold no edge.
-    fn divide<T: Coordinate>(&self, graph: &BucketGraph, sizes: &BucketSizes, free: u64) -> Result<Division> {
-        let Self { ref context, buckets, options, with_ids, .. } = *self;
-        let least_cache = sizes.least_cache(graph);
-        let tasks = (graph.buckets + graph.edges.len()) as u64;
-        let needs = needs::<T>(buckets, sizes, with_ids, (tasks, least_cache));
+    fn divide(&self, needs: &Needs, free: u64) -> Result<Division> {
+        let Self { ref context, options, .. } = *self;
         let least = needs.least(1, Policy::Lru);
-        let division = divide(&needs, (context.threads, options.policy), options.cache_bytes, free);
+        let division = divide(needs, (context.threads, options.policy), options.cache_bytes, free);
         let division = division.ok_or_else(|| context.too_small(least + context.budget().total() - free, PURPOSE))?;
+        let least_cache = needs.cache.start();
         match options.cache_bytes {
-            Some(wanted) if wanted < least_cache => Err(Error::option(format!(
+            Some(wanted) if wanted < *least_cache => Err(Error::option(format!(
                 "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least_cache}"
             ))),
             _ => Ok(division),
         }
     }
+}
+
+/// What a run has room in.
+struct Room {
+    sizes: BucketSizes,
+    memory: RunMemory,
+}
+
+impl Room {
+    /// The cache as the run finds it.
+    fn start(&self) -> CacheStart<'static> {
+        let Division { capacity, policy, .. } = self.memory.division;
+        CacheStart::cold(capacity, policy)
+    }
+}
+
+/// Distances to centers that a run computes: of the members of two buckets each to the other's center.
+fn center_distances(buckets: &Buckets<'_>, rule: Rule, tasks: &[Task]) -> u64 {
+    let rows = |bucket: u32| u64::from(buckets.extent(bucket).rows);
+    let edges = tasks.iter().filter(|(i, j)| i != j && !rule.takes_whole());
+    edges.map(|&(i, j)| rows(i) + rows(j)).sum()
 }

@@ -207,7 +207,7 @@ impl Subject for Join {
             Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0)?),
         };
         let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
-        let statistics = adjoin::join::join(&context, &store, &prepared, &options, sink)?;
+        let statistics = adjoin::join::join(&context, &store, &prepared, sink)?;
         assert!(statistics.pairs.unwrap() > 20, "a result that says something");
         Ok(())
     }

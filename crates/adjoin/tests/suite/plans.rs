@@ -1,0 +1,123 @@
+//! A plan is data: written, read and run in parts it finds what it finds at once.
+
+use adjoin::error::ErrorKind;
+use adjoin::join::{Aim, Done, JoinPlan, prepare, resume, run};
+use adjoin::options::Element;
+use adjoin::plan::Rule;
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::report::Statistics;
+use adjoin::sink::{Collect, PairSink, Written};
+
+use crate::datasets::{Shape, make};
+use crate::harness::{Built, Setup, assert_same, error_of};
+use crate::oracle::Pair;
+
+/// Sets of each kind of coordinates, by a rule that misses nothing and by one that a calibration set.
+fn cases() -> Vec<(Built, Setup, Predicate)> {
+    let l2 = |eps| Predicate::L2 { eps };
+    let cosine = |min_similarity| Predicate::Cosine { min_similarity };
+    let sets = [
+        (make(Shape::Uniform, Element::U8, 2000, 6, 1), l2(45.0)),
+        (make(Shape::Uniform, Element::F32, 2000, 6, 2), l2(0.25)),
+        (make(Shape::Clustered, Element::F16, 2000, 20, 3), cosine(0.9)),
+    ];
+    let aims = [(Rule::MarginSum, Aim::Every), (Rule::Union, Aim::Recall(0.9)), (Rule::Nearest, Aim::Recall(0.8))];
+    let mut all = Vec::new();
+    for (set, predicate) in sets {
+        for (rule, aim) in aims {
+            let setup = Setup { rule, aim, ..Setup::default() }.with_metric(predicate.metric()).with_buckets(40);
+            all.push((setup.build(&set).unwrap(), setup, predicate));
+        }
+    }
+    all
+}
+
+fn plan(built: &Built, setup: &Setup, predicate: Predicate) -> JoinPlan {
+    let context = setup.context();
+    let prepared = prepare(&context, &built.store, &setup.join_options(predicate), false).unwrap();
+    prepared.plan(&built.store)
+}
+
+/// Runs parts of a plan one after the other.
+fn run_all(built: &Built, setup: &Setup, parts: &[JoinPlan]) -> (Vec<Pair>, Statistics) {
+    let (context, store) = (setup.context(), &built.store);
+    let mut sink = Collect::default();
+    let mut all = Done::default();
+    let mut last = None;
+    for part in parts {
+        drop(last.take()); // with its memory
+        let prepared = resume(&context, store, part.clone()).unwrap();
+        all += run(&context, store, &prepared, &mut sink).unwrap();
+        last = Some(prepared);
+    }
+    let statistics = last.unwrap().statistics(&context, store, &all, Written::default());
+    (sink.pairs(), statistics)
+}
+
+/// What does not depend on the parts that a join was made in.
+fn facts(statistics: &Statistics) -> String {
+    let Statistics { pairs, candidate_pairs, verified_pairs, exact_checks, .. } = *statistics;
+    let Statistics { edges, center_distances, recall, predicted, strategy, .. } = statistics;
+    let predicted = (predicted.verified_pairs, predicted.center_distances);
+    let counts = [pairs, candidate_pairs, verified_pairs, exact_checks, *edges, *center_distances];
+    format!("{counts:?} {predicted:?} {recall:?} {strategy:?}")
+}
+
+#[test]
+fn a_plan_that_was_written_finds_the_same_whole_and_in_parts() {
+    for (built, setup, predicate) in cases() {
+        let wanted = built.join(&setup, predicate).unwrap();
+        let plan = plan(&built, &setup, predicate);
+        let read = JoinPlan::read(&plan.write()).unwrap();
+        let (pairs, statistics) = run_all(&built, &setup, std::slice::from_ref(&read));
+        assert_same(&pairs, &wanted.pairs, "by a plan that was read");
+        assert_eq!(facts(&statistics), facts(&wanted.statistics));
+        assert_eq!(statistics.predicted.bytes_read, wanted.statistics.predicted.bytes_read);
+        assert_eq!(statistics.center_distances, statistics.predicted.center_distances, "they are known beforehand");
+
+        let third = read.tasks() / 3;
+        let parts = [0..third, third..third, third..2 * third, 2 * third..read.tasks()].map(|tasks| read.part(tasks));
+        let (pairs, statistics) = run_all(&built, &setup, &parts);
+        assert_same(&pairs, &wanted.pairs, "in parts");
+        assert_eq!(facts(&statistics), facts(&wanted.statistics), "in parts");
+    }
+}
+
+#[test]
+fn a_plan_of_another_store_is_refused() {
+    let all = cases();
+    let [(one, setup, predicate), .., (other, _, _)] = all.as_slice() else { panic!("there are several") };
+    let plan = plan(one, setup, *predicate);
+    let error = error_of(resume(&setup.context(), &other.store, plan).map(|_| ()));
+    assert_eq!(error.kind(), ErrorKind::Input);
+    assert!(error.to_string().contains("is for another store"), "{error}");
+    assert!(error_of(JoinPlan::read("{}").map(|_| ())).to_string().contains("is not the plan of a join"));
+}
+
+/// Whatever a plan says, it is refused or runs.
+#[test]
+fn no_plan_panics() {
+    let mut random = Random::new(1, "plans");
+    for (built, setup, predicate) in cases() {
+        let text = plan(&built, &setup, predicate).write();
+        let context = setup.context();
+        let (mut ran, mut refused) = (0, 0);
+        for _ in 0..150 {
+            let mut changed = text.clone().into_bytes();
+            // Digits become others, so that most of it is still a plan.
+            let digits: Vec<usize> = (0..changed.len()).filter(|&at| changed[at].is_ascii_digit()).collect();
+            for _ in 0..=random.below(3) {
+                changed[digits[random.below(digits.len() as u64) as usize]] = b'0' + random.below(10) as u8;
+            }
+            let read = JoinPlan::read(std::str::from_utf8(&changed).unwrap());
+            let done = read.and_then(|plan| {
+                let prepared = resume(&context, &built.store, plan)?;
+                run(&context, &built.store, &prepared, &mut Collect::default())?;
+                Ok(())
+            });
+            *if done.is_ok() { &mut ran } else { &mut refused } += 1;
+        }
+        assert!(ran > 0 && refused > 0, "{ran} ran, {refused} were refused");
+    }
+}
