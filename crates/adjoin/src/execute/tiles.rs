@@ -1,7 +1,7 @@
 //! Members of two buckets against each other: the kernel leaves out what is surely too far, the predicate decides the
 //! rest.
 
-use adjoin_kernels::Kernel;
+use adjoin_kernels::{Kernel, TILE_COLUMNS, TILE_ROWS};
 
 use super::filter::{Filter, Ordered};
 use crate::error::Result;
@@ -9,8 +9,11 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::load::Coding;
 use crate::predicate::Predicate;
 
-/// Rows that go to the kernel at once; bounds the hits that are held.
+/// Rows that go to the kernel at once.
 const BLOCK_ROWS: usize = 64;
+/// The same where columns are many, so that fewer pairs may be hits at once than this.
+const BLOCK_ROWS_MIN: usize = 4 * TILE_ROWS;
+const BLOCK_PAIRS: usize = 128 << 10;
 /// Hits whose values are computed at once.
 const DECIDED_AT_ONCE: usize = 256;
 
@@ -23,6 +26,11 @@ pub(crate) struct Tiles<'a, T: Coordinate> {
     /// Of the hits, the members of those that are to be decided, and what became of them.
     pairs: Vec<(u32, u32)>,
     decided: Vec<Option<f32>>,
+}
+
+/// Rows that go to the kernel at once, with so many columns: whole tiles.
+fn block_rows(columns: usize) -> usize {
+    (BLOCK_PAIRS / columns.max(1) / TILE_ROWS * TILE_ROWS).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS)
 }
 
 /// What a comparison took.
@@ -49,7 +57,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     /// Bytes that it holds for at most so many columns.
     pub(crate) fn memory_bytes(columns: usize, dimensions: usize) -> u64 {
         // Hits in a vector that doubles as it grows.
-        let hits = 2 * BLOCK_ROWS * columns.next_multiple_of(16) * size_of::<(u32, u32)>();
+        let columns = columns.next_multiple_of(TILE_COLUMNS);
+        let hits = 2 * block_rows(columns) * columns * size_of::<(u32, u32)>();
         let decided = DECIDED_AT_ONCE * (size_of::<(u32, u32)>() + size_of::<Option<f32>>());
         Filter::<T>::memory_bytes(columns, dimensions) + (hits + decided) as u64
     }
@@ -70,7 +79,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     ) -> Result<Compared> {
         let mut compared = Compared::default();
         self.filter.pack(columns);
-        for (order, reach) in rows.order.chunks(BLOCK_ROWS).zip(reach.chunks(BLOCK_ROWS)) {
+        let block_rows = block_rows(columns.order.len());
+        for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {
             let block = Ordered { order, ..rows };
             compared.verified_pairs += self.filter.within(block, columns, reach, &mut self.hits);
             let members = |&(row, column): &(u32, u32)| (order[row as usize], columns.order[column as usize]);

@@ -25,7 +25,7 @@ pub use files::{FileFacts, Files, Role};
 pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
-pub(crate) use partitions::{PartitionSizes, Partitions};
+pub(crate) use partitions::{PartitionSizes, Partitions, Records};
 pub use reader::Store;
 pub use verify::{Damage, Part, VerifyReport, verify};
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

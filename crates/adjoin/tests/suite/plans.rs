@@ -7,7 +7,7 @@ use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::Statistics;
-use adjoin::sink::{Collect, PairSink, Written};
+use adjoin::sink::{Collect, Written};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, assert_same, error_of};

@@ -7,9 +7,9 @@ use super::estimate::PairSample;
 use super::margins;
 use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
-use crate::join::options::JoinOptions;
+use crate::join::options::{Aim, JoinOptions};
 use crate::load::{Buckets, Cache, Drawn, LoadedBucket, least_read_ahead, most_read_ahead};
-use crate::plan::{BucketSizes, Needs, Policy};
+use crate::plan::{BucketSizes, Needs, Policy, Rule};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
 
@@ -33,6 +33,21 @@ pub(super) fn least<T: Coordinate>(
     };
     let planning = pass.max(coding).max(PairSample::<T>::memory_bytes(buckets));
     run.max(centers_bytes::<T>(buckets) + planning)
+}
+
+/// The same where a calibration may come.
+pub(super) fn least_to_calibrate<T: Coordinate>(
+    buckets: &Buckets<'_>,
+    options: &JoinOptions,
+    with_ids: bool,
+    threads: usize,
+) -> u64 {
+    let least = least::<T>(buckets, options, with_ids, threads);
+    if options.aim == Aim::Every || options.rule.is_some() {
+        return least;
+    }
+    let pass = calibration::least_bytes::<T>(buckets, Rule::Union, threads, CALIBRATION_VECTORS);
+    least.max(centers_bytes::<T>(buckets) + pass)
 }
 
 /// Bytes of the centers.

@@ -3,7 +3,7 @@
 use adjoin_device::Reservation;
 use adjoin_kernels::{Columns, Panel};
 
-use super::edge_sides::EdgeSides;
+use super::edge_sides::{EdgeSides, room_for_edges};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
@@ -68,12 +68,15 @@ pub(super) fn margin_edges<T: Coordinate>(
         let squared = context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
-    let mut graph = BucketGraph { buckets: count as usize, edges: Vec::new() };
+    let gathered = sink.gather()?;
+    let edges = room_for_edges(context, gathered.sides());
+    let mut graph = BucketGraph { buckets: count as usize, edges };
     let mut memory = context.reserve(0, PURPOSE)?;
-    sink.gather(|sides| {
+    gathered.each(|sides| {
         add_margin_edges(&mut graph, sides, limit);
         context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PURPOSE)
     })?;
+    graph.edges.shrink_to_fit();
     graph.edges.sort_unstable();
     Ok(Graph { graph, memory, center_distances: distances })
 }

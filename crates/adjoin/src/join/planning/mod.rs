@@ -13,7 +13,7 @@ mod neighbours;
 use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
-use self::division::{CODING_VECTORS, centers_bytes, least, needs, sizes};
+use self::division::{CODING_VECTORS, centers_bytes, least, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
@@ -128,8 +128,8 @@ impl<'a> Planner<'a> {
         with_ids: bool,
     ) -> Result<Self> {
         let watch = Stopwatch::start();
-        let least = |threads| least::<T>(buckets, options, with_ids, threads);
-        let context = context.for_run(least(1), PURPOSE)?;
+        let context = context.for_run(least::<T>(buckets, options, with_ids, 1), PURPOSE)?;
+        let least = |threads| least_to_calibrate::<T>(buckets, options, with_ids, threads);
         let context = context.with_threads(threads_within(context.threads, context.budget().free(), least));
         let threshold = Threshold::new(options.predicate, buckets.vectors());
         Ok(Self { context, buckets, options, with_ids, threshold, watch })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::edge_sides::EdgeSides;
+use super::edge_sides::{EdgeSides, room_for_edges};
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::Search;
 use crate::context::Context;
@@ -80,7 +80,7 @@ pub(super) fn threshold_graph<T: Coordinate>(search: &Search<'_, T>, horizon: Ho
     let Search { context, buckets, centers, threshold, rule, read_ahead, .. } = *search;
     let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads);
     // The rest is for the edges, once they are known.
-    let on_their_way = (context.budget().free().saturating_sub(of_pass) / 2).max(EDGES_BYTES_MIN);
+    let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
     let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
@@ -94,15 +94,17 @@ pub(super) fn threshold_graph<T: Coordinate>(search: &Search<'_, T>, horizon: Ho
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
     memory.shrink(on_their_way);
-    let mut graph = ThresholdGraph::default();
+    let gathered = sides.gather()?;
+    let mut graph = ThresholdGraph { edges: room_for_edges(context, gathered.sides()) };
     let mut of_edges = context.reserve(0, PURPOSE)?;
     let rows = |bucket: u32| buckets.extent(bucket).rows;
     let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
-    sides.gather(|sides| {
+    gathered.each(|sides| {
         graph.add(sides, horizon.threshold, rows, parts);
         let bytes = (graph.edges.len() * size_of::<(u32, u32, f32)>()) as u64;
         context.grow(&mut of_edges, bytes, PURPOSE)
     })?;
+    graph.edges.shrink_to_fit();
     graph.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
     Ok((HeldGraph { graph, memory: of_edges }, computed))
 }
