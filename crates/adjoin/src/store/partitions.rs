@@ -164,6 +164,11 @@ impl Records {
         held.iter().try_for_each(|block| take(block))
     }
 
+    /// Bytes of the blocks in memory.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.partitions.iter().flat_map(|partition| &partition.held).map(|block| block.capacity() as u64).sum()
+    }
+
     /// Bytes that went to the file.
     pub(crate) fn spilled(&self) -> u64 {
         self.spilled

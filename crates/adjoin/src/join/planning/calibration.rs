@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use adjoin_device::Reservation;
 
-use super::nearness::{self, HeldGraph, Horizon, threshold_graph};
+use super::nearness::{self, Horizon, NearGraph, near_graph};
 use super::neighbours::{Chunk, Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors};
 use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
-use crate::plan::{Rule, ThresholdGraph};
+use crate::plan::{Rule, Task};
 use crate::random::Random;
 use crate::store::format::Extent;
 use crate::truth::{Recalls, Sample};
@@ -40,7 +40,7 @@ const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
-    pub(super) graph: Arc<HeldGraph>,
+    pub(super) graph: Arc<NearGraph>,
     pub(super) threshold: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
@@ -140,8 +140,10 @@ struct Sampled {
     /// Those that set the threshold, by their number, ascending.
     setting: Vec<u64>,
     whole: bool,
-    /// Of the neighbours.
-    _memory: Reservation,
+    /// The edges between the buckets of neighbours, ascending.
+    edges: Vec<Task>,
+    /// Of the neighbours and these.
+    _memory: [Reservation; 2],
 }
 
 impl Sampled {
@@ -168,7 +170,10 @@ impl Sampled {
             true => (0..count).collect(),
             false => Random::new(seed, "setting").ascending_sample(count / 2, count),
         };
-        Ok((Self { places, neighbours: found, setting, whole, _memory: reserved }, computed))
+        let noted: usize = found.iter().map(|found| found.noted.len()).sum();
+        let of_edges = context.reserve((noted * size_of::<Task>()) as u64, PURPOSE)?;
+        let edges = edges_between(&places, &found);
+        Ok((Self { places, neighbours: found, setting, whole, edges, _memory: [reserved, of_edges] }, computed))
     }
 
     /// Finds threshold and edges for each goal that this sample supports.
@@ -176,7 +181,7 @@ impl Sampled {
         if sought.is_empty() {
             return Ok(());
         }
-        let every_edge = self.sample(&ThresholdGraph::default(), |k| self.sets(k), true);
+        let every_edge = self.sample(None, |k| self.sets(k));
         let enough =
             self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
         if !enough {
@@ -196,8 +201,8 @@ impl Sampled {
         for (number, centers) in CENTERS.into_iter().enumerate() {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
             let Some(threshold) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
-            let (graph, distances) = threshold_graph(search, Horizon { threshold, centers })?;
-            let sample = self.sample(&graph, |k| self.sets(k), false);
+            let (graph, distances) = near_graph(search, Horizon { threshold, centers }, &self.edges)?;
+            let sample = self.sample(Some(&graph), |k| self.sets(k));
             let graph = Arc::new(graph);
             let mut left = Vec::new();
             for (attempt, horizon) in open {
@@ -224,9 +229,9 @@ impl Sampled {
     ) -> Result<()> {
         let Goal { recall, seed, .. } = attempt.goal;
         let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
-        let (graph, distances) = threshold_graph(search, horizon)?;
+        let (graph, distances) = near_graph(search, horizon, &self.edges)?;
         attempt.center_distances += distances;
-        let sample = self.sample(&graph, |k| self.sets(k), false);
+        let sample = self.sample(Some(&graph), |k| self.sets(k));
         let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= threshold);
         self.settle(search, attempt, Arc::new(graph), (threshold, kept))
     }
@@ -236,12 +241,12 @@ impl Sampled {
         &self,
         search: &Search<'_, T>,
         attempt: &mut Attempt,
-        graph: Arc<HeldGraph>,
+        graph: Arc<NearGraph>,
         (threshold, kept): (f64, bool),
     ) -> Result<()> {
         let seed = attempt.goal.seed;
         let is_aside = |k| self.whole || !self.sets(k);
-        let aside = self.sample(&graph, is_aside, false);
+        let aside = self.sample(Some(&graph), is_aside);
         let with_neighbours = self.neighbours.iter().zip(0..).filter(|(found, k)| found.count > 0 && is_aside(*k));
         let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
         attempt.found = Some(Calibrated {
@@ -264,8 +269,8 @@ impl Sampled {
         self.setting.binary_search(&number).is_ok()
     }
 
-    /// The sampled vectors of some numbers; neighbours on edges that are not there are never found.
-    fn sample(&self, graph: &ThresholdGraph, of: impl Fn(u64) -> bool, every_edge: bool) -> Sample {
+    /// The sampled vectors of some numbers; neighbours on edges that a graph does not have are never found.
+    fn sample(&self, graph: Option<&NearGraph>, of: impl Fn(u64) -> bool) -> Sample {
         let mut sample = Sample { whole: self.whole, ..Sample::default() };
         // Where not all neighbours are noted, something is left to chance after all.
         sample.whole &= self.neighbours.iter().all(|found| found.count == found.noted.len() as u64);
@@ -275,16 +280,29 @@ impl Sampled {
             if found.count == 0 {
                 continue;
             }
-            sample.thresholds.extend(found.noted.iter().map(|neighbour| {
-                if every_edge || neighbour.bucket == bucket {
-                    return neighbour.threshold;
+            sample.thresholds.extend(found.noted.iter().map(|neighbour| match graph {
+                Some(graph) if neighbour.bucket != bucket => {
+                    (graph.threshold(bucket, neighbour.bucket) as f32).max(neighbour.threshold)
                 }
-                (graph.threshold(bucket, neighbour.bucket) as f32).max(neighbour.threshold)
+                _ => neighbour.threshold,
             }));
             sample.neighbours.push((found.count, sample.thresholds.len() as u32));
         }
         sample
     }
+}
+
+/// The edges between the buckets of vectors and those of their neighbours, ascending.
+fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> {
+    let noted = neighbours.iter().map(|found| found.noted.len()).sum();
+    let mut edges = Vec::with_capacity(noted);
+    for (&(bucket, _), found) in places.iter().zip(neighbours) {
+        let others = found.noted.iter().map(|neighbour| neighbour.bucket).filter(|&other| other != bucket);
+        edges.extend(others.map(|other| (bucket.min(other), bucket.max(other))));
+    }
+    edges.sort_unstable();
+    edges.dedup();
+    edges
 }
 
 /// Up to which threshold edges are wanted, given what a sample wants: a little more, as noted numbers are rounded up.

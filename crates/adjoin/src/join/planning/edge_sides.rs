@@ -96,17 +96,22 @@ pub(super) struct Gathered<S> {
 
 impl<S: EdgeSide> Gathered<S> {
     /// How many there are.
-    pub(super) fn sides(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.cells.iter().map(|&count| count as usize).sum()
     }
 
+    /// Bytes that they hold in memory, also while they are handed over.
+    pub(super) fn bytes(&self) -> u64 {
+        self.records.held_bytes() + (self.most * size_of::<S>() + size_of_val(&*self.cells)) as u64
+    }
+
     /// Hands over all sides, both of an edge at once and one behind the other.
-    pub(super) fn each(self, mut take: impl FnMut(&[S]) -> Result<()>) -> Result<()> {
-        let Self { cancel, grid, partitions, most, records, cells, .. } = self;
+    pub(super) fn each(&self, mut take: impl FnMut(&[S]) -> Result<()>) -> Result<()> {
+        let Self { ref cancel, grid, partitions, most, ref records, ref cells, .. } = *self;
         let first = |partition: usize| (partition * cells.len()).div_ceil(partitions);
         let mut sides: Vec<S> = Vec::new();
         for partition in 0..partitions {
-            for (group, count) in groups(&cells, first(partition)..first(partition + 1), most) {
+            for (group, count) in groups(cells, first(partition)..first(partition + 1), most) {
                 cancel.check()?;
                 sides.clear();
                 sides.reserve_exact(count);
@@ -174,7 +179,7 @@ mod tests {
             Ok(())
         };
         let gathered = sides.gather().unwrap();
-        assert_eq!(gathered.sides(), wanted.len());
+        assert_eq!(gathered.count(), wanted.len());
         gathered.each(take).unwrap();
         assert!(most <= memory as usize / 4, "{most}");
         wanted.sort_unstable();

@@ -146,7 +146,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         watch: &Stopwatch,
     ) -> Result<Edges> {
         let threshold = found.threshold;
-        let (edges, memory) = found.graph.into_edges(self.context, threshold)?;
+        let (edges, memory) = found.graph.edges(&self.search(rule), threshold)?;
+        drop(found.graph);
         let graph = BucketGraph { buckets: self.centers.rows(), edges };
         let (predicted_pairs, predicted_results) = self.predict(pairs, rule, &graph, |pair| {
             pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold

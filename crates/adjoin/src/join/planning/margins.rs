@@ -69,7 +69,7 @@ pub(super) fn margin_edges<T: Coordinate>(
         T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
     };
     let gathered = sink.gather()?;
-    let edges = room_for_edges(context, gathered.sides());
+    let edges = room_for_edges(context, gathered.count());
     let mut graph = BucketGraph { buckets: count as usize, edges };
     let mut memory = context.reserve(0, PURPOSE)?;
     gathered.each(|sides| {

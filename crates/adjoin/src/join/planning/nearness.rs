@@ -1,25 +1,24 @@
 //! One pass over the store that finds, for the rules that need a threshold, from which threshold on each pair of
 //! buckets is compared.
 
-use std::sync::Arc;
-
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::edge_sides::{EdgeSides, room_for_edges};
+use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::Search;
-use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, ThresholdGraph, bucket_thresholds, excess_limits};
+use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, Task, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
 /// The least memory for edges on their way.
 const EDGES_BYTES_MIN: u64 = 2 << 20;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "the plan of this join";
+/// Memory for edges is asked for by so many.
+const GROWN_AT_ONCE: usize = 1024;
 /// Ranks that are noted.
 const RANK_MAX: usize = 4;
 
@@ -32,53 +31,76 @@ pub(super) struct Horizon {
     pub(super) centers: usize,
 }
 
-/// Edges with their thresholds, in memory that is reserved for them.
-pub(super) struct HeldGraph {
-    graph: ThresholdGraph,
-    memory: Reservation,
+/// What buckets know of each other, of which edges are made as often as they are asked for: there may be more than memory
+/// holds.
+pub(super) struct NearGraph {
+    sides: Gathered<Nearness>,
+    horizon: Horizon,
+    /// The edges whose thresholds are known at once.
+    known: ThresholdGraph,
+    /// Of all that.
+    _memory: Reservation,
 }
 
-impl HeldGraph {
-    /// The edges that a threshold admits, in memory that is reserved for them: in place of these, where nobody else needs
-    /// them.
-    pub(super) fn into_edges(
-        self: Arc<Self>,
-        context: &Context,
+impl NearGraph {
+    /// The least threshold of an edge that was asked for when this was made; infinite where there is none.
+    pub(super) fn threshold(&self, i: u32, j: u32) -> f64 {
+        self.known.threshold(i, j)
+    }
+
+    /// The edges that a threshold admits, ascending, in memory that is reserved for them.
+    pub(super) fn edges<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
         threshold: f64,
-    ) -> Result<(Vec<(u32, u32)>, Reservation)> {
-        let bytes = |edges: usize| (edges * size_of::<(u32, u32)>()) as u64;
-        let admitted = |edge: &(u32, u32, f32)| f64::from(edge.2) <= threshold;
-        let pair = |(i, j, _)| (i, j);
-        match Arc::try_unwrap(self) {
-            Ok(Self { graph, mut memory }) => {
-                let mut edges: Vec<_> = graph.edges.into_iter().filter(admitted).map(pair).collect();
-                edges.shrink_to_fit();
-                memory.shrink(bytes(edges.len()));
-                Ok((edges, memory))
+    ) -> Result<(Vec<Task>, Reservation)> {
+        let context = search.context;
+        let mut edges: Vec<Task> = room_for_edges(context, self.sides.count());
+        let mut memory = context.reserve(0, PURPOSE)?;
+        self.each_edge(search, |(i, j, least)| {
+            if f64::from(least) > threshold {
+                return Ok(());
             }
-            Err(shared) => {
-                let count = shared.graph.edges.iter().filter(|edge| admitted(edge)).count();
-                let memory = context.reserve(bytes(count), PURPOSE)?;
-                let mut edges = Vec::with_capacity(count);
-                edges.extend(shared.graph.edges.iter().copied().filter(admitted).map(pair));
-                Ok((edges, memory))
+            edges.push((i, j));
+            // Not for each alone.
+            match edges.len().is_multiple_of(GROWN_AT_ONCE) {
+                true => context.grow(&mut memory, size_of_val(&*edges) as u64, PURPOSE),
+                false => Ok(()),
             }
-        }
+        })?;
+        context.grow(&mut memory, size_of_val(&*edges) as u64, PURPOSE)?;
+        edges.shrink_to_fit();
+        edges.sort_unstable();
+        Ok((edges, memory))
+    }
+
+    fn each_edge<T: Coordinate>(
+        &self,
+        search: &Search<'_, T>,
+        mut take: impl FnMut((u32, u32, f32)) -> Result<()>,
+    ) -> Result<()> {
+        let Search { buckets, threshold, rule, .. } = *search;
+        let rows = |bucket: u32| buckets.extent(bucket).rows;
+        let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
+        let mut some = ThresholdGraph::default();
+        self.sides.each(|sides| {
+            some.edges.clear();
+            some.add(sides, self.horizon.threshold, rows, parts);
+            some.edges.iter().try_for_each(|&edge| take(edge))
+        })
     }
 }
 
-impl std::ops::Deref for HeldGraph {
-    type Target = ThresholdGraph;
-
-    fn deref(&self) -> &ThresholdGraph {
-        &self.graph
-    }
-}
-
-/// Finds the edges, and how many distances to centers that took.
-pub(super) fn threshold_graph<T: Coordinate>(search: &Search<'_, T>, horizon: Horizon) -> Result<(HeldGraph, u64)> {
-    let Search { context, buckets, centers, threshold, rule, read_ahead, .. } = *search;
-    let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads);
+/// Finds the edges, and how many distances to centers that took. The thresholds of the edges `wanted`, which ascend, are
+/// known at once.
+pub(super) fn near_graph<T: Coordinate>(
+    search: &Search<'_, T>,
+    horizon: Horizon,
+    wanted: &[Task],
+) -> Result<(NearGraph, u64)> {
+    let Search { context, buckets, centers, rule, read_ahead, .. } = *search;
+    let of_known = size_of_val(wanted) as u64 / 2 * 3; // with a threshold each
+    let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PURPOSE)?;
@@ -93,20 +115,19 @@ pub(super) fn threshold_graph<T: Coordinate>(search: &Search<'_, T>, horizon: Ho
     };
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
     drop(pass);
-    memory.shrink(on_their_way);
-    let gathered = sides.gather()?;
-    let mut graph = ThresholdGraph { edges: room_for_edges(context, gathered.sides()) };
-    let mut of_edges = context.reserve(0, PURPOSE)?;
-    let rows = |bucket: u32| buckets.extent(bucket).rows;
-    let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
-    gathered.each(|sides| {
-        graph.add(sides, horizon.threshold, rows, parts);
-        let bytes = (graph.edges.len() * size_of::<(u32, u32, f32)>()) as u64;
-        context.grow(&mut of_edges, bytes, PURPOSE)
+    let sides = sides.gather()?;
+    memory.shrink(sides.bytes() + of_known);
+    let mut graph = NearGraph { sides, horizon, known: ThresholdGraph::default(), _memory: memory };
+    let mut known = Vec::with_capacity(wanted.len());
+    graph.each_edge(search, |edge| {
+        if wanted.binary_search(&(edge.0, edge.1)).is_ok() {
+            known.push(edge);
+        }
+        Ok(())
     })?;
-    graph.edges.shrink_to_fit();
-    graph.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
-    Ok((HeldGraph { graph, memory: of_edges }, computed))
+    known.sort_unstable_by_key(|&(i, j, _)| (i, j));
+    graph.known.edges = known;
+    Ok((graph, computed))
 }
 
 fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
