@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
@@ -23,9 +24,10 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// A context of that memory, beside what the process held when it was called.
-    pub(crate) fn context(&self) -> Result<Context> {
-        let context = Context::default().with_resources(&self.memory, self.threads)?.beside(self.before_bytes);
+    /// A context of that memory, beside what the process held when it was called and what others hold.
+    pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
+        let context = Context::default().with_resources(&self.memory, self.threads)?;
+        let context = context.beside(self.before_bytes, others_bytes);
         match &self.temporary {
             Some(folder) => context.with_temporary(folder),
             None => Ok(context),

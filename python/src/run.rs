@@ -1,5 +1,6 @@
 //! Work of the engine while Python goes on: shows how far it is, listens for Ctrl-C, and raises what went wrong.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,9 +19,41 @@ use crate::options::Resources;
 /// How often Python is looked after.
 const EVERY: Duration = Duration::from_millis(100);
 
+/// The runs at this time: the system counts their memory together.
+static RUNS: Mutex<Vec<Run>> = Mutex::new(Vec::new());
+
+/// A run with its budget, and the most that the others at the same time may hold.
+struct Run {
+    budget_bytes: u64,
+    others_bytes: Arc<AtomicU64>,
+}
+
+/// A run that is counted until this is dropped.
+struct Counted(Arc<AtomicU64>);
+
+impl Counted {
+    fn begin(budget_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
+        let runs = &mut *lock(&RUNS);
+        runs.push(Run { budget_bytes, others_bytes: others_bytes.clone() });
+        let all: u64 = runs.iter().map(|run| run.budget_bytes).sum();
+        for run in runs.iter() {
+            run.others_bytes.fetch_max(all - run.budget_bytes, Ordering::Relaxed);
+        }
+        Self(others_bytes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        lock(&RUNS).retain(|run| !Arc::ptr_eq(&run.others_bytes, &self.0));
+    }
+}
+
 /// Work that is about to begin.
 pub(crate) struct Running {
     context: Context,
+    /// What other runs may hold while this one goes on.
+    others_bytes: Arc<AtomicU64>,
     progress: Option<Py<PyAny>>,
     told: Arc<Told>,
 }
@@ -63,9 +96,10 @@ impl Progress for Told {
 impl Running {
     pub(crate) fn new(resources: &Resources, progress: Option<Py<PyAny>>) -> Result<Self> {
         let told = Arc::new(Told::default());
-        let mut context = resources.context()?;
+        let others_bytes = Arc::default();
+        let mut context = resources.context(Arc::clone(&others_bytes))?;
         context.progress = told.clone();
-        Ok(Self { context, progress, told })
+        Ok(Self { context, others_bytes, progress, told })
     }
 
     /// The same for work to come, whose progress nobody is shown.
@@ -75,6 +109,7 @@ impl Running {
 
     /// Does `work` on a thread of its own, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
+        let _counted = Counted::begin(self.context.memory_bytes(), self.others_bytes.clone());
         // What stopped earlier work does not stop this.
         let mut context = self.context.clone();
         context.cancel = Cancel::default();

@@ -182,6 +182,23 @@ def test_memory_counts_what_comes_on_top(vectors: numpy.ndarray) -> None:
     assert memory["kept"] and memory["peak_bytes"] - memory["before_bytes"] <= memory["budget_bytes"] == 64_000_000
 
 
+def test_joins_at_the_same_time_keep_their_budgets(vectors: numpy.ndarray) -> None:
+    alone = rows_of(adjoin.join(vectors, eps=EPS, exact=True).pairs())
+    ready = threading.Barrier(3)
+
+    def join(_: int) -> "tuple[list[Any], dict[str, Any]]":
+        ready.wait()
+        with adjoin.join(vectors, eps=EPS, exact=True, memory="64MB", threads=1) as result:
+            return rows_of(result.pairs()), result.stats["memory"]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ThreadPoolExecutor(3) as pool:
+            for pairs, memory in pool.map(join, range(3)):
+                assert sorted(map(str, pairs)) == sorted(map(str, alone))
+                assert memory["kept"] and memory["budget_bytes"] == 64_000_000
+
+
 class Wasteful:
     """A table that takes much memory when it is asked for."""
 

@@ -67,7 +67,7 @@ pub(crate) struct TemporaryPlace {
 
 /// Which columns of a table are meant.
 #[derive(Debug, Args)]
-pub(crate) struct Columns {
+pub(crate) struct ColumnOptions {
     /// Column of the vectors; the only list of numbers where not given
     #[arg(long, value_name = "C")]
     pub(crate) vector_column: Option<String>,
@@ -83,7 +83,7 @@ pub(crate) struct Columns {
 #[derive(Debug, Args)]
 pub(crate) struct StoreOptions {
     #[command(flatten)]
-    pub(crate) columns: Columns,
+    pub(crate) columns: ColumnOptions,
     /// Number of buckets; by the number of rows where not given
     #[arg(long, value_name = "M")]
     pub(crate) buckets: Option<u32>,
@@ -277,7 +277,7 @@ pub(crate) struct Groundtruth {
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     #[command(flatten)]
-    pub(crate) columns: Columns,
+    pub(crate) columns: ColumnOptions,
     #[command(flatten)]
     pub(crate) threshold: Threshold,
     /// Only so many rows, drawn at random, are compared with all; all rows where not given

@@ -18,7 +18,7 @@ use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, kind_of};
 
-use crate::args::{Columns, Join, Resources, StoreOptions, TemporaryPlace};
+use crate::args::{ColumnOptions, Join, Resources, StoreOptions, TemporaryPlace};
 use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
@@ -72,13 +72,13 @@ fn kernel(name: &str) -> Result<Kernel> {
 }
 
 /// What is read of tables.
-pub(crate) fn source_options(columns: &Columns) -> Result<SourceOptions> {
+pub(crate) fn source_options(columns: &ColumnOptions) -> Result<SourceOptions> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
     Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids })
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.
-pub(crate) fn source(context: &Context, names: &[String], columns: &Columns) -> Result<Arc<dyn VectorSource>> {
+pub(crate) fn source(context: &Context, names: &[String], columns: &ColumnOptions) -> Result<Arc<dyn VectorSource>> {
     source::open_nonempty(context, names, &source_options(columns)?)
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Strategy {
     pub(crate) rule: Option<Rule>,
-    pub(crate) threshold: Option<f64>,
+    pub(crate) t: Option<f64>,
     pub(crate) order: Option<Order>,
     pub(crate) policy: Policy,
     pub(crate) centers: Centers,
@@ -226,8 +226,7 @@ pub(crate) struct Strategy {
 
 /// Strategies as named in `text`; those that mean something to the command have one of `keys`.
 pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
-    let mut strategy =
-        Strategy { rule: None, threshold: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
+    let mut strategy = Strategy { rule: None, t: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
     for named in text.into_iter().flat_map(|text| text.split(',')) {
         if let Some((key @ ("rule" | "threshold" | "order" | "cache" | "centers"), _)) = named.split_once('=')
             && !keys.contains(&key)
@@ -242,7 +241,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
             Some(("threshold", number)) => {
                 let finite = number.parse().ok().filter(|threshold: &f64| threshold.is_finite());
                 let refused = || Error::option(format!("--strategy {named}: the threshold must be a number"));
-                strategy.threshold = Some(finite.ok_or_else(refused)?);
+                strategy.t = Some(finite.ok_or_else(refused)?);
             }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
             Some(("cache", policy)) => strategy.policy = policy.parse()?,

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use adjoin_kernels::{Columns, Kernel, Panel, Scalar};
+use adjoin_kernels::{Kernel, PackedColumns, Panel, Scalar};
 
 /// Rows and columns of a tile.
 const SIDE: usize = 256;
@@ -41,7 +41,7 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
     let order: Vec<u32> = (0..SIDE as u32).collect();
     let (reach, pairs) = (vec![SIDE as u32; SIDE], SIDE * SIDE);
     for kernel in Kernel::available() {
-        let mut columns: Columns<T> = kernel.pack(&others, &order);
+        let mut columns: PackedColumns<T> = kernel.pack(&others, &order);
         let (mut hits, mut matrix) = (Vec::new(), vec![T::Distance::default(); pairs]);
         let within = rate(pairs, || {
             black_box(kernel.within(&rows, &order, &columns, &reach, nothing, &mut hits));

@@ -6,7 +6,7 @@ use crate::tile::TILE_COLUMNS;
 
 /// Vectors in the order and layout that one [`crate::Kernel`] wants them as columns of a tile, filled up with zero
 /// vectors to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
-pub struct Columns<T> {
+pub struct PackedColumns<T> {
     /// Padded rows, or interleaved blocks: the level decides.
     pub(crate) storage: Lines<T>,
     /// Squared norms, where the level works by products; else empty.
@@ -16,7 +16,7 @@ pub struct Columns<T> {
     pub(crate) level: &'static str,
 }
 
-impl<T: Scalar> Columns<T> {
+impl<T: Scalar> PackedColumns<T> {
     pub(crate) fn empty(level: &'static str) -> Self {
         Self { storage: Lines::zeroed(0), norms: Vec::new(), len: 0, dimensions: 0, level }
     }

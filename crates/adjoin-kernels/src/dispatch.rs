@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::columns::Columns;
+use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::Reference;
 use crate::tile::{self, Tiles};
@@ -69,7 +69,7 @@ enum Level {
 }
 
 /// A level of the instruction set that this processor has. All levels give the same distances, bit for bit, and
-/// compute the same number of pairs; they differ in speed and in the layout of [`Columns`].
+/// compute the same number of pairs; they differ in speed and in the layout of [`PackedColumns`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     level: Level,
@@ -121,8 +121,8 @@ impl Kernel {
     ///
     /// # Panics
     /// If `order` names a row that the panel lacks.
-    pub fn pack<T: Scalar>(&self, panel: &Panel<T>, order: &[u32]) -> Columns<T> {
-        let mut columns = Columns::empty(self.name());
+    pub fn pack<T: Scalar>(&self, panel: &Panel<T>, order: &[u32]) -> PackedColumns<T> {
+        let mut columns = PackedColumns::empty(self.name());
         self.pack_into(panel, order, &mut columns);
         columns
     }
@@ -132,7 +132,7 @@ impl Kernel {
     ///
     /// # Panics
     /// If `order` names a row that the panel lacks.
-    pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut Columns<T>) {
+    pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
         columns.level = self.name();
         columns.norms.clear();
         T::tiles(&self.level).pack(panel, order, columns);
@@ -195,7 +195,7 @@ impl Kernel {
         &self,
         rows: &Panel<T>,
         order: &[u32],
-        columns: &Columns<T>,
+        columns: &PackedColumns<T>,
         out: &mut [T::Distance],
     ) {
         self.check(rows, columns);
@@ -218,7 +218,7 @@ impl Kernel {
         &self,
         rows: &Panel<T>,
         order: &[u32],
-        columns: &Columns<T>,
+        columns: &PackedColumns<T>,
         reach: &[u32],
         limit: T::Distance,
         hits: &mut Vec<(u32, u32)>,
@@ -229,7 +229,7 @@ impl Kernel {
     }
 
     /// The kernels rest on what is asserted here.
-    fn check<T: Scalar>(&self, rows: &Panel<T>, columns: &Columns<T>) {
+    fn check<T: Scalar>(&self, rows: &Panel<T>, columns: &PackedColumns<T>) {
         assert_eq!(rows.dimensions(), columns.dimensions(), "dimensions of rows and columns");
         assert_eq!(columns.level, self.name(), "level that the columns are packed for");
     }

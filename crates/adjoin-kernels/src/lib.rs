@@ -1,7 +1,7 @@
 //! Squared distances between vectors, as fast as the processor allows and the same on every processor.
 //!
 //! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is a level of the instruction set that this processor has;
-//! it computes one vector against a panel, or a panel against [`Columns`], which are vectors packed for that level:
+//! it computes one vector against a panel, or a panel against [`PackedColumns`], which are vectors packed for that level:
 //!
 //! ```
 //! use adjoin_kernels::{Kernel, Panel};
@@ -37,7 +37,7 @@ mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use columns::Columns;
+pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;

@@ -1,6 +1,6 @@
 //! The truth: plain loops that say what every level computes.
 
-use crate::columns::Columns;
+use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
 use crate::panel::Panel;
 use crate::tile::{self, Block, Group, Tiles};
@@ -58,7 +58,7 @@ pub fn relative_error(dimensions: usize) -> f64 {
 }
 
 /// All distances of a group to the block of columns that starts at `from`.
-fn block<T: Scalar>(group: &Group<'_, T>, columns: &Columns<T>, from: usize, distance: Distance<T>) -> Block<T> {
+fn block<T: Scalar>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usize, distance: Distance<T>) -> Block<T> {
     let mut block = Block::<T>::default();
     for (row, distances) in group.rows.iter().zip(&mut block) {
         for (column, place) in distances.iter_mut().enumerate() {
@@ -74,7 +74,7 @@ type Distance<T> = fn(&[T], &[T]) -> <T as Scalar>::Distance;
 macro_rules! plain_loops {
     ($scalar:ty, $distance:path) => {
         impl Tiles<$scalar> for Reference {
-            fn pack(&self, panel: &Panel<$scalar>, order: &[u32], columns: &mut Columns<$scalar>) {
+            fn pack(&self, panel: &Panel<$scalar>, order: &[u32], columns: &mut PackedColumns<$scalar>) {
                 columns.copy_rows(panel, order);
             }
 
@@ -91,7 +91,7 @@ macro_rules! plain_loops {
             fn matrix(
                 &self,
                 group: &Group<'_, $scalar>,
-                columns: &Columns<$scalar>,
+                columns: &PackedColumns<$scalar>,
                 out: &mut [<$scalar as Scalar>::Distance],
             ) {
                 tile::matrix_by_blocks(group, columns, out, |from| block(group, columns, from, $distance));
@@ -100,7 +100,7 @@ macro_rules! plain_loops {
             fn within(
                 &self,
                 group: &Group<'_, $scalar>,
-                columns: &Columns<$scalar>,
+                columns: &PackedColumns<$scalar>,
                 limit: <$scalar as Scalar>::Distance,
                 hits: &mut Vec<(u32, u32)>,
             ) {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::columns::Columns;
+use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
 use crate::panel::{Lines, Panel};
 
@@ -23,7 +23,7 @@ pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
 /// What a level computes. Implemented by a token whose existence proves that the processor has the level.
 pub(crate) trait Tiles<T: Scalar> {
     /// Takes `panel.row(order[k])` as column `k`; all of the columns but their level is written anew.
-    fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut Columns<T>);
+    fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
 
     /// Squared distance of two padded rows.
     fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
@@ -32,10 +32,10 @@ pub(crate) trait Tiles<T: Scalar> {
     fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
 
     /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.
-    fn matrix(&self, group: &Group<'_, T>, columns: &Columns<T>, out: &mut [T::Distance]);
+    fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
     /// Adds (position, column) of the group's pairs within the limit.
-    fn within(&self, group: &Group<'_, T>, columns: &Columns<T>, limit: T::Distance, hits: &mut Vec<(u32, u32)>);
+    fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<(u32, u32)>);
 }
 
 /// Up to [`TILE_ROWS`] rows and the columns they are compared with.
@@ -86,7 +86,7 @@ pub(crate) fn many_to_many<T: Scalar>(
     tiles: &dyn Tiles<T>,
     rows: &Panel<T>,
     order: &[u32],
-    columns: &Columns<T>,
+    columns: &PackedColumns<T>,
     out: &mut [T::Distance],
 ) {
     let chunk = chunk_columns::<T>(columns.dimensions);
@@ -103,7 +103,7 @@ pub(crate) fn many_to_many<T: Scalar>(
 pub(crate) fn within<T: Scalar>(
     tiles: &dyn Tiles<T>,
     (rows, order, reach): (&Panel<T>, &[u32], &[u32]),
-    columns: &Columns<T>,
+    columns: &PackedColumns<T>,
     limit: T::Distance,
     hits: &mut Vec<(u32, u32)>,
 ) -> u64 {
@@ -124,7 +124,7 @@ pub(crate) fn within<T: Scalar>(
 /// [`Tiles::matrix`] for a level that computes whole blocks: `block` is given the first of its columns.
 pub(crate) fn matrix_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
-    columns: &Columns<T>,
+    columns: &PackedColumns<T>,
     out: &mut [T::Distance],
     mut block: impl FnMut(usize) -> Block<T>,
 ) {

@@ -2,7 +2,7 @@
 //!
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
-use adjoin_kernels::{Columns, Kernel, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error};
+use adjoin_kernels::{Kernel, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error};
 use proptest::prelude::*;
 
 type Hits = Vec<(u32, u32)>;
@@ -119,7 +119,7 @@ impl<T: Scalar> Case<T> {
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
-        assert!(columns.bytes() <= Columns::<T>::bytes_for(columns.len(), self.dimensions));
+        assert!(columns.bytes() <= PackedColumns::<T>::bytes_for(columns.len(), self.dimensions));
         let mut matrix = vec![T::Distance::default(); self.order.len() * columns.len()];
         kernel.many_to_many(&rows, &self.order, &columns, &mut matrix);
         let mut line = vec![T::Distance::default(); self.others.len()];

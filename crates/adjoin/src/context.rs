@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
     BudgetExceeded, Device, FileKind, FileSystem, MemoryBudget, Reservation, current_resident_bytes,
@@ -19,7 +20,7 @@ use crate::workers::default_threads;
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries.
 pub const RUNTIME_BYTES: u64 = 14_000_000;
 /// What the program itself comes to hold beyond what was resident before its work.
-const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
+const RUNTIME_GROWTH_BYTES: u64 = 5 << 20;
 /// Budget of a run whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 
@@ -50,6 +51,8 @@ pub struct Context {
     runtime_bytes: u64,
     /// What the process held before, where the budget is for what comes on top.
     before_bytes: Option<u64>,
+    /// What others in the process may come to hold meanwhile.
+    others_bytes: Arc<AtomicU64>,
     budget: MemoryBudget,
     /// Where temporary files go, where that was said.
     temporary: Option<PathBuf>,
@@ -67,6 +70,7 @@ impl Default for Context {
             memory_bytes: DEFAULT_MEMORY_BYTES,
             runtime_bytes: RUNTIME_BYTES,
             before_bytes: None,
+            others_bytes: Arc::default(),
             budget,
             temporary: None,
         }
@@ -114,11 +118,11 @@ impl Context {
         Self { threads, ..self.clone() }
     }
 
-    /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them: for a process
-    /// that holds other things too.
+    /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them, and of what
+    /// others may come to hold meanwhile: for a process that does other things too.
     #[must_use]
-    pub fn beside(self, before_bytes: u64) -> Self {
-        Self { before_bytes: Some(before_bytes), ..self }
+    pub fn beside(self, before_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
+        Self { before_bytes: Some(before_bytes), others_bytes, ..self }
     }
 
     /// The same with a folder for temporary files: stores that are built for one join, and whatever does not fit into
@@ -155,7 +159,8 @@ impl Context {
 
     /// Resident memory so far against the budget.
     pub fn memory(&self) -> MemoryStatistics {
-        let (budget_bytes, before_bytes, peak_bytes) = (self.memory_bytes, self.before_bytes, peak_resident_bytes());
+        let (budget_bytes, peak_bytes) = (self.memory_bytes, peak_resident_bytes());
+        let before_bytes = self.before_bytes.map(|before| before + self.others_bytes.load(Ordering::Relaxed));
         let kept = peak_bytes.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes;
         MemoryStatistics { budget_bytes, peak_bytes, before_bytes, kept, over_time: None }
     }

@@ -18,8 +18,8 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let aim =
         if arguments.no_calibrate { Aim::Every } else { Aim::of(arguments.wanted.recall, arguments.wanted.exact)? };
-    let (seed, Strategy { rule, threshold, order, policy, .. }) = (arguments.seed, strategy);
-    let options = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
+    let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.seed, strategy);
+    let options = JoinOptions { predicate, aim, rule, t, seed, order, policy, cache_bytes };
     let store = Store::open(&context, &arguments.store)?;
     let curve = neighbour_curve(&context, &store, arguments.seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;

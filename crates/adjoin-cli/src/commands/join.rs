@@ -29,8 +29,8 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let seed = arguments.store.seed;
-    let Strategy { rule, threshold, order, policy, .. } = strategy;
-    let join = JoinOptions { predicate, aim, rule, threshold, seed, order, policy, cache_bytes };
+    let Strategy { rule, t, order, policy, .. } = strategy;
+    let join = JoinOptions { predicate, aim, rule, t, seed, order, policy, cache_bytes };
     let job = Job {
         inputs: &arguments.inputs,
         source: resolve::source_options(&arguments.store.columns)?,

@@ -97,7 +97,26 @@ fn more_work_is_never_counted_as_less() {
     assert!(count("pairs") <= count("candidate_pairs") && count("candidate_pairs") <= count("verified_pairs"));
     let io = &counts["io"];
     assert!(io["bytes_read"].as_u64() >= io["bytes_requested"].as_u64() && io["passes"].as_f64() >= Some(1.0));
-    assert!(counts["memory"]["peak_bytes"].as_u64() <= counts["memory"]["budget_bytes"].as_u64());
+}
+
+/// A join that would hold more holds no more than its budget, as the system counts it, and reads more instead.
+#[test]
+fn a_small_budget_is_kept_by_reading_more() {
+    let place = Place::new();
+    place.done("gen --rows 40000 --dimensions 128 -o set.fbin");
+    place.done("build set.fbin -o store");
+    let with = |memory: &str| {
+        statistics(
+            &place,
+            &format!("join store --eps 1 --exact --strategy rule=triangle --threads 2 --memory {memory}"),
+        )
+    };
+    let [small, large] = ["26MB", "200MB"].map(with);
+    let of = |counts: &Value, group: &str, key: &str| counts[group][key].as_u64().unwrap();
+    assert!(of(&large, "memory", "peak_bytes") > 26_000_000, "there is something to keep: {large}");
+    assert!(of(&small, "memory", "peak_bytes") <= 26_000_000, "{small}");
+    assert!(of(&small, "io", "bytes_read") > of(&large, "io", "bytes_read"), "{small}");
+    assert_eq!((&small["pairs"], &small["candidate_pairs"]), (&large["pairs"], &large["candidate_pairs"]));
 }
 
 /// A trace is there whole, or not at all.

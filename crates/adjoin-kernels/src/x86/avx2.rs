@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use crate::columns::Columns;
+use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{self, Block, Group, TILE_COLUMNS, TILE_ROWS, Tiles};
@@ -18,7 +18,7 @@ impl Avx2 {
         here.then_some(Self(()))
     }
 
-    fn block_u8(&self, group: &Group<'_, u8>, columns: &Columns<u8>, from: usize) -> Block<u8> {
+    fn block_u8(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, from: usize) -> Block<u8> {
         let mut block = Block::<u8>::default();
         for first in (0..TILE_COLUMNS).step_by(2) {
             let pair = [columns.row(from + first), columns.row(from + first + 1)];
@@ -31,7 +31,7 @@ impl Avx2 {
         block
     }
 
-    fn block_f32(&self, group: &Group<'_, f32>, columns: &Columns<f32>, from: usize) -> Block<f32> {
+    fn block_f32(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: usize) -> Block<f32> {
         let mut block = Block::<f32>::default();
         for first in (0..TILE_COLUMNS).step_by(2) {
             let pair = [columns.row(from + first), columns.row(from + first + 1)];
@@ -47,7 +47,7 @@ impl Avx2 {
 }
 
 impl Tiles<u8> for Avx2 {
-    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut Columns<u8>) {
+    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         columns.copy_rows(panel, order);
     }
 
@@ -66,17 +66,17 @@ impl Tiles<u8> for Avx2 {
         }
     }
 
-    fn matrix(&self, group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
+    fn matrix(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
         tile::matrix_by_blocks(group, columns, out, |from| self.block_u8(group, columns, from));
     }
 
-    fn within(&self, group: &Group<'_, u8>, columns: &Columns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
         tile::within_by_blocks(group, limit, hits, |from| self.block_u8(group, columns, from));
     }
 }
 
 impl Tiles<f32> for Avx2 {
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut Columns<f32>) {
+    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
         columns.copy_rows(panel, order);
     }
 
@@ -95,11 +95,11 @@ impl Tiles<f32> for Avx2 {
         }
     }
 
-    fn matrix(&self, group: &Group<'_, f32>, columns: &Columns<f32>, out: &mut [f32]) {
+    fn matrix(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, out: &mut [f32]) {
         tile::matrix_by_blocks(group, columns, out, |from| self.block_f32(group, columns, from));
     }
 
-    fn within(&self, group: &Group<'_, f32>, columns: &Columns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
         tile::within_by_blocks(group, limit, hits, |from| self.block_f32(group, columns, from));
     }
 }

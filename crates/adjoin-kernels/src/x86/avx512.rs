@@ -12,7 +12,7 @@
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use crate::columns::Columns;
+use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{Group, TILE_COLUMNS, TILE_ROWS, Tiles};
@@ -32,7 +32,7 @@ impl Avx512 {
 }
 
 impl Tiles<u8> for Avx512 {
-    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut Columns<u8>) {
+    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         let filled = order.len().next_multiple_of(TILE_COLUMNS);
         (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
         columns.storage.resize(filled / TILE_COLUMNS * quads(panel.dimensions()));
@@ -51,19 +51,19 @@ impl Tiles<u8> for Avx512 {
         unsafe { one_to_many_u8(x, panel, out) }
     }
 
-    fn matrix(&self, group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
+    fn matrix(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
         // SAFETY: `self` proves the level.
         unsafe { matrix_u8(group, columns, out) }
     }
 
-    fn within(&self, group: &Group<'_, u8>, columns: &Columns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
         // SAFETY: `self` proves the level.
         unsafe { within_u8(group, columns, limit, hits) }
     }
 }
 
 impl Tiles<f32> for Avx512 {
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut Columns<f32>) {
+    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
         columns.copy_rows(panel, order);
     }
 
@@ -82,7 +82,7 @@ impl Tiles<f32> for Avx512 {
         }
     }
 
-    fn matrix(&self, group: &Group<'_, f32>, columns: &Columns<f32>, out: &mut [f32]) {
+    fn matrix(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, out: &mut [f32]) {
         for from in group.columns.clone().step_by(4) {
             let to = group.columns.end.min(from + 4);
             // SAFETY: `self` proves the level.
@@ -93,7 +93,7 @@ impl Tiles<f32> for Avx512 {
         }
     }
 
-    fn within(&self, group: &Group<'_, f32>, columns: &Columns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
         // SAFETY: `self` proves the level.
         unsafe { within_f32(group, columns, limit, hits) }
     }
@@ -113,14 +113,14 @@ const BLOCKS: usize = 4;
 type Lines<'a> = &'a [[u8; 64]];
 
 /// The lines of the block whose first column is `column`.
-fn block(columns: &Columns<u8>, column: usize) -> Lines<'_> {
+fn block(columns: &PackedColumns<u8>, column: usize) -> Lines<'_> {
     let quads = quads(columns.dimensions);
     &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
 }
 
 /// Writes columns and norms.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut Columns<u8>) {
+fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
     let zeros = vec![0; panel.stride()];
     let quads = quads(panel.dimensions());
     let blocks = columns.storage.as_mut_slice().as_chunks_mut().0.chunks_exact_mut(quads.max(1));
@@ -262,7 +262,7 @@ fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
 fn tile_u8<const B: usize>(
     group: &Group<'_, u8>,
     terms: &[__m512i; TILE_ROWS],
-    columns: &Columns<u8>,
+    columns: &PackedColumns<u8>,
     column: usize,
     finish: impl FnOnce([[__m512i; TILE_ROWS]; B]),
 ) {
@@ -305,7 +305,7 @@ fn lanes_below(end: usize, column: usize) -> u16 {
 
 /// `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn within_u8(group: &Group<'_, u8>, columns: &Columns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
     let terms = row_terms(group);
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
@@ -357,7 +357,7 @@ fn push<T: crate::Scalar>(group: &Group<'_, T>, row: usize, column: usize, mut n
 
 /// `Tiles::matrix` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn matrix_u8(group: &Group<'_, u8>, columns: &Columns<u8>, out: &mut [u32]) {
+fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
     let terms = row_terms(group);
     let mut column = group.columns.start;
     while column < group.columns.end {
@@ -398,7 +398,7 @@ fn store_u8<const B: usize>(
 // ---- floats ----
 
 /// Four columns from `from` on.
-fn four_columns(columns: &Columns<f32>, from: usize) -> [&[f32]; 4] {
+fn four_columns(columns: &PackedColumns<f32>, from: usize) -> [&[f32]; 4] {
     [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
 }
 
@@ -411,7 +411,7 @@ fn distances_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f
 
 /// `Tiles::within` for floats.
 #[target_feature(enable = "avx512f")]
-fn within_f32(group: &Group<'_, f32>, columns: &Columns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
         let distances = tile_f32(group.rows, four_columns(columns, column));

@@ -51,7 +51,7 @@ pub(crate) fn print(context: &Context, data: &Path, work: &Path) -> Result<()> {
         for (rule, recall, given) in calibrated.chain(as_printed).chain(proved) {
             let aim = if rule.is_exact() { Aim::Every } else { Aim::recall(recall.unwrap_or(LAMBDA))? };
             let base = JoinOptions { aim, ..JoinOptions::exact(setting.predicate) };
-            let options = JoinOptions { rule: Some(rule), threshold: given, ..base };
+            let options = JoinOptions { rule: Some(rule), t: given, ..base };
             let label = format!("  {:<12}  {:<6}", rule.name(), recall.map_or("-".into(), |recall| recall.to_string()));
             let reached = match setting.join(context, &options) {
                 Ok(reached) => reached,

@@ -1,6 +1,6 @@
 //! Rows against columns: which pairs may be within a threshold? Floats are looked at by their codes first.
 
-use adjoin_kernels::{Columns, Kernel, Panel};
+use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Coding, Members};
@@ -13,10 +13,10 @@ pub(crate) struct Filter<'a, T: Coordinate> {
     kernel: Kernel,
     threshold: &'a Threshold,
     coding: Option<&'a Coding>,
-    columns: Columns<T>,
+    columns: PackedColumns<T>,
     /// Whether `columns` are those of the present order.
     packed: bool,
-    code_columns: Columns<u8>,
+    code_columns: PackedColumns<u8>,
 }
 
 /// Some members of a bucket, in an order.
@@ -35,8 +35,8 @@ impl<'a, T: Coordinate> Filter<'a, T> {
 
     /// Bytes that it holds for at most so many columns.
     pub(crate) fn memory_bytes(columns: usize, dimensions: usize) -> u64 {
-        let codes = if T::is_float() { Columns::<u8>::bytes_for(columns, dimensions) } else { 0 };
-        Columns::<T>::bytes_for(columns, dimensions) + codes
+        let codes = if T::is_float() { PackedColumns::<u8>::bytes_for(columns, dimensions) } else { 0 };
+        PackedColumns::<T>::bytes_for(columns, dimensions) + codes
     }
 
     /// Takes members as columns.

@@ -73,7 +73,7 @@ pub struct JoinOptions {
     /// Which pairs are compared; chosen by what it costs where not given.
     pub rule: Option<Rule>,
     /// The threshold of a rule that needs one, whatever recall it reaches; set by a sample where not given.
-    pub threshold: Option<f64>,
+    pub t: Option<f64>,
     /// Seed of the vectors that are drawn to learn the recall.
     pub seed: u64,
     /// The order of tasks; the one that reads least where not given.
@@ -91,7 +91,7 @@ impl JoinOptions {
             predicate,
             aim: Aim::Every,
             rule: None,
-            threshold: None,
+            t: None,
             seed: 1,
             order: None,
             policy: Policy::Belady,

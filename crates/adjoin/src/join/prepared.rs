@@ -81,7 +81,7 @@ pub(super) struct Admission {
     pub(super) rule: Rule,
     /// The threshold of a rule that needs one; may be infinite.
     #[serde(with = "any_number")]
-    pub(super) threshold: Option<f64>,
+    pub(super) t: Option<f64>,
 }
 
 /// Numbers as text: JSON has none that are infinite.
@@ -103,8 +103,8 @@ impl Prepared {
     /// What the join is going to do.
     pub fn explain(&self, store: &Store) -> Explanation {
         let rows = store.manifest().rows;
-        let Admission { rule, threshold } = self.decided.admission;
-        explain((rule, threshold), rows, &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
+        let Admission { rule, t } = self.decided.admission;
+        explain((rule, t), rows, &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
     }
 
     /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
@@ -210,8 +210,8 @@ impl JoinPlan {
         if counts.iter().any(|count| *count > COUNT_MAX) {
             return refused("took more than it can have taken for");
         }
-        let Admission { rule, threshold } = self.decided.admission;
-        if threshold.is_none() != rule.is_exact() || threshold.is_some_and(f64::is_nan) {
+        let Admission { rule, t } = self.decided.admission;
+        if t.is_none() != rule.is_exact() || t.is_some_and(f64::is_nan) {
             return refused("has a threshold that its rule cannot have for");
         }
         Ok(())

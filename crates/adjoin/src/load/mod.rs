@@ -21,6 +21,6 @@ pub use buckets::{Buckets, ReadCounts};
 pub(crate) use cache::{Cache, CachedBucket};
 pub(crate) use codes::Coding;
 pub(crate) use members::Members;
-pub(crate) use pass::Pass;
+pub(crate) use pass::BucketPass;
 pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};
 pub(crate) use sample::{Drawn, draw_places};

@@ -12,7 +12,7 @@ use crate::plan::Load;
 use crate::workers::map_stream;
 
 /// A pass over all buckets, which workers load and look at.
-pub(crate) struct Pass<'a, T: Coordinate> {
+pub(crate) struct BucketPass<'a, T: Coordinate> {
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     pub(crate) centers: &'a Panel<T>,
@@ -22,7 +22,7 @@ pub(crate) struct Pass<'a, T: Coordinate> {
     pub(crate) read_ahead: u64,
 }
 
-impl<T: Coordinate> Pass<'_, T> {
+impl<T: Coordinate> BucketPass<'_, T> {
     /// Hands every bucket, with its number, to a worker; the results come in the order of the buckets.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Which pairs of two buckets are compared?
 //!
 //! Let x lie in bucket i and y in bucket j. All that a rule knows of a pair is how far each lies from both centers, and
-//! how far those are from each other (D). A rule is one or two [`Part`]s; it admits a pair that any of them admits.
+//! how far those are from each other (D). A rule is one or two [`RulePart`]s; it admits a pair that any of them admits.
 //! Each part weighs a number of x against one of y and a limit that grows with the *threshold* `t` of the rule, the one
 //! number that a calibration sets. So for every pair and for every edge there is a least threshold that admits it.
 
@@ -65,10 +65,10 @@ impl Rule {
     }
 
     /// Its parts on an edge whose centers are `gap` apart.
-    pub fn parts(self, eps: f64, gap: Gap) -> Parts {
+    pub fn parts(self, eps: f64, gap: Gap) -> RuleParts {
         let along = 2.0 * gap.distance() * eps;
         let squared = eps * eps;
-        let part = |measure, combine, offset, scale| Some(Part { measure, combine, offset, scale });
+        let part = |measure, combine, offset, scale| Some(RulePart { measure, combine, offset, scale });
         match self {
             // d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>, and residuals are orthogonal on
             // average; d(x, y) >= the sum of both margins always.
@@ -166,7 +166,7 @@ impl Combine {
 
 /// A part of a rule on an edge: admits a pair if its combined measure is at most `offset + scale * t`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct RulePart {
     /// What counts of a member.
     pub measure: Measure,
     /// How both become one.
@@ -176,9 +176,9 @@ pub struct Part {
 }
 
 /// The parts of a rule on an edge.
-pub type Parts = [Option<Part>; 2];
+pub type RuleParts = [Option<RulePart>; 2];
 
-impl Part {
+impl RulePart {
     /// The largest combined measure that threshold `t` admits.
     pub fn limit(&self, t: f64) -> f64 {
         self.offset + self.scaled(t)
@@ -218,11 +218,11 @@ impl Part {
 }
 
 /// The least threshold at which a rule of these parts admits a pair, on an edge that is compared at all.
-pub fn pair_threshold(rule: Rule, parts: &Parts, x: Place, y: Place) -> f64 {
+pub fn pair_threshold(rule: Rule, parts: &RuleParts, x: Place, y: Place) -> f64 {
     if rule.takes_whole() {
         return f64::NEG_INFINITY;
     }
-    let of = |part: &Part| part.threshold(part.excess(part.measure.of(x)), part.excess(part.measure.of(y)));
+    let of = |part: &RulePart| part.threshold(part.excess(part.measure.of(x)), part.excess(part.measure.of(y)));
     parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
 }
 
@@ -250,8 +250,8 @@ impl EdgeSide for Nearness {
 }
 
 /// Excesses beyond these cannot take part up to threshold `t_max`, given the radius of the other bucket.
-pub fn excess_limits(parts: &Parts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
-    let of = |part: Part| {
+pub fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
+    let of = |part: RulePart| {
         let largest = part.scaled(t_max);
         match part.combine {
             Combine::Sum => largest - part.excess(gap.least(part.measure, other_radius)),
@@ -278,7 +278,7 @@ impl ThresholdGraph {
         sides: &[Nearness],
         t_max: f64,
         rows: impl Fn(u32) -> u32,
-        parts: impl Fn(u32, u32) -> Parts,
+        parts: impl Fn(u32, u32) -> RuleParts,
     ) {
         for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
             let (i, j) = sides[0].edge();
@@ -286,15 +286,15 @@ impl ThresholdGraph {
                 let side = sides.iter().find(|side| side.from == bucket);
                 side.map_or([[f32::INFINITY; 3]; 2], |side| side.least)
             };
-            let threshold = edge_threshold(&parts(i, j), [of(i), of(j)], [rows(i), rows(j)]);
-            if threshold <= t_max {
-                self.edges.push((i, j, (threshold as f32).next_up()));
+            let edge_t = edge_threshold(&parts(i, j), [of(i), of(j)], [rows(i), rows(j)]);
+            if edge_t <= t_max {
+                self.edges.push((i, j, (edge_t as f32).next_up()));
             }
         }
     }
 
     /// The threshold of an edge; infinite where there is none.
-    pub fn threshold(&self, i: u32, j: u32) -> f64 {
+    pub fn edge_t(&self, i: u32, j: u32) -> f64 {
         let edge = (i.min(j), i.max(j));
         let at = self.edges.binary_search_by_key(&edge, |&(i, j, _)| (i, j));
         at.map_or(f64::INFINITY, |at| self.edges[at].2.into())
@@ -302,9 +302,9 @@ impl ThresholdGraph {
 }
 
 /// The least threshold at which an edge has enough pairs, by rectangles of the members of noted ranks.
-fn edge_threshold(parts: &Parts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
+fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
     let enough = EDGE_PAIRS_MIN.min(rows[0].saturating_mul(rows[1]));
-    let of = |(number, part): (usize, &Option<Part>)| {
+    let of = |(number, part): (usize, &Option<RulePart>)| {
         let part = part.as_ref()?;
         let side = |side: usize, rank: usize| f64::from(least[side][number][rank]);
         let threshold = |x: f64, y: f64| part.threshold(x, y);
@@ -388,7 +388,7 @@ mod tests {
                 let parts = rule.parts(0.3, Gap { squared: squared(i, j) });
                 let t = pair_threshold(rule, &parts, a, b);
                 let admits = |t: f64| {
-                    let of = |part: &Part| part.combine.of(part.measure.of(a), part.measure.of(b)) <= part.limit(t);
+                    let of = |part: &RulePart| part.combine.of(part.measure.of(a), part.measure.of(b)) <= part.limit(t);
                     parts.iter().flatten().any(of)
                 };
                 assert!(admits(t + 1e-9) && !admits(t - 1e-9), "{} {t}", rule.name());
@@ -414,7 +414,7 @@ mod tests {
         let of = |rows: u32, sides: &[Nearness]| {
             let mut graph = ThresholdGraph::default();
             graph.add(sides, 10.0, |_| rows, |_, _| Rule::Distance.parts(1.0, Gap { squared: 9.0 }));
-            graph.threshold(1, 0)
+            graph.edge_t(1, 0)
         };
         let both = [side(0, 1, [2.0, 3.0, 5.0]), side(1, 0, [4.0, 6.0, 7.0])];
         assert!((of(100, &both) - 2.0).abs() < 1e-6, "one member meets a hundred");
@@ -431,7 +431,7 @@ mod tests {
         for (far, threshold) in [(2.5, 1.0 + 2.5 - 9.0), (100.0, 2.0 + 2.0 - 9.0)] {
             let mut graph = ThresholdGraph::default();
             graph.add(&sides(far), 10.0, |_| 100, parts);
-            assert!((graph.threshold(0, 1) - threshold).abs() < 1e-5, "{far}");
+            assert!((graph.edge_t(0, 1) - threshold).abs() < 1e-5, "{far}");
         }
     }
 

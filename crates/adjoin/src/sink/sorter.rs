@@ -30,14 +30,14 @@ pub(super) type Key = (u64, u64);
 pub(super) struct Sorter {
     disk: Disk,
     memory: u64,
-    held: Held,
+    held: HeldRecords,
     runs: Vec<PathBuf>,
 }
 
 /// Records in order, from the first again after each restart.
 pub(super) struct Sorted {
     disk: Disk,
-    held: Held,
+    held: HeldRecords,
     next: usize,
     runs: Vec<PathBuf>,
     merge: Option<Merge>,
@@ -54,7 +54,7 @@ struct Disk {
 
 /// Records in memory.
 #[derive(Default)]
-struct Held {
+struct HeldRecords {
     entries: Vec<Entry>,
     payloads: Vec<u8>,
 }
@@ -65,7 +65,7 @@ struct Entry {
     bytes: u32,
 }
 
-impl Held {
+impl HeldRecords {
     fn payload(&self, entry: &Entry) -> &[u8] {
         &self.payloads[entry.start as usize..][..entry.bytes as usize]
     }
@@ -84,7 +84,7 @@ impl Sorter {
     pub(super) fn new(context: &Context, at: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
-        Self { disk, memory, held: Held::default(), runs: Vec::new() }
+        Self { disk, memory, held: HeldRecords::default(), runs: Vec::new() }
     }
 
     /// What is left of the memory of a sorter once its records are sorted: nothing is written then.
@@ -129,7 +129,7 @@ impl Sorter {
             self.held.entries.sort_unstable_by_key(|entry| entry.key);
         } else {
             self.spill()?;
-            self.held = Held::default(); // its memory is for the blocks now
+            self.held = HeldRecords::default(); // its memory is for the blocks now
             self.merge_to((self.memory as usize / READER_BYTES).min(RUNS_AT_ONCE))?;
         }
         let Self { disk, held, runs, .. } = self;

@@ -11,7 +11,7 @@ use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch as BatchHeader};
 use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 
-use super::columns::{ColumnScan, Columns, Tables};
+use super::columns::{ColumnScan, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::open::{ScanOptions, SourceOptions};
@@ -43,7 +43,7 @@ pub(super) fn inspect(
     options: &SourceOptions,
 ) -> Result<Facts> {
     let ipc = IpcFile::read(path, file, Some(context))?;
-    let columns = Columns::choose(path, &ipc.schema, options)?;
+    let columns = TableColumns::choose(path, &ipc.schema, options)?;
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
     let (memory, elements) = ipc.scan_memory(&columns)?;
@@ -59,7 +59,7 @@ pub(super) fn scan(
     scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
     let ipc = IpcFile::read(path, file, None)?;
-    let columns = Columns::choose(path, &ipc.schema, options)?;
+    let columns = TableColumns::choose(path, &ipc.schema, options)?;
     let tables = ipc.tables(columns.places(), scan.piece_bytes_max);
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
@@ -124,7 +124,7 @@ impl IpcFile {
 
     /// What a scan takes, and the elements of all vectors: told by the headers of the record batches, and by the sizes
     /// that compressed buffers begin with.
-    fn scan_memory(&self, columns: &Columns) -> Result<(ScanMemory, u64)> {
+    fn scan_memory(&self, columns: &TableColumns) -> Result<(ScanMemory, u64)> {
         let (places, (vector, element_bytes)) = (columns.places(), columns.vector());
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
         for block in &self.blocks {

@@ -31,7 +31,7 @@ pub(super) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
 /// The columns chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Columns {
+pub(super) struct TableColumns {
     path: PathBuf,
     vector: usize,
     vector_name: String,
@@ -47,10 +47,10 @@ pub(super) struct Columns {
 /// # Errors
 /// Where there is no such column, or it cannot be told which it is.
 pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Vec<usize>> {
-    Ok(Columns::choose(path, schema, options)?.places())
+    Ok(TableColumns::choose(path, schema, options)?.places())
 }
 
-impl Columns {
+impl TableColumns {
     /// Chooses as the options say.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let (vector, (element, length)) = choose_vector(path, schema, options.vector_column.as_deref())?;
@@ -301,7 +301,7 @@ pub(super) fn rows_per_batch(vectors: VectorType, batch_bytes: usize) -> usize {
 
 /// A scan of tables.
 pub(super) struct ColumnScan {
-    columns: Columns,
+    columns: TableColumns,
     vectors: VectorType,
     rows_per_batch: usize,
     /// None after the last, and after an error: a decoder that failed is not used again.
@@ -313,7 +313,7 @@ pub(super) struct ColumnScan {
 
 impl ColumnScan {
     /// Starts at the first row.
-    pub(super) fn new(columns: Columns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
+    pub(super) fn new(columns: TableColumns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
         let rows_per_batch = rows_per_batch(vectors, batch_bytes);
         Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row: 0 }
     }

@@ -12,7 +12,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy};
 
-use super::columns::{ColumnScan, Columns, Tables, rows_per_batch};
+use super::columns::{ColumnScan, TableColumns, Tables, rows_per_batch};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::open::{ScanOptions, SourceOptions};
@@ -39,7 +39,7 @@ struct Footer {
     file: WindowedFile,
     metadata: ArrowReaderMetadata,
     rows: u64,
-    columns: Columns,
+    columns: TableColumns,
 }
 
 /// What a file holds.
@@ -85,7 +85,7 @@ impl Footer {
                 u64::try_from(group.num_rows()).ok().and_then(|more| rows.checked_add(more))
             });
         let rows = rows.ok_or_else(|| damaged(path, FOOTER, "a number of rows is negative or too large"))?;
-        let columns = Columns::choose(path, &schema_with_uuids(&metadata), options)?;
+        let columns = TableColumns::choose(path, &schema_with_uuids(&metadata), options)?;
         Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
     }
 

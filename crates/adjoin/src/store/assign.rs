@@ -2,7 +2,7 @@
 //! means of all groups and then with the centers of the nearest few. So about `sqrt(M)` distances replace `M`, and a
 //! few vectors lie with a center that is not quite the nearest; no rule rests on its being so.
 
-use adjoin_kernels::{Columns, Kernel, Panel, TILE_COLUMNS};
+use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
 use super::centers::move_to_means;
 use super::tree::groups;
@@ -35,7 +35,7 @@ pub(crate) struct Nearest<D> {
 /// Centers in groups, packed for the kernels.
 pub(crate) struct TwoLevel<T: Coordinate> {
     kernel: Kernel,
-    means: Columns<T>,
+    means: PackedColumns<T>,
     groups: Vec<Group<T>>,
     dimensions: usize,
     /// Distances that a vector takes, on average over groups of equal size.
@@ -45,7 +45,7 @@ pub(crate) struct TwoLevel<T: Coordinate> {
 struct Group<T: Coordinate> {
     /// Numbers of the centers, ascending.
     centers: Vec<u32>,
-    columns: Columns<T>,
+    columns: PackedColumns<T>,
 }
 
 fn chunk_rows<T>(dimensions: usize) -> usize {
@@ -56,8 +56,8 @@ fn chunk_rows<T>(dimensions: usize) -> usize {
 pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
     // A split may put few centers apart from many; twice as many groups as halves of the largest size are granted.
     let groups = if centers <= CENTERS_IN_ONE_GROUP { 1 } else { 2 * centers.isqrt() };
-    let packed = Columns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
-        + Columns::<T>::bytes_for(groups, dimensions);
+    let packed = PackedColumns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
+        + PackedColumns::<T>::bytes_for(groups, dimensions);
     let rows = chunk_rows::<T>(dimensions);
     let strip = STRIP_ROWS * group_size(centers) * size_of::<T::Distance>();
     let a_worker = Panel::<T>::bytes_for(rows, dimensions) + (rows * groups * size_of::<T::Distance>() + strip) as u64;
@@ -103,7 +103,7 @@ impl<T: Coordinate> TwoLevel<T> {
         let even = (stored.len() / vectors.bytes()).div_ceil(2 * context.threads.max(1));
         let chunk_rows = chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN));
         let chunks: Vec<&[u8]> = stored.chunks(chunk_rows * vectors.bytes()).collect();
-        let search = || Search::new(self, chunk_rows);
+        let search = || CenterSearch::new(self, chunk_rows);
         let found = map_items(context.threads, chunks.len(), &context.cancel, search, |search, k| {
             let rows = chunks[k].len() / vectors.bytes();
             T::load(vectors, metric, chunks[k], &mut search.panel);
@@ -114,7 +114,7 @@ impl<T: Coordinate> TwoLevel<T> {
 }
 
 /// What a worker compares vectors with, and its space for that.
-struct Search<'a, T: Coordinate> {
+struct CenterSearch<'a, T: Coordinate> {
     levels: &'a TwoLevel<T>,
     panel: Panel<T>,
     distances: Vec<T::Distance>,
@@ -122,7 +122,7 @@ struct Search<'a, T: Coordinate> {
     searching: Vec<Vec<u32>>,
 }
 
-impl<'a, T: Coordinate> Search<'a, T> {
+impl<'a, T: Coordinate> CenterSearch<'a, T> {
     fn new(levels: &'a TwoLevel<T>, rows: usize) -> Self {
         let panel = Panel::zeroed(rows, levels.dimensions);
         Self { levels, panel, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()] }

@@ -84,7 +84,7 @@ pub(crate) struct Tally {
 
 /// An extent to be written: rows of a center, from one of them on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct BucketPart {
     center: u32,
     first: u64,
     rows: u32,
@@ -149,7 +149,7 @@ impl BucketWriter<'_> {
     /// # Errors
     /// Where the disk refuses or the work is cancelled.
     pub(crate) fn write(&self, path: &Path) -> Result<Written> {
-        let (partitions, parts): (Vec<usize>, Vec<Part>) = self.parts().into_iter().unzip();
+        let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let loads = self.loads(&partitions, &parts);
         let mut file = self.context.device.create(path)?;
         let mut headers = Xxh3::new();
@@ -181,21 +181,21 @@ impl BucketWriter<'_> {
     }
 
     /// All extents in their order, with their partitions.
-    fn parts(&self) -> Vec<(usize, Part)> {
+    fn parts(&self) -> Vec<(usize, BucketPart)> {
         let mut parts = Vec::new();
         for (&center, &partition) in self.order.iter().zip(self.partition_of) {
             let tally = self.tallies[center as usize];
             for first in (0..tally.rows).step_by(self.extent_rows_max as usize) {
                 let rows = (tally.rows - first).min(self.extent_rows_max);
                 let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows;
-                parts.push((partition as usize, Part { center, first, rows: rows as u32, bytes }));
+                parts.push((partition as usize, BucketPart { center, first, rows: rows as u32, bytes }));
             }
         }
         parts
     }
 
     /// As many extents of a partition at a time as may be arranged together; one at least.
-    fn loads(&self, partitions: &[usize], parts: &[Part]) -> Vec<Load> {
+    fn loads(&self, partitions: &[usize], parts: &[BucketPart]) -> Vec<Load> {
         let mut loads: Vec<Load> = Vec::new();
         let mut bytes = 0;
         for (k, (&partition, part)) in partitions.iter().zip(parts).enumerate() {
@@ -214,7 +214,7 @@ impl BucketWriter<'_> {
     }
 
     /// Reads the partition of a load and puts its rows in order: by extent, ascending in each, as they were pushed.
-    fn arrange(&self, load: Load, parts: &[Part]) -> Result<Arranged> {
+    fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
         let rows: usize = parts.iter().map(|part| part.rows as usize).sum();
@@ -252,7 +252,7 @@ impl BucketWriter<'_> {
     fn write_load(
         &self,
         arranged: &Arranged,
-        parts: &[Part],
+        parts: &[BucketPart],
         written: &mut Written,
         headers: &mut Xxh3,
         out: &mut Vec<u8>,

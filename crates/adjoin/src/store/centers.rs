@@ -33,7 +33,7 @@ pub(crate) fn sample_rows(rows: u64) -> u64 {
 }
 
 /// The training sample: vectors as stored.
-pub(crate) struct Sample {
+pub(crate) struct TrainingSample {
     /// One partition.
     pub(crate) records: Records,
     pub(crate) rows: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Sample {
     pub(crate) metric: Metric,
 }
 
-impl Sample {
+impl TrainingSample {
     /// Hands the coordinates of all rows to `take`, in order, beside the vectors as stored.
     fn for_each<T: Coordinate>(&self, mut take: impl FnMut(&Panel<T>, &[u8]) -> Result<()>) -> Result<()> {
         let mut panel = Panel::zeroed(0, self.vectors.dimensions);
@@ -72,7 +72,7 @@ pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dime
 /// Where the work is cancelled or the sample cannot be read.
 pub(crate) fn train<T: Coordinate>(
     context: &Context,
-    sample: &Sample,
+    sample: &TrainingSample,
     buckets: u32,
     trained: bool,
     seed: u64,
@@ -96,7 +96,7 @@ pub(crate) fn train<T: Coordinate>(
 }
 
 /// Rows of the sample, drawn by the seed.
-fn first_centers<T: Coordinate>(sample: &Sample, buckets: u32, seed: u64) -> Result<Panel<T>> {
+fn first_centers<T: Coordinate>(sample: &TrainingSample, buckets: u32, seed: u64) -> Result<Panel<T>> {
     let count = u64::from(buckets).min(sample.rows);
     let mut picked = Random::new(seed, "first centers").ascending_sample(count, sample.rows).into_iter().peekable();
     let mut centers = Panel::zeroed(count as usize, sample.vectors.dimensions);
@@ -174,7 +174,7 @@ mod tests {
         (0..60).for_each(|k| records.push(0, &[&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]]).unwrap());
         let records = records.finish().unwrap();
         let vectors = VectorType { element: Element::U8, dimensions: 2 };
-        let sample = Sample { records, rows: 60, vectors, metric: Metric::L2 };
+        let sample = TrainingSample { records, rows: 60, vectors, metric: Metric::L2 };
         assert_eq!(train::<u8>(&context, &sample, 1, true, 1).unwrap().centers.row(0)[..2], [87, 1]);
         let all = train::<u8>(&context, &sample, 60, false, 1).unwrap().centers;
         assert_eq!((all.rows(), &all.row(5)[..2]), (60, &[200, 1][..]));

@@ -27,5 +27,5 @@ pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};
 pub use reader::Store;
-pub use verify::{Damage, Part, VerifyReport, verify};
+pub use verify::{Damage, DamagedPart, VerifyReport, verify};
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

@@ -31,7 +31,7 @@ const LISTED_MAX: usize = 1_000;
 
 /// A part of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum DamagedPart {
     /// The manifest.
     Manifest,
     /// The centers.
@@ -52,7 +52,7 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Which part.
-    pub part: Part,
+    pub part: DamagedPart,
     /// Name of the file in the store's folder.
     pub file: String,
     /// The bucket, or the one before the padding.
@@ -69,7 +69,7 @@ impl Damage {
     fn text(&self) -> String {
         let mut text = self.file.clone();
         if let Some(bucket) = self.bucket {
-            let behind = if self.part == Part::Padding { "behind " } else { "" };
+            let behind = if self.part == DamagedPart::Padding { "behind " } else { "" };
             text += &format!(", {behind}bucket {bucket}");
         }
         if let Some(bytes) = &self.bytes {
@@ -140,9 +140,9 @@ impl VerifyReport {
 
     fn add(&mut self, damage: Damage) {
         self.damage_count += 1;
-        self.beyond_padding |= damage.part != Part::Padding;
-        self.beyond_unknown |= !matches!(damage.part, Part::Padding | Part::Unknown);
-        self.beyond_table |= !matches!(damage.part, Part::Padding | Part::Unknown | Part::Table);
+        self.beyond_padding |= damage.part != DamagedPart::Padding;
+        self.beyond_unknown |= !matches!(damage.part, DamagedPart::Padding | DamagedPart::Unknown);
+        self.beyond_table |= !matches!(damage.part, DamagedPart::Padding | DamagedPart::Unknown | DamagedPart::Table);
         if self.damages.len() < LISTED_MAX {
             self.damages.push(damage);
         }
@@ -192,7 +192,7 @@ struct Check<'a> {
 impl Check<'_> {
     fn manifest(&mut self) -> Result<Option<Manifest>> {
         let damage = |fault: String| Damage {
-            part: Part::Manifest,
+            part: DamagedPart::Manifest,
             file: MANIFEST_FILE.into(),
             bucket: None,
             bytes: None,
@@ -238,11 +238,11 @@ impl Check<'_> {
     fn files(&mut self, manifest: &Manifest) -> Result<()> {
         for (role, facts) in manifest.files.unknown() {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
-            self.whole(Part::Unknown, facts)?;
+            self.whole(DamagedPart::Unknown, facts)?;
         }
-        let mut centers = self.whole(Part::Centers, &manifest.files[Role::Centers])?;
+        let mut centers = self.whole(DamagedPart::Centers, &manifest.files[Role::Centers])?;
         let table = self.table(manifest)?;
-        let Some(file) = self.open(Part::Vectors, &manifest.files[Role::Vectors])? else { return Ok(()) };
+        let Some(file) = self.open(DamagedPart::Vectors, &manifest.files[Role::Vectors])? else { return Ok(()) };
         self.context.progress.begin("verify", "buckets", u64::from(manifest.buckets));
         let mut buckets = Buckets { check: self, manifest, pieces: Pieces::new(file), headers: Xxh3::new() };
         match &table {
@@ -258,13 +258,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn damage(&mut self, part: Part, facts: &FileFacts, bytes: Option<Range<u64>>, fault: impl Into<String>) {
+    fn damage(&mut self, part: DamagedPart, facts: &FileFacts, bytes: Option<Range<u64>>, fault: impl Into<String>) {
         let file = facts.name.clone();
         self.report.add(Damage { part, file, bucket: None, bytes, rows: None, fault: fault.into() });
     }
 
     /// Opens a file and compares its length; none where it cannot be had.
-    fn open(&mut self, part: Part, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
+    fn open(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
         let file = match self.context.device.open(&facts.path(self.folder)) {
             Ok(file) => file,
             Err(error) if error.source.kind() == ErrorKind::NotFound => {
@@ -286,7 +286,7 @@ impl Check<'_> {
     }
 
     /// Checks a file by its length and, where it has one, its checksum. Returns it where it can be read on.
-    fn whole(&mut self, part: Part, facts: &FileFacts) -> Result<Option<Pieces>> {
+    fn whole(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Pieces>> {
         let Some(file) = self.open(part, facts)?.filter(|file| file.len() == facts.bytes) else { return Ok(None) };
         let mut pieces = Pieces::new(file);
         let Some(written) = facts.xxh3.as_ref() else { return Ok(Some(pieces)) };
@@ -304,7 +304,7 @@ impl Check<'_> {
     /// The bucket table, if it can be believed.
     fn table(&mut self, manifest: &Manifest) -> Result<Option<Table>> {
         let facts = &manifest.files[Role::Table];
-        let Some(file) = self.open(Part::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
+        let Some(file) = self.open(DamagedPart::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
             return Ok(None);
         };
         // A length from outside: reserved before it is allocated. Entries are held once as bytes, once decoded.
@@ -312,20 +312,20 @@ impl Check<'_> {
         let bytes = match read_whole(&*file) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.damage(Part::Table, facts, None, error.to_string());
+                self.damage(DamagedPart::Table, facts, None, error.to_string());
                 return Ok(None);
             }
         };
         self.report.bytes_read += facts.bytes;
         if !facts.matches(&bytes) {
-            self.damage(Part::Table, facts, None, "checksum mismatch");
+            self.damage(DamagedPart::Table, facts, None, "checksum mismatch");
             return Ok(None);
         }
         let vectors_bytes = manifest.files[Role::Vectors].bytes;
         match decode_table(&bytes, &manifest.bucket_facts(), manifest.rows, vectors_bytes) {
             Ok(extents) => Ok(Some(Table { extents, _memory: memory })),
             Err(error) => {
-                self.damage(Part::Table, facts, None, error.to_string());
+                self.damage(DamagedPart::Table, facts, None, error.to_string());
                 Ok(None)
             }
         }
@@ -349,7 +349,7 @@ impl Check<'_> {
         table.iter().for_each(|extent| hash.update(extent.as_bytes()));
         if read.is_ok() && tag != hexadecimal(hash.digest()) {
             let fault = "its buckets are whole, but not those of this store; put the file back that belongs here";
-            self.damage(Part::Vectors, facts, None, fault);
+            self.damage(DamagedPart::Vectors, facts, None, fault);
         }
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Buckets<'_, '_> {
         let mut last = None;
         while let Some((number, extent)) = self.next_found(at)? {
             if extent.offset > at {
-                self.damage(Part::Bucket, None, Some(at..extent.offset), "no bucket can be recognised there");
+                self.damage(DamagedPart::Bucket, None, Some(at..extent.offset), "no bucket can be recognised there");
             }
             self.bucket(number, &extent)?;
             let end = extent.offset + extent.bytes(true);
@@ -400,7 +400,7 @@ impl Buckets<'_, '_> {
         if found != self.manifest.buckets {
             let fault =
                 format!("{found} buckets can be recognised by their headers, instead of {}", self.manifest.buckets);
-            self.damage(Part::Vectors, None, None, fault);
+            self.damage(DamagedPart::Vectors, None, None, fault);
         }
         Ok(())
     }
@@ -433,7 +433,7 @@ impl Buckets<'_, '_> {
         Ok(read.map(|()| header))
     }
 
-    fn damage(&mut self, part: Part, bucket: Option<u32>, bytes: Option<Range<u64>>, fault: impl Into<String>) {
+    fn damage(&mut self, part: DamagedPart, bucket: Option<u32>, bytes: Option<Range<u64>>, fault: impl Into<String>) {
         let file = self.manifest.files[Role::Vectors].name.clone();
         self.check.report.add(Damage { part, file, bucket, bytes, rows: None, fault: fault.into() });
     }
@@ -446,13 +446,13 @@ impl Buckets<'_, '_> {
         let present = self.pieces.file.len();
         if end > present {
             let fault = format!("its {} vectors are cut off: the file ends at byte {present}", extent.rows);
-            self.damage(Part::Bucket, Some(number), Some(start..end), fault);
+            self.damage(DamagedPart::Bucket, Some(number), Some(start..end), fault);
             return Ok(());
         }
         let bytes = match self.header(start)? {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.damage(Part::Bucket, Some(number), Some(start..end), error.to_string());
+                self.damage(DamagedPart::Bucket, Some(number), Some(start..end), error.to_string());
                 return Ok(());
             }
         };
@@ -460,12 +460,12 @@ impl Buckets<'_, '_> {
         let header_range = Some(start..start + HEADER_BYTES as u64);
         let Some(header) = Header::decode(&bytes) else {
             let fault = "checksum mismatch in its header, so its vectors and ids cannot be checked";
-            self.damage(Part::Bucket, Some(number), header_range, fault);
+            self.damage(DamagedPart::Bucket, Some(number), header_range, fault);
             return Ok(());
         };
         if header.number != number || header.extent(start, self.manifest.vectors) != (Extent { radius: 0.0, ..*extent })
         {
-            self.damage(Part::Bucket, Some(number), header_range, "its header and the bucket table disagree");
+            self.damage(DamagedPart::Bucket, Some(number), header_range, "its header and the bucket table disagree");
             return Ok(());
         }
         let (rows, body) = (u64::from(extent.rows), start + HEADER_BYTES as u64..start + extent.body_bytes);
@@ -509,7 +509,7 @@ impl Buckets<'_, '_> {
         let rows = self.rows(extent)?;
         let file = self.manifest.files[Role::Vectors].name.clone();
         let bucket = Some(number);
-        self.check.report.add(Damage { part: Part::Bucket, file, bucket, bytes: Some(range), rows, fault });
+        self.check.report.add(Damage { part: DamagedPart::Bucket, file, bucket, bytes: Some(range), rows, fault });
         Ok(())
     }
 
@@ -542,7 +542,7 @@ impl Buckets<'_, '_> {
             Ok(()) => "the padding is not all zeros".to_owned(),
             Err(error) => error.to_string(),
         };
-        self.damage(Part::Padding, Some(number), Some(range), fault);
+        self.damage(DamagedPart::Padding, Some(number), Some(range), fault);
         Ok(())
     }
 }

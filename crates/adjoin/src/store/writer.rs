@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::assign::TwoLevel;
 use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
-use super::centers::{Sample, Training, default_buckets, sample_rows, train};
+use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
@@ -210,7 +210,7 @@ struct Survey {
     duplicate_ids: u64,
     /// Bytes of all ids.
     id_bytes: u64,
-    sample: Sample,
+    sample: TrainingSample,
 }
 
 /// Rows with their centers.
@@ -294,7 +294,7 @@ impl Build<'_> {
         Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, sample })
     }
 
-    fn train<T: Coordinate>(&self, sample: &Sample) -> Result<Training<T>> {
+    fn train<T: Coordinate>(&self, sample: &TrainingSample) -> Result<Training<T>> {
         let _memory = self.context.reserve(self.memory.training, "the build")?;
         let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
         let trained = self.options.centers == Centers::Trained;
@@ -423,8 +423,8 @@ impl Draw {
         Ok(())
     }
 
-    fn finish(self, build: &Build<'_>) -> Result<Sample> {
-        Ok(Sample {
+    fn finish(self, build: &Build<'_>) -> Result<TrainingSample> {
+        Ok(TrainingSample {
             records: self.records.finish()?,
             rows: self.drawn,
             vectors: build.info.vectors,

@@ -21,15 +21,15 @@ const MISSES_MIN: f64 = 20.0;
 
 /// Sampled vectors that have neighbours, and at which threshold of the rule each neighbour is found.
 #[derive(Debug, Clone, Default)]
-pub struct Sample {
+pub struct NeighbourSample {
     /// Vectors drawn, with and without neighbours.
     pub vectors: u64,
     /// Whether these are all vectors there are: then nothing is left to chance.
     pub whole: bool,
-    /// The true neighbours of each that has any, and where its noted ones end in `thresholds`.
+    /// The true neighbours of each that has any, and where its noted ones end in `pair_ts`.
     pub neighbours: Vec<(u64, u32)>,
     /// For some or all neighbours of each vector, drawn at random where not all: the least threshold that finds it.
-    pub thresholds: Vec<f32>,
+    pub pair_ts: Vec<f32>,
 }
 
 /// Both recalls.
@@ -50,7 +50,7 @@ pub struct Tally {
     pub found: f64,
 }
 
-impl Sample {
+impl NeighbourSample {
     /// Pairs of the sampled vectors.
     pub fn pairs(&self) -> u64 {
         self.neighbours.iter().map(|&(neighbours, _)| neighbours).sum()
@@ -58,14 +58,14 @@ impl Sample {
 
     /// The largest threshold that finds anything.
     pub fn largest_threshold(&self) -> f64 {
-        let finite = self.thresholds.iter().copied().filter(|threshold| *threshold < f32::INFINITY);
+        let finite = self.pair_ts.iter().copied().filter(|threshold| *threshold < f32::INFINITY);
         finite.fold(f32::NEG_INFINITY, f32::max).into()
     }
 
     /// Where the noted neighbours of a vector lie.
     fn noted(&self, vector: usize) -> &[f32] {
         let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
-        &self.thresholds[start as usize..self.neighbours[vector].1 as usize]
+        &self.pair_ts[start as usize..self.neighbours[vector].1 as usize]
     }
 
     /// The least threshold with which both recalls are at least `target`, with 95 % confidence; none where the sample
@@ -191,35 +191,38 @@ mod tests {
 
     /// A sample of vectors of up to `most` neighbours, each found at a threshold drawn from 0 to 1 that all neighbours
     /// of a vector nearly share: pairs of one vector are found or missed together.
-    fn sample(vectors: u64, most: u64, seed: u64) -> Sample {
+    fn sample(vectors: u64, most: u64, seed: u64) -> NeighbourSample {
         let mut random = Random::new(seed, "sample");
-        let mut sample = Sample { vectors, ..Sample::default() };
+        let mut sample = NeighbourSample { vectors, ..NeighbourSample::default() };
         for _ in 0..vectors {
             let neighbours = random.below(most + 1);
             let of_all = random.uniform();
-            sample.thresholds.extend((0..neighbours).map(|_| (of_all + 0.01 * random.uniform()) as f32));
+            sample.pair_ts.extend((0..neighbours).map(|_| (of_all + 0.01 * random.uniform()) as f32));
             if neighbours > 0 {
-                sample.neighbours.push((neighbours, sample.thresholds.len() as u32));
+                sample.neighbours.push((neighbours, sample.pair_ts.len() as u32));
             }
         }
         sample
     }
 
     /// Both recalls of a sample that stands for all there is.
-    fn truth(all: &Sample, threshold: f64) -> f64 {
-        let recalls = Sample { whole: true, ..all.clone() }.recalls(threshold, 1);
+    fn truth(all: &NeighbourSample, threshold: f64) -> f64 {
+        let recalls = NeighbourSample { whole: true, ..all.clone() }.recalls(threshold, 1);
         recalls.pair.estimate.min(recalls.per_vector.estimate)
     }
 
     #[test]
     fn a_whole_sample_gives_the_least_threshold() {
-        let all = Sample { whole: true, ..sample(500, 5, 1) };
+        let all = NeighbourSample { whole: true, ..sample(500, 5, 1) };
         for target in [0.3, 0.9, 1.0] {
             let threshold = all.calibrate(target, 1).unwrap();
             assert!(truth(&all, threshold) >= target - 1e-9);
             assert!(truth(&all, threshold - 1e-6) < target);
         }
-        assert_eq!(Sample { whole: true, ..Sample::default() }.calibrate(0.9, 1), Some(f64::NEG_INFINITY));
+        assert_eq!(
+            NeighbourSample { whole: true, ..NeighbourSample::default() }.calibrate(0.9, 1),
+            Some(f64::NEG_INFINITY)
+        );
     }
 
     #[test]
@@ -239,7 +242,7 @@ mod tests {
     fn intervals_hold_the_truth_as_often_as_said() {
         let all = sample(200_000, 8, 99);
         for threshold in [0.5, 0.9, 0.999] {
-            let truth = Sample { whole: true, ..all.clone() }.recalls(threshold, 1);
+            let truth = NeighbourSample { whole: true, ..all.clone() }.recalls(threshold, 1);
             let held = (0..100).filter(|&seed| {
                 let told = sample(1_000, 8, seed).recalls(threshold, seed);
                 let holds = |told: Interval, truth: Interval| (told.low..=told.high).contains(&truth.estimate);
@@ -252,11 +255,11 @@ mod tests {
 
     #[test]
     fn a_sample_that_has_seen_too_little_promises_nothing() {
-        assert_eq!(Sample { vectors: 1000, ..Sample::default() }.calibrate(0.5, 1), None);
+        assert_eq!(NeighbourSample { vectors: 1000, ..NeighbourSample::default() }.calibrate(0.5, 1), None);
         assert_eq!(sample(100, 3, 1).calibrate(0.99, 1), None);
         assert!(sample(100, 3, 1).calibrate(0.5, 1).is_some());
         let mut unreachable = sample(1000, 3, 1);
-        unreachable.thresholds.iter_mut().step_by(3).for_each(|threshold| *threshold = f32::INFINITY);
+        unreachable.pair_ts.iter_mut().step_by(3).for_each(|threshold| *threshold = f32::INFINITY);
         assert_eq!(unreachable.calibrate(0.9, 1), None);
     }
 
@@ -269,8 +272,12 @@ mod tests {
 
     #[test]
     fn noted_neighbours_stand_for_all() {
-        let all =
-            Sample { vectors: 2, whole: false, neighbours: vec![(10, 2), (1, 3)], thresholds: vec![0.0, 1.0, 1.0] };
+        let all = NeighbourSample {
+            vectors: 2,
+            whole: false,
+            neighbours: vec![(10, 2), (1, 3)],
+            pair_ts: vec![0.0, 1.0, 1.0],
+        };
         let recalls = all.recalls(0.5, 1);
         assert!((recalls.pair.estimate - 5.0 / 11.0).abs() < 1e-12);
         assert!((recalls.per_vector.estimate - 0.25).abs() < 1e-12);

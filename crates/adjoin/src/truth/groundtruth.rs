@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use adjoin_kernels::{Columns, Panel};
+use adjoin_kernels::{PackedColumns, Panel};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub fn groundtruth(
     let metric = options.predicate.metric();
     with_coordinates!(info.vectors, metric, T => {
         let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
-        let chunk = Columns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
+        let chunk = PackedColumns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
         let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
         let a_worker = chunk + hits + 16 * info.rows;
         let bytes = read_all_bytes(source) + panel_bytes + context.threads as u64 * a_worker;

@@ -5,5 +5,5 @@ mod calibrate;
 mod groundtruth;
 mod poisson;
 
-pub use calibrate::{Recalls, Sample, Tally, recalls};
+pub use calibrate::{NeighbourSample, Recalls, Tally, recalls};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};

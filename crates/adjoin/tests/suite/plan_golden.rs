@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use adjoin::join::Aim;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
@@ -94,9 +95,11 @@ fn check(name: &str, element: Element, metric: Metric, predicates: &[Predicate])
             let built = setup.build(&set).unwrap();
             let mut text = describe_store(built.store.manifest(), &built);
             for &predicate in predicates {
-                for rule in [Rule::MarginSum, Rule::Triangle] {
+                let aims =
+                    [(Rule::MarginSum, Aim::Every), (Rule::Triangle, Aim::Every), (Rule::Union, Aim::Recall(0.9))];
+                for (rule, aim) in aims {
                     for cache_bytes in [1 << 20, 36 << 10] {
-                        let setup = Setup { rule, cache_bytes: Some(cache_bytes), ..setup.clone() };
+                        let setup = Setup { rule, aim, cache_bytes: Some(cache_bytes), ..setup.clone() };
                         text += &describe_join(&built, &setup, predicate);
                     }
                 }

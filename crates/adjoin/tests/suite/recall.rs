@@ -158,7 +158,7 @@ fn a_given_threshold_promises_nothing_by_itself() {
     let truth = set.true_pairs(predicate);
     for (threshold, kept) in [(0.0, false), (3.0, true)] {
         let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.99).unwrap(), ..Setup::default() };
-        let options = JoinOptions { threshold: Some(threshold), ..setup.join_options(predicate) };
+        let options = JoinOptions { t: Some(threshold), ..setup.join_options(predicate) };
         let joined = built.join_with(&setup, &options).unwrap();
         assert_eq!(joined.statistics.strategy["threshold"], threshold);
         let told = joined.statistics.recall.unwrap();
@@ -167,7 +167,7 @@ fn a_given_threshold_promises_nothing_by_itself() {
         assert!(told.pair.low <= pair && pair <= told.pair.high, "{told:?} {pair}");
         assert!(told.per_vector.low <= per_vector && per_vector <= told.per_vector.high, "{told:?} {per_vector}");
     }
-    let options = JoinOptions { threshold: Some(1.0), ..JoinOptions::exact(predicate) };
+    let options = JoinOptions { t: Some(1.0), ..JoinOptions::exact(predicate) };
     let error = error_of(built.join_with(&Setup::default(), &options));
     assert!(error.to_string().contains("name the rule"), "{error}");
 }

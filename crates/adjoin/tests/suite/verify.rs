@@ -10,7 +10,7 @@ use adjoin::error::{ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::random::Random;
 use adjoin::store::format::{EXTENT_ALIGNMENT, Extent, MANIFEST_FILE};
-use adjoin::store::{Damage, Manifest, Part, Role, Store, VerifyReport, verify};
+use adjoin::store::{Damage, DamagedPart, Manifest, Role, Store, VerifyReport, verify};
 use adjoin_device::{Device, DeviceError, FileKind, Lock, Operation, ReadFile, ReadQueue, WriteFile};
 
 use crate::datasets::{Shape, make};
@@ -245,7 +245,9 @@ fn every_flipped_byte_of_every_file_is_found_and_named() {
 #[test]
 fn canary_a_checker_that_ignores_a_part_is_caught() {
     let built = &stores()[0];
-    for ignored in [Part::Manifest, Part::Centers, Part::Table, Part::Bucket, Part::Padding] {
+    for ignored in
+        [DamagedPart::Manifest, DamagedPart::Centers, DamagedPart::Table, DamagedPart::Bucket, DamagedPart::Padding]
+    {
         let blind = |files: &Files| {
             let mut report = files.verify().unwrap();
             report.damages.retain(|damage| damage.part != ignored);
@@ -305,7 +307,7 @@ fn buckets_are_found_by_their_headers_where_the_table_is_damaged() {
         let (table, vectors) = (files.name("buckets-"), files.name("vectors-"));
         files.flip(&table, 17, 0);
         let report = files.verify().unwrap();
-        assert_eq!((report.damage_count, report.damages[0].part), (1, Part::Table), "{report:?}");
+        assert_eq!((report.damage_count, report.damages[0].part), (1, DamagedPart::Table), "{report:?}");
         assert_eq!(report.buckets, built.store.extents().len() as u64);
         assert!(report.remedy().unwrap().starts_with("nothing is lost"));
         // A bucket whose header is damaged too is not found; those around it are.

@@ -242,7 +242,7 @@ impl Prepared {
         let Decided { admission, seed, spent, .. } = &self.decided;
         let named = [
             ("rule", admission.rule.name().into()),
-            ("threshold", admission.threshold.into()),
+            ("threshold", admission.t.into()),
             ("sample_seed", (*seed).into()),
             ("sample_distances", spent.sample_distances.into()),
             ("order", self.schedule.order.name().into()),

@@ -156,9 +156,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
     fn selections(&self, (i, j): (u32, u32)) -> [Option<Selection>; 2] {
         let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
         let gap = Gap { squared: T::at_most(squared, self.centers.dimensions()) };
-        let Admission { rule, threshold } = self.admission;
+        let Admission { rule, t } = self.admission;
         let limit = T::margin_limit(self.threshold, gap.squared);
-        match threshold {
+        match t {
             None => [Some(Selection { measure: Measure::Margin, combine: Combine::Sum, limit }), None],
             Some(t) => rule.parts(self.threshold.distance, gap).map(|part| {
                 part.map(|part| Selection { measure: part.measure, combine: part.combine, limit: part.limit(t) })

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbours::{Chunk, Comparison, Neighbours, Room, Search, neighbours, neighbours_bytes};
+use super::neighbours::{Chunk, Comparison, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors};
-use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::load::{BucketPass, Buckets, Drawn, draw_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::{Rule, Task};
 use crate::random::Random;
 use crate::store::format::Extent;
-use crate::truth::{Recalls, Sample};
+use crate::truth::{NeighbourSample, Recalls};
 
 /// Vectors from which a threshold is set at first. From as many others the recall is told; they have no part in the
 /// threshold.
@@ -41,7 +41,7 @@ const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 /// A rule that is ready to be used.
 pub(super) struct Calibrated {
     pub(super) graph: Arc<NearGraph>,
-    pub(super) threshold: f64,
+    pub(super) t: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
     /// What the sample says of the rule, without what whole tiles find beyond it.
@@ -70,15 +70,15 @@ struct Memory {
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) recall: f64,
-    /// A threshold that is to be used whatever it reaches.
-    pub(super) threshold: Option<f64>,
+    /// A threshold of the rule that is to be used whatever it reaches.
+    pub(super) t: Option<f64>,
     pub(super) seed: u64,
 }
 
 /// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
 /// supports the promise. The goals share the passes over the store.
 pub(super) fn calibrate<T: Coordinate>(
-    search: &Search<'_, T>,
+    search: &NeighbourSearch<'_, T>,
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
@@ -101,8 +101,8 @@ pub(super) fn calibrate<T: Coordinate>(
         open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
         let mut sought = Vec::new();
         for attempt in open {
-            match attempt.goal.threshold {
-                Some(threshold) => sampled.with_threshold(search, threshold, attempt)?,
+            match attempt.goal.t {
+                Some(t) => sampled.with_threshold(search, t, attempt)?,
                 None => sought.push(attempt),
             }
         }
@@ -148,8 +148,8 @@ struct Sampled {
 
 impl Sampled {
     /// Draws vectors and finds their neighbours; returns how many distances that took, too.
-    fn draw<T: Coordinate>(search: &Search<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
-        let Search { context, buckets, centers, .. } = *search;
+    fn draw<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
+        let NeighbourSearch { context, buckets, centers, .. } = *search;
         let places = draw_places(buckets, count, seed, "calibration");
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
@@ -177,7 +177,7 @@ impl Sampled {
     }
 
     /// Finds threshold and edges for each goal that this sample supports.
-    fn calibrate<T: Coordinate>(&self, search: &Search<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
+    fn calibrate<T: Coordinate>(&self, search: &NeighbourSearch<'_, T>, sought: Vec<&mut Attempt>) -> Result<()> {
         if sought.is_empty() {
             return Ok(());
         }
@@ -200,8 +200,8 @@ impl Sampled {
         let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
         for (number, centers) in CENTERS.into_iter().enumerate() {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
-            let Some(threshold) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
-            let (graph, distances) = near_graph(search, Horizon { threshold, centers }, &self.edges)?;
+            let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
+            let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
             let sample = self.sample(Some(&graph), |k| self.sets(k));
             let graph = Arc::new(graph);
             let mut left = Vec::new();
@@ -223,26 +223,26 @@ impl Sampled {
     /// Finds out what is known of a threshold that was given.
     fn with_threshold<T: Coordinate>(
         &self,
-        search: &Search<'_, T>,
-        threshold: f64,
+        search: &NeighbourSearch<'_, T>,
+        t: f64,
         attempt: &mut Attempt,
     ) -> Result<()> {
         let Goal { recall, seed, .. } = attempt.goal;
-        let horizon = Horizon { threshold: reach_of(search, threshold), centers: usize::MAX };
+        let horizon = Horizon { t: reach_of(search, t), centers: usize::MAX };
         let (graph, distances) = near_graph(search, horizon, &self.edges)?;
         attempt.center_distances += distances;
         let sample = self.sample(Some(&graph), |k| self.sets(k));
-        let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= threshold);
-        self.settle(search, attempt, Arc::new(graph), (threshold, kept))
+        let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= t);
+        self.settle(search, attempt, Arc::new(graph), (t, kept))
     }
 
     /// Notes what is known of a threshold.
     fn settle<T: Coordinate>(
         &self,
-        search: &Search<'_, T>,
+        search: &NeighbourSearch<'_, T>,
         attempt: &mut Attempt,
         graph: Arc<NearGraph>,
-        (threshold, kept): (f64, bool),
+        (t, kept): (f64, bool),
     ) -> Result<()> {
         let seed = attempt.goal.seed;
         let is_aside = |k| self.whole || !self.sets(k);
@@ -250,9 +250,9 @@ impl Sampled {
         let with_neighbours = self.neighbours.iter().zip(0..).filter(|(found, k)| found.count > 0 && is_aside(*k));
         let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
         attempt.found = Some(Calibrated {
-            recalls: aside.recalls(threshold, seed),
+            recalls: aside.recalls(t, seed),
             watched: Watched::new(search.context, WatchedVectors { vectors: watched, whole: self.whole, seed })?,
-            threshold,
+            t,
             kept,
             vectors: aside.vectors,
             vectors_with_neighbours: aside.neighbours.len() as u64,
@@ -270,8 +270,8 @@ impl Sampled {
     }
 
     /// The sampled vectors of some numbers; neighbours on edges that a graph does not have are never found.
-    fn sample(&self, graph: Option<&NearGraph>, of: impl Fn(u64) -> bool) -> Sample {
-        let mut sample = Sample { whole: self.whole, ..Sample::default() };
+    fn sample(&self, graph: Option<&NearGraph>, of: impl Fn(u64) -> bool) -> NeighbourSample {
+        let mut sample = NeighbourSample { whole: self.whole, ..NeighbourSample::default() };
         // Where not all neighbours are noted, something is left to chance after all.
         sample.whole &= self.neighbours.iter().all(|found| found.count == found.noted.len() as u64);
         let all = self.neighbours.iter().zip(&self.places).zip(0..);
@@ -280,13 +280,13 @@ impl Sampled {
             if found.count == 0 {
                 continue;
             }
-            sample.thresholds.extend(found.noted.iter().map(|neighbour| match graph {
+            sample.pair_ts.extend(found.noted.iter().map(|neighbour| match graph {
                 Some(graph) if neighbour.bucket != bucket => {
-                    (graph.threshold(bucket, neighbour.bucket) as f32).max(neighbour.threshold)
+                    (graph.edge_t(bucket, neighbour.bucket) as f32).max(neighbour.t)
                 }
-                _ => neighbour.threshold,
+                _ => neighbour.t,
             }));
-            sample.neighbours.push((found.count, sample.thresholds.len() as u32));
+            sample.neighbours.push((found.count, sample.pair_ts.len() as u32));
         }
         sample
     }
@@ -307,8 +307,8 @@ fn edges_between(places: &[(u32, u32)], neighbours: &[Neighbours]) -> Vec<Task> 
 
 /// Up to which threshold edges are wanted, given what a sample wants: a little more, as noted numbers are rounded up.
 /// Rules that take buckets whole learn theirs only from the edges.
-fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
-    match threshold {
+fn reach_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, t: f64) -> f64 {
+    match t {
         _ if search.rule.takes_whole() => f64::MAX,
         t if t.is_finite() => t + 1e-4 * t.abs() + f64::from(f32::MIN_POSITIVE),
         buckets_alone_suffice => buckets_alone_suffice,
@@ -316,8 +316,8 @@ fn reach_of<T: Coordinate>(search: &Search<'_, T>, threshold: f64) -> f64 {
 }
 
 /// What fits into memory.
-fn plan_memory<T: Coordinate>(search: &Search<'_, T>, count: u64) -> Result<Memory> {
-    let Search { context, buckets, rule, .. } = *search;
+fn plan_memory<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64) -> Result<Memory> {
+    let NeighbourSearch { context, buckets, rule, .. } = *search;
     drop(context.reserve(least_bytes::<T>(buckets, rule, context.threads, count), PURPOSE)?);
     let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
@@ -345,7 +345,7 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
     neighbours_bytes(count).0
         + least_for_neighbours(count)
-        + Pass::<T>::bytes(threads, buckets)
+        + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }

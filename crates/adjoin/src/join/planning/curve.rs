@@ -1,11 +1,11 @@
 //! How many neighbours has a vector, by the threshold? For a person who has to choose one.
 
-use adjoin_kernels::{Columns, Panel};
+use adjoin_kernels::{PackedColumns, Panel};
 
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Drawn, Pass, draw_places, least_read_ahead};
+use crate::load::{BucketPass, Buckets, Drawn, draw_places, least_read_ahead};
 use crate::options::Metric;
 use crate::store::Store;
 use crate::workers::lock;
@@ -51,13 +51,14 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
     let (vectors, extents) = (buckets.vectors(), buckets.extents());
     let rows = buckets.rows_max();
     let dimensions = vectors.dimensions;
-    let a_worker =
-        8 * BINS as u64 + Columns::<T>::bytes_for(rows, dimensions) + (BLOCK * rows * size_of::<T::Distance>()) as u64;
+    let a_worker = 8 * BINS as u64
+        + PackedColumns::<T>::bytes_for(rows, dimensions)
+        + (BLOCK * rows * size_of::<T::Distance>()) as u64;
     let read_ahead = least_read_ahead(extents, false);
     let bytes = Drawn::<T>::memory_bytes(buckets, VECTORS)
         + Panel::<T>::bytes_for(extents.len(), dimensions)
         + (context.threads as u64 + 1) * a_worker
-        + Pass::<T>::bytes(context.threads, buckets)
+        + BucketPass::<T>::bytes(context.threads, buckets)
         + read_ahead;
     let _memory = context.reserve(bytes, "the curve of neighbours")?;
 
@@ -65,7 +66,7 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
     let drawn = Drawn::read(context, buckets, centers, &draw_places(buckets, VECTORS, seed, "curve"))?;
     let total = std::sync::Mutex::new(vec![0u64; BINS]);
     let state = Vec::<T::Distance>::new;
-    let pass = Pass { context, buckets, centers, phase: "curve", read_ahead };
+    let pass = BucketPass { context, buckets, centers, phase: "curve", read_ahead };
     pass.run(state, |distances, _, bucket| {
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         let columns = context.kernel.pack(&bucket.members.panel, &members);

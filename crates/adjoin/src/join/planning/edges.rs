@@ -8,7 +8,7 @@ use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calib
 use super::division::centers_bytes;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
-use super::neighbours::Search;
+use super::neighbours::NeighbourSearch;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold};
@@ -68,7 +68,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let target = options.aim.target();
         let pointless = target >= 1.0 || self.threshold.distance == 0.0;
         match options.rule {
-            rule if options.threshold.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
+            rule if options.t.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
                 "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
             )),
             Some(rule) if rule.is_exact() => self.exact(rule),
@@ -101,10 +101,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         }
     }
 
-    fn search(&self, rule: Rule) -> Search<'_, T> {
+    fn search(&self, rule: Rule) -> NeighbourSearch<'_, T> {
         let Self { context, buckets, options, threshold, ref centers, coding, .. } = *self;
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
-        Search { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
+        NeighbourSearch { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
     }
 
     /// What a choice of the rule needs to know.
@@ -126,8 +126,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     pub(super) fn calibrated(&self, rule: Rule, recalls: &[f64], vectors_max: u64) -> Result<Vec<Option<Edges>>> {
         let watch = Stopwatch::start();
         let search = self.search(rule);
-        let JoinOptions { threshold, seed, .. } = *self.options;
-        let goals: Vec<Goal> = recalls.iter().map(|&recall| Goal { recall, threshold, seed }).collect();
+        let JoinOptions { t, seed, .. } = *self.options;
+        let goals: Vec<Goal> = recalls.iter().map(|&recall| Goal { recall, t, seed }).collect();
         let found = calibrate(&search, &goals, vectors_max)?;
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, seed)?;
@@ -145,18 +145,18 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         pairs: &PairSample<'_, T>,
         watch: &Stopwatch,
     ) -> Result<Edges> {
-        let threshold = found.threshold;
-        let (edges, memory) = found.graph.edges(&self.search(rule), threshold)?;
+        let t = found.t;
+        let (edges, memory) = found.graph.edges(&self.search(rule), t)?;
         drop(found.graph);
         let graph = BucketGraph { buckets: self.centers.rows(), edges };
         let (predicted_pairs, predicted_results) = self.predict(pairs, rule, &graph, |pair| {
-            pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= threshold
+            pair_threshold(rule, &rule.parts(self.threshold.distance, pair.gap), pair.x, pair.y) <= t
                 && graph.contains(pair.buckets.0, pair.buckets.1)
         });
         Ok(Edges {
             graph,
             memory,
-            admission: Admission { rule, threshold: Some(threshold) },
+            admission: Admission { rule, t: Some(t) },
             recall: RecallStatistics {
                 target,
                 kept: found.kept,
@@ -187,7 +187,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         Ok(Edges {
             graph,
             memory,
-            admission: Admission { rule, threshold: None },
+            admission: Admission { rule, t: None },
             recall: RecallStatistics::proved(self.options.aim.target()),
             watched: None,
             center_distances,

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::neighbours::Search;
+use super::neighbours::NeighbourSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Drawn, draw_places};
@@ -15,7 +15,7 @@ const BLOCK: usize = 32;
 
 /// Drawn vectors, and the centers of their buckets in the same order.
 pub(super) struct PairSample<'a, T: Coordinate> {
-    search: &'a Search<'a, T>,
+    search: &'a NeighbourSearch<'a, T>,
     drawn: Drawn<T>,
     centers: Panel<T>,
     /// Pairs within buckets, and all there are.
@@ -33,7 +33,7 @@ pub(super) struct DrawnPair {
 }
 
 impl<'a, T: Coordinate> PairSample<'a, T> {
-    pub(super) fn draw(search: &'a Search<'a, T>, seed: u64) -> Result<Self> {
+    pub(super) fn draw(search: &'a NeighbourSearch<'a, T>, seed: u64) -> Result<Self> {
         let buckets = search.buckets;
         let places = draw_places(buckets, VECTORS, seed, "estimate");
         let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;

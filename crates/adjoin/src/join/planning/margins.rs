@@ -1,7 +1,7 @@
 //! One pass over the store that tells the plan how near the members of each bucket come to every other center.
 
 use adjoin_device::Reservation;
-use adjoin_kernels::{Columns, Panel};
+use adjoin_kernels::{PackedColumns, Panel};
 
 use super::edge_sides::{EdgeSides, room_for_edges};
 use crate::context::Context;
@@ -53,8 +53,9 @@ pub(super) fn margin_edges<T: Coordinate>(
     let radii = buckets.extents().iter().map(|extent| f64::from(extent.radius));
     let expected = radii.map(|radius| SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE)).collect();
     let sink = EdgeSides::new(context, count, memory.margins);
-    let of =
-        |towards, shortfalls| Pass::new(context, buckets, centers, threshold, towards, shortfalls, memory.read_ahead);
+    let of = |towards, shortfalls| {
+        MarginPass::new(context, buckets, centers, threshold, towards, shortfalls, memory.read_ahead)
+    };
     let mut pass = of((0..count).collect(), expected);
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
@@ -122,31 +123,31 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     let shortfalls = 2 * 8 * count;
     columns_bytes::<T>(count, dimensions)
         + (shortfalls + threads * a_worker) as u64
-        + load::Pass::<T>::bytes(threads, buckets)
+        + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
 /// Bytes of all centers, packed some at a time.
 fn columns_bytes<T: Coordinate>(centers: usize, dimensions: usize) -> u64 {
-    let of = |start| Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
+    let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
     (0..centers).step_by(CHUNK_CENTERS).map(of).sum()
 }
 
 /// A pass over all members that finds their margins towards some centers.
-struct Pass<'a, T: Coordinate> {
+struct MarginPass<'a, T: Coordinate> {
     context: &'a Context,
     buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
     /// The centers in question, ascending, and the same packed, some at a time.
     towards: Vec<u32>,
-    columns: Vec<Columns<T>>,
+    columns: Vec<PackedColumns<T>>,
     /// For each bucket, how far below 0 the margins of its members are taken to be at most.
     shortfalls: Vec<f64>,
     /// Bytes for reading ahead.
     read_ahead: u64,
 }
 
-impl<'a, T: Coordinate> Pass<'a, T> {
+impl<'a, T: Coordinate> MarginPass<'a, T> {
     fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
@@ -169,7 +170,7 @@ impl<'a, T: Coordinate> Pass<'a, T> {
     /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<f64>> {
         let Self { context, buckets, centers, read_ahead, .. } = *self;
-        let pass = load::Pass { context, buckets, centers, phase: "plan", read_ahead };
+        let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
         pass.run(Vec::new, |distances, bucket, loaded| self.least_margins(bucket, loaded, distances, sink))
     }
 

@@ -6,11 +6,13 @@ use adjoin_kernels::Panel;
 
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
-use super::neighbours::Search;
+use super::neighbours::NeighbourSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{Gap, Measure, Nearness, Part, Place, Rule, Task, ThresholdGraph, bucket_thresholds, excess_limits};
+use crate::plan::{
+    Gap, Measure, Nearness, Place, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
+};
 use crate::workers::map_items;
 
 /// The least memory for edges on their way.
@@ -26,7 +28,7 @@ const RANK_MAX: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Horizon {
     /// The largest threshold that may be wanted.
-    pub(super) threshold: f64,
+    pub(super) t: f64,
     /// So many nearest centers of each are looked at, beside all within eps.
     pub(super) centers: usize,
 }
@@ -44,21 +46,21 @@ pub(super) struct NearGraph {
 
 impl NearGraph {
     /// The least threshold of an edge that was asked for when this was made; infinite where there is none.
-    pub(super) fn threshold(&self, i: u32, j: u32) -> f64 {
-        self.known.threshold(i, j)
+    pub(super) fn edge_t(&self, i: u32, j: u32) -> f64 {
+        self.known.edge_t(i, j)
     }
 
     /// The edges that a threshold admits, ascending, in memory that is reserved for them.
     pub(super) fn edges<T: Coordinate>(
         &self,
-        search: &Search<'_, T>,
-        threshold: f64,
+        search: &NeighbourSearch<'_, T>,
+        t: f64,
     ) -> Result<(Vec<Task>, Reservation)> {
         let context = search.context;
         let mut edges: Vec<Task> = room_for_edges(context, self.sides.count());
         let mut memory = context.reserve(0, PURPOSE)?;
-        self.each_edge(search, |(i, j, least)| {
-            if f64::from(least) > threshold {
+        self.each_edge(search, |(i, j, edge_t)| {
+            if f64::from(edge_t) > t {
                 return Ok(());
             }
             edges.push((i, j));
@@ -76,16 +78,16 @@ impl NearGraph {
 
     fn each_edge<T: Coordinate>(
         &self,
-        search: &Search<'_, T>,
+        search: &NeighbourSearch<'_, T>,
         mut take: impl FnMut((u32, u32, f32)) -> Result<()>,
     ) -> Result<()> {
-        let Search { buckets, threshold, rule, .. } = *search;
+        let NeighbourSearch { buckets, threshold, rule, .. } = *search;
         let rows = |bucket: u32| buckets.extent(bucket).rows;
         let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
         let mut some = ThresholdGraph::default();
         self.sides.each(|sides| {
             some.edges.clear();
-            some.add(sides, self.horizon.threshold, rows, parts);
+            some.add(sides, self.horizon.t, rows, parts);
             some.edges.iter().try_for_each(|&edge| take(edge))
         })
     }
@@ -94,18 +96,18 @@ impl NearGraph {
 /// Finds the edges, and how many distances to centers that took. The thresholds of the edges `wanted`, which ascend, are
 /// known at once.
 pub(super) fn near_graph<T: Coordinate>(
-    search: &Search<'_, T>,
+    search: &NeighbourSearch<'_, T>,
     horizon: Horizon,
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
-    let Search { context, buckets, centers, rule, read_ahead, .. } = *search;
+    let NeighbourSearch { context, buckets, centers, rule, read_ahead, .. } = *search;
     let of_known = size_of_val(wanted) as u64 / 2 * 3; // with a threshold each
     let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
-    let pass = Pass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
+    let pass = NearnessPass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
     let count = centers.rows();
     let distances = if rule.takes_whole() {
         context.progress.begin("plan", "centers", count as u64);
@@ -130,7 +132,7 @@ pub(super) fn near_graph<T: Coordinate>(
     Ok((graph, computed))
 }
 
-fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
+fn gap_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, i: u32, j: u32) -> Gap {
     let centers = search.centers;
     let squared = search.context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
     Gap { squared: T::at_most(squared, centers.dimensions()) }
@@ -138,8 +140,8 @@ fn gap_of<T: Coordinate>(search: &Search<'_, T>, i: u32, j: u32) -> Gap {
 
 /// For each center, the squared distance within which others are looked at: that of the `count`-th nearest, at least
 /// that of eps.
-fn candidate_reach<T: Coordinate>(search: &Search<'_, T>, count: usize) -> Result<Vec<f64>> {
-    let Search { context, centers, threshold, .. } = *search;
+fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
+    let NeighbourSearch { context, centers, threshold, .. } = *search;
     let least = threshold.distance.powi(2);
     let state = || vec![T::Distance::default(); centers.rows()];
     map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
@@ -153,8 +155,8 @@ fn candidate_reach<T: Coordinate>(search: &Search<'_, T>, count: usize) -> Resul
     })
 }
 
-struct Pass<'a, T: Coordinate> {
-    search: &'a Search<'a, T>,
+struct NearnessPass<'a, T: Coordinate> {
+    search: &'a NeighbourSearch<'a, T>,
     horizon: Horizon,
     reach: Vec<f64>,
     sides: &'a EdgeSides<'a, Nearness>,
@@ -164,7 +166,7 @@ struct Pass<'a, T: Coordinate> {
 struct Candidate {
     bucket: u32,
     /// Parts of the rule, each with the excess beyond which nobody can take part.
-    parts: [Option<(Part, f64)>; 2],
+    parts: [Option<(RulePart, f64)>; 2],
     /// The least excesses of members so far, ascending.
     least: [[f32; RANK_MAX]; 2],
 }
@@ -185,25 +187,25 @@ struct Looking<D> {
     near: Vec<u8>,
 }
 
-impl<T: Coordinate> Pass<'_, T> {
+impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
-        let Search { context, buckets, centers, read_ahead, .. } = *self.search;
-        let pass = load::Pass { context, buckets, centers, phase: "plan", read_ahead };
+        let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *self.search;
+        let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
         pass.run(Looking::default, |looking, number, bucket| self.look_around(number, bucket, looking))
     }
 
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, looking: &mut Looking<T::Distance>) -> Result<u64> {
-        let Search { context, buckets, centers, threshold, rule, .. } = *self.search;
+        let NeighbourSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
         let own_radius = f64::from(buckets.extent(number).radius);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
             let parts = rule.parts(threshold.distance, gap);
             let radius = f64::from(buckets.extent(other).radius);
-            let [first, second] = excess_limits(&parts, self.horizon.threshold, gap, radius);
+            let [first, second] = excess_limits(&parts, self.horizon.t, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
             // Where even the nearest a member could be is too far, nothing needs to be computed.
-            let reached = |(part, limit): &(Part, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
+            let reached = |(part, limit): &(RulePart, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] })
         };
@@ -230,7 +232,7 @@ impl<T: Coordinate> Pass<'_, T> {
 
     /// Candidates of a bucket, ascending, with the squared distances of their centers.
     fn around(&self, number: u32) -> Vec<(u32, f64)> {
-        let Search { context, centers, .. } = *self.search;
+        let NeighbourSearch { context, centers, .. } = *self.search;
         let mut squared = vec![T::Distance::default(); centers.rows()];
         context.kernel.one_to_many(centers.row(number as usize), centers, &mut squared);
         let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
@@ -240,7 +242,7 @@ impl<T: Coordinate> Pass<'_, T> {
 
     /// For a rule that takes buckets whole: the thresholds at which a bucket asks for others.
     fn whole(&self, number: u32) -> Result<u64> {
-        let Search { threshold, rule, .. } = *self.search;
+        let NeighbourSearch { threshold, rule, .. } = *self.search;
         let mut around = self.around(number);
         around.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         let squared: Vec<f64> = around.iter().map(|&(_, squared)| squared).collect();
@@ -250,7 +252,7 @@ impl<T: Coordinate> Pass<'_, T> {
             towards,
             least: [[t as f32; 3], [f32::INFINITY; 3]],
         });
-        self.sides.take(sides.filter(|side| f64::from(side.least[0][0]) <= self.horizon.threshold))?;
+        self.sides.take(sides.filter(|side| f64::from(side.least[0][0]) <= self.horizon.t))?;
         Ok(0)
     }
 }
@@ -348,10 +350,10 @@ pub(super) fn least_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, thre
 /// Bytes that a pass holds beside edges on their way.
 fn pass_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
-    let columns = adjoin_kernels::Columns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
+    let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_ROWS * CHUNK_CENTERS * size_of::<T::Distance>();
     let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() + 9 };
-    load::Pass::<T>::bytes(threads, buckets)
+    load::BucketPass::<T>::bytes(threads, buckets)
         + (centers * 8) as u64
         + threads as u64 * (columns + (chunk + centers * a_center) as u64)
         + Panel::<T>::bytes_for(1, dimensions)

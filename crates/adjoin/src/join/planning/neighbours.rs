@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Ordered, Tiles};
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{Buckets, Coding, Drawn, LoadedBucket, Pass};
+use crate::load::{BucketPass, Buckets, Coding, Drawn, LoadedBucket};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
 use crate::predicate::Predicate;
 use crate::random::Random;
@@ -40,7 +40,7 @@ pub(super) struct Neighbour {
     /// Where it lies.
     pub(super) bucket: u32,
     /// The least threshold at which the rule admits the pair, on an edge that is there.
-    pub(super) threshold: f32,
+    pub(super) t: f32,
 }
 
 /// Bytes of so many vectors, and the most that their neighbours take beside that.
@@ -69,7 +69,7 @@ fn noted_max(vectors: u64) -> usize {
 
 /// What is looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Search<'a, T: Coordinate> {
+pub(super) struct NeighbourSearch<'a, T: Coordinate> {
     pub(super) context: &'a Context,
     pub(super) buckets: &'a Buckets<'a>,
     pub(super) centers: &'a Panel<T>,
@@ -94,15 +94,15 @@ pub(super) struct Chunk<T> {
 /// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`: with the members in descending
 /// order of their distance to the center, a prefix is compared.
 pub(super) fn neighbours<T: Coordinate>(
-    search: &Search<'_, T>,
+    search: &NeighbourSearch<'_, T>,
     chunk: &Chunk<T>,
     room: &mut Room<'_>,
 ) -> Result<(Vec<Neighbours>, u64)> {
-    let Search { context, buckets, centers, read_ahead, .. } = *search;
+    let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *search;
     let (drawn, most) = (&chunk.drawn, noted_max(chunk.of));
     let found = Mutex::new((vec![Neighbours::default(); drawn.len()], room));
     let state = || Comparison::new(search, chunk);
-    let pass = Pass { context, buckets, centers, phase: "calibrate", read_ahead };
+    let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
         let distances = comparison.compare(number, bucket);
         let (found, room) = &mut *lock(&found);
@@ -137,14 +137,14 @@ impl Neighbours {
 
     /// Keeps those of the least lots, in an order that does not depend on that of their finding.
     fn settle(&mut self, most: usize) {
-        self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.threshold.to_bits()));
+        self.noted.sort_unstable_by_key(|neighbour| (neighbour.lot, neighbour.bucket, neighbour.t.to_bits()));
         self.noted.truncate(most);
     }
 }
 
 /// A worker's state.
 pub(super) struct Comparison<'a, T: Coordinate> {
-    search: &'a Search<'a, T>,
+    search: &'a NeighbourSearch<'a, T>,
     chunk: &'a Chunk<T>,
     /// Of each drawn vector to the center of the bucket in question.
     distances: Vec<T::Distance>,
@@ -155,8 +155,8 @@ pub(super) struct Comparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn new(search: &'a Search<'a, T>, chunk: &'a Chunk<T>) -> Self {
-        let Search { context, predicate, threshold, coding, .. } = *search;
+    fn new(search: &'a NeighbourSearch<'a, T>, chunk: &'a Chunk<T>) -> Self {
+        let NeighbourSearch { context, predicate, threshold, coding, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold, coding);
         let distances = vec![T::Distance::default(); chunk.drawn.len()];
         Self { search, chunk, distances, reaching: Vec::new(), tiles, found: Vec::new() }
@@ -170,7 +170,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
 
     /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
     fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let Search { context, centers, threshold, .. } = *self.search;
+        let NeighbourSearch { context, centers, threshold, .. } = *self.search;
         let all = &self.chunk.drawn;
         let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
         let own = |member: u32| bucket.own_at_most[member as usize];
@@ -216,7 +216,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
 
 /// Drawn vectors and a bucket, seen from each other.
 struct Sides<'a, T: Coordinate> {
-    search: &'a Search<'a, T>,
+    search: &'a NeighbourSearch<'a, T>,
     chunk: &'a Chunk<T>,
     /// Of each drawn vector to the center of the bucket.
     distances: &'a [T::Distance],
@@ -225,13 +225,13 @@ struct Sides<'a, T: Coordinate> {
 impl<T: Coordinate> Sides<'_, T> {
     /// What is noted of a pair within the threshold; nothing of a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
-        let Search { context, centers, threshold, rule, .. } = *self.search;
+        let NeighbourSearch { context, centers, threshold, rule, .. } = *self.search;
         let Chunk { drawn, first, .. } = self.chunk;
         let at = drawn.places[vector as usize];
         if at == (number, member) {
             return None;
         }
-        let threshold = if at.0 == number {
+        let t = if at.0 == number {
             f64::NEG_INFINITY
         } else {
             let dimensions = centers.dimensions();
@@ -253,7 +253,7 @@ impl<T: Coordinate> Sides<'_, T> {
         let lot = Random::new(lot, "lot").below(u64::from(u32::MAX)) as u32;
         let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
         // Rounded up, as a threshold that is a little too small does not admit the pair.
-        let threshold = if threshold.is_finite() { (threshold as f32).next_up() } else { threshold as f32 };
-        Some((vector, Neighbour { lot, bucket: number, threshold }))
+        let t = if t.is_finite() { (t as f32).next_up() } else { t as f32 };
+        Some((vector, Neighbour { lot, bucket: number, t }))
     }
 }
