@@ -16,6 +16,10 @@ use pyo3::types::PyModule;
 use options::{Resources, StoreOptions, WantedStore};
 use run::{Running, raised};
 
+/// What the engine frees goes back to the system, whatever Python's allocator does.
+#[global_allocator]
+static ALLOCATOR: adjoin::device::MappedBlocks = adjoin::device::MappedBlocks;
+
 /// Runs the command line; returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
