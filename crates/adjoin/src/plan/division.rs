@@ -89,11 +89,18 @@ pub fn divide(needs: &Needs, (threads, policy): (usize, Policy), cache: Option<u
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
 }
 
-/// How many of `threads` workers find room in `free` bytes, where a number of them needs `least` of it.
+/// How many of `threads` workers find room in `free` bytes, where a number of them needs `least` of it, more the more they
+/// are.
 pub fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
     let alone = least(1);
     let spare = free.saturating_sub(alone) / WORKERS_SHARE.1 * WORKERS_SHARE.0;
-    (2..=threads).rev().find(|&threads| least(threads) - alone <= spare).unwrap_or(1)
+    // By halves, as `least` may look at every bucket.
+    let (mut most, mut too_many) = (1, threads + 1);
+    while most + 1 < too_many {
+        let tried = most.midpoint(too_many);
+        if least(tried) - alone <= spare { most = tried } else { too_many = tried }
+    }
+    most
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ impl Prepared {
     fn io(&self, context: &Context, store: &Store, done: &Done, written: Written) -> IoStatistics {
         let mut counts = self.decided.spent.reads;
         counts += done.reads;
-        let store_bytes: u64 = store.extents().iter().map(|extent| extent.bytes(self.decided.with_ids)).sum();
+        let store_bytes = Buckets::of(store).bytes(self.decided.with_ids);
         IoStatistics {
             bytes_read: Some(counts.bytes_read),
             bytes_requested: Some(counts.bytes_requested),

@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 
 use super::PURPOSE;
 use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
-use super::division::centers_bytes;
+use super::division::{CODING_VECTORS, centers_bytes};
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
 use super::neighbours::NeighbourSearch;
@@ -15,7 +15,7 @@ use crate::geometry::{Coordinate, Threshold};
 use crate::join::options::{Aim, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::Watched;
-use crate::load::{Buckets, Coding, read_ahead_bytes};
+use crate::load::{Buckets, Coding, Drawn, draw_places, read_ahead_bytes};
 use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, choose, guessed_threshold, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
@@ -44,22 +44,45 @@ pub(super) struct Passes<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
     threshold: &'a Threshold,
-    coding: Option<&'a Coding>,
+    /// How floats are rounded for a first look.
+    coding: Option<Coding>,
     centers: Panel<T>,
     /// Of the centers.
     _memory: Reservation,
 }
 
+/// How floats are rounded, from drawn vectors; integers need no rounding.
+fn fit_coding<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    centers: &Panel<T>,
+    seed: u64,
+) -> Result<Option<Coding>> {
+    if !T::is_float() {
+        return Ok(None);
+    }
+    let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, CODING_VECTORS), PURPOSE)?;
+    let places = draw_places(buckets, CODING_VECTORS, seed, "coding");
+    let drawn = Drawn::read(context, buckets, centers, &places)?;
+    Ok(Some(Coding::fit(&drawn.members.panel)))
+}
+
 impl<'a, T: Coordinate> Passes<'a, T> {
-    /// Reads the centers.
+    /// Reads the centers, and finds out how floats are rounded.
     pub(super) fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
         (options, threshold): (&'a JoinOptions, &'a Threshold),
-        coding: Option<&'a Coding>,
     ) -> Result<Self> {
         let memory = context.reserve(centers_bytes::<T>(buckets), PURPOSE)?;
-        Ok(Self { context, buckets, options, threshold, coding, centers: buckets.centers()?, _memory: memory })
+        let centers = buckets.centers()?;
+        let coding = fit_coding(context, buckets, &centers, options.seed)?;
+        Ok(Self { context, buckets, options, threshold, coding, centers, _memory: memory })
+    }
+
+    /// How floats are rounded; the centers and their memory go.
+    pub(super) fn into_coding(self) -> Option<Coding> {
+        self.coding
     }
 
     /// The edges by the rule that is asked for, or that costs least and keeps the promise.
@@ -102,9 +125,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     }
 
     fn search(&self, rule: Rule) -> NeighbourSearch<'_, T> {
-        let Self { context, buckets, options, threshold, ref centers, coding, .. } = *self;
+        let Self { context, buckets, options, threshold, ref centers, ref coding, .. } = *self;
+        let (coding, predicate) = (coding.as_ref(), options.predicate);
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
-        NeighbourSearch { context, buckets, centers, threshold, predicate: options.predicate, coding, rule, read_ahead }
+        NeighbourSearch { context, buckets, centers, threshold, predicate, coding, rule, read_ahead }
     }
 
     /// What a choice of the rule needs to know.

@@ -3,6 +3,7 @@
 use adjoin_device::Reservation;
 use adjoin_kernels::{PackedColumns, Panel};
 
+use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, room_for_edges};
 use crate::context::Context;
 use crate::error::Result;
@@ -20,9 +21,6 @@ pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
 const SHORTFALL_EXPECTED: f64 = 0.125;
-
-/// What memory is for, as a refusal says it.
-const PURPOSE: &str = "the plan of this join";
 
 /// A bucket graph and what it cost to make.
 pub(super) struct Graph {
@@ -72,10 +70,10 @@ pub(super) fn margin_edges<T: Coordinate>(
     let gathered = sink.gather()?;
     let edges = room_for_edges(context, gathered.count());
     let mut graph = BucketGraph { buckets: count as usize, edges };
-    let mut memory = context.reserve(0, PURPOSE)?;
+    let mut memory = context.reserve(0, PLAN_PURPOSE)?;
     gathered.each(|sides| {
         add_margin_edges(&mut graph, sides, limit);
-        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PURPOSE)
+        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)
     })?;
     graph.edges.shrink_to_fit();
     graph.edges.sort_unstable();
@@ -92,7 +90,7 @@ pub(super) fn triangle_edges<T: Coordinate>(
     let dimensions = centers.dimensions();
     let radii: Vec<f32> = buckets.extents().iter().map(|extent| extent.radius).collect();
     let mut squared = vec![T::Distance::default(); centers.rows()];
-    let mut memory = context.reserve(0, PURPOSE)?;
+    let mut memory = context.reserve(0, PLAN_PURPOSE)?;
     let mut graph = BucketGraph { buckets: centers.rows(), edges: Vec::new() };
     let mut distances: Vec<f64> = Vec::with_capacity(centers.rows());
     for i in 0..buckets.count() {
@@ -101,7 +99,7 @@ pub(super) fn triangle_edges<T: Coordinate>(
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
         add_triangle_edges(&mut graph, i, &radii, threshold.distance, &distances);
-        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PURPOSE)?;
+        context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)?;
     }
     Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
 }

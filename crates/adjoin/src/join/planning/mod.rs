@@ -13,7 +13,7 @@ mod neighbours;
 use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
-use self::division::{CODING_VECTORS, centers_bytes, least, least_to_calibrate, needs, sizes};
+use self::division::{least, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
@@ -21,7 +21,7 @@ use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
-use crate::load::{Buckets, Coding, Drawn, draw_places};
+use crate::load::{Buckets, Coding};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
@@ -32,6 +32,8 @@ use crate::store::Store;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this join";
+/// The same of edges, which are known only when they are found.
+const PLAN_PURPOSE: &str = "the plan of this join";
 
 /// Plans a join.
 ///
@@ -136,16 +138,18 @@ impl<'a> Planner<'a> {
     }
 
     fn prepare<T: Coordinate>(&self) -> Result<Prepared> {
-        let coding = self.fit_coding::<T>()?;
-        let edges = self.passes::<T>(coding.as_ref())?.edges()?;
+        let passes = self.passes::<T>()?;
+        let edges = passes.edges()?;
+        let coding = passes.into_coding();
         let prepared = self.plan::<T>(edges, coding, self.context.budget().free())?;
         self.context.budget().shrink(0); // to what the plan and its run hold
         Ok(prepared)
     }
 
     fn prepare_each<T: Coordinate>(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
-        let coding = self.fit_coding::<T>()?;
-        let all = self.passes::<T>(coding.as_ref())?.calibrated(rule, recalls, u64::MAX)?;
+        let passes = self.passes::<T>()?;
+        let all = passes.calibrated(rule, recalls, u64::MAX)?;
+        let coding = passes.into_coding();
         // Each gets an equal part of what is left, as they may be run at the same time.
         let mut left = all.iter().flatten().count() as u64;
         let mut plan = |edges| {
@@ -156,21 +160,8 @@ impl<'a> Planner<'a> {
         all.into_iter().map(|edges| edges.map(&mut plan).transpose()).collect()
     }
 
-    fn passes<'p, T: Coordinate>(&'p self, coding: Option<&'p Coding>) -> Result<Passes<'p, T>> {
-        Passes::new(&self.context, self.buckets, (self.options, &self.threshold), coding)
-    }
-
-    /// How floats are rounded, from drawn vectors; integers need no rounding.
-    fn fit_coding<T: Coordinate>(&self) -> Result<Option<Coding>> {
-        let Self { ref context, buckets, options, .. } = *self;
-        if !T::is_float() {
-            return Ok(None);
-        }
-        let bytes = centers_bytes::<T>(buckets) + Drawn::<T>::memory_bytes(buckets, CODING_VECTORS);
-        let _memory = context.reserve(bytes, PURPOSE)?;
-        let places = draw_places(buckets, CODING_VECTORS, options.seed, "coding");
-        let drawn = Drawn::<T>::read(context, buckets, &buckets.centers()?, &places)?;
-        Ok(Some(Coding::fit(&drawn.members.panel)))
+    fn passes<T: Coordinate>(&self) -> Result<Passes<'_, T>> {
+        Passes::new(&self.context, self.buckets, (self.options, &self.threshold))
     }
 
     /// A plan for edges whose run, as the plan itself, finds room in `free` bytes: from now on it holds what it needs.

@@ -4,6 +4,7 @@
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
+use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
 use super::neighbours::NeighbourSearch;
@@ -17,8 +18,6 @@ use crate::workers::map_items;
 
 /// The least memory for edges on their way.
 const EDGES_BYTES_MIN: u64 = 2 << 20;
-/// What memory is for, as a refusal says it.
-const PURPOSE: &str = "the plan of this join";
 /// Memory for edges is asked for by so many.
 const GROWN_AT_ONCE: usize = 1024;
 /// Ranks that are noted.
@@ -58,7 +57,7 @@ impl NearGraph {
     ) -> Result<(Vec<Task>, Reservation)> {
         let context = search.context;
         let mut edges: Vec<Task> = room_for_edges(context, self.sides.count());
-        let mut memory = context.reserve(0, PURPOSE)?;
+        let mut memory = context.reserve(0, PLAN_PURPOSE)?;
         self.each_edge(search, |(i, j, edge_t)| {
             if f64::from(edge_t) > t {
                 return Ok(());
@@ -66,11 +65,11 @@ impl NearGraph {
             edges.push((i, j));
             // Not for each alone.
             match edges.len().is_multiple_of(GROWN_AT_ONCE) {
-                true => context.grow(&mut memory, size_of_val(&*edges) as u64, PURPOSE),
+                true => context.grow(&mut memory, size_of_val(&*edges) as u64, PLAN_PURPOSE),
                 false => Ok(()),
             }
         })?;
-        context.grow(&mut memory, size_of_val(&*edges) as u64, PURPOSE)?;
+        context.grow(&mut memory, size_of_val(&*edges) as u64, PLAN_PURPOSE)?;
         edges.shrink_to_fit();
         edges.sort_unstable();
         Ok((edges, memory))
@@ -105,7 +104,7 @@ pub(super) fn near_graph<T: Coordinate>(
     let of_pass = read_ahead + pass_bytes::<T>(rule, buckets, context.threads) + of_known;
     // The rest is for the edges, once they are known.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
-    let mut memory = context.reserve(of_pass + on_their_way, PURPOSE)?;
+    let mut memory = context.reserve(of_pass + on_their_way, PLAN_PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
     let pass = NearnessPass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
     let count = centers.rows();
