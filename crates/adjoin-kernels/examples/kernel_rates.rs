@@ -47,6 +47,8 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
             black_box(kernel.within(&rows, &order, &columns, &reach, nothing, &mut hits));
             hits.clear();
         });
+        let mut best = vec![(0, T::FARTHEST); SIDE];
+        let nearest = rate(pairs, || kernel.nearest(&rows, &order, &columns, black_box(&mut best)));
         let many = rate(pairs, || kernel.many_to_many(&rows, &order, &columns, black_box(&mut matrix)));
         let one = rate(SIDE, || kernel.one_to_many(rows.row(0), &others, black_box(&mut matrix[..SIDE])));
         let pack = rate(SIDE * dimensions * size_of::<T>(), || {
@@ -54,7 +56,7 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
             black_box(&columns);
         });
         println!(
-            "{name:<10} {:<12} within {within:7.4}  many_to_many {many:7.4}  one_to_many {one:7.4} G pairs/s  pack {pack:6.1} GB/s",
+            "{name:<10} {:<12} within {within:7.4}  nearest {nearest:7.4}  many_to_many {many:7.4}  one_to_many {one:7.4} G pairs/s  pack {pack:6.1} GB/s",
             kernel.name()
         );
     }

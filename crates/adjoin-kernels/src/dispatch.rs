@@ -4,9 +4,10 @@
 use std::fmt;
 
 use crate::columns::PackedColumns;
+use crate::lists::Lists;
 use crate::panel::Panel;
 use crate::reference::Reference;
-use crate::tile::{self, Tiles};
+use crate::tile::{self, HitMask, Tiles};
 use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512};
@@ -15,19 +16,24 @@ use crate::x86::{Avx2, Avx512};
 pub trait Scalar: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     /// A squared distance: `u32` for `u8`, exact; `f32` for `f32`.
     type Distance: Copy + Default + PartialOrd + fmt::Debug + Send + Sync + 'static;
+
+    /// No computed distance is larger.
+    const FARTHEST: Self::Distance;
 }
 
 impl Scalar for u8 {
     type Distance = u32;
+    const FARTHEST: u32 = u32::MAX;
 }
 
 impl Scalar for f32 {
     type Distance = f32;
+    const FARTHEST: f32 = f32::INFINITY;
 }
 
 #[allow(private_interfaces)] // what `tiles` names cannot be named outside, and neither can `tiles`
 mod sealed {
-    use super::{Level, Scalar, Tiles};
+    use super::{Level, Lists, Scalar, Tiles};
 
     /// Only the elements that every level implements.
     pub trait Sealed: Sized {
@@ -35,11 +41,16 @@ mod sealed {
         fn tiles(level: &Level) -> &dyn Tiles<Self>
         where
             Self: Scalar;
+
+        /// The place of the least distance, the first of equal ones.
+        fn first_least(lists: &dyn Lists, distances: &[Self::Distance]) -> usize
+        where
+            Self: Scalar;
     }
 }
 
 macro_rules! seal {
-    ($scalar:ty) => {
+    ($scalar:ty, $first_least:ident) => {
         #[allow(private_interfaces)] // as in `sealed`
         impl sealed::Sealed for $scalar {
             fn tiles(level: &Level) -> &dyn Tiles<Self> {
@@ -51,12 +62,16 @@ macro_rules! seal {
                     Level::Avx512(token) => token,
                 }
             }
+
+            fn first_least(lists: &dyn Lists, distances: &[<Self as Scalar>::Distance]) -> usize {
+                lists.$first_least(distances)
+            }
         }
     };
 }
 
-seal!(u8);
-seal!(f32);
+seal!(u8, first_least_u32);
+seal!(f32, first_least_f32);
 
 /// A level and the proof of it.
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +191,32 @@ impl Kernel {
         self.wide().squared_distance(x, y)
     }
 
+    /// Place of the least distance, the first of equal ones; 0 where there is none.
+    pub fn first_least<T: Scalar>(&self, distances: &[T::Distance]) -> usize {
+        T::first_least(self.lists(), distances)
+    }
+
+    /// Adds `value << 32 | place` of each value that is at most `most`, in the order of places: sorted as integers, they
+    /// are in the order of values, then of places.
+    pub fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
+        self.lists().at_most(values, most, found);
+    }
+
+    /// How many values are at most `most`.
+    pub fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
+        self.lists().count_at_most(values, most)
+    }
+
+    fn lists(&self) -> &dyn Lists {
+        match &self.level {
+            Level::Reference(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token,
+        }
+    }
+
     fn wide(&self) -> &dyn Wide {
         match &self.level {
             Level::Reference(token) => token,
@@ -208,8 +249,8 @@ impl Kernel {
     /// Rows `rows.row(order[r])` are taken in groups of [`crate::TILE_ROWS`]. A group is compared with the columns
     /// below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the number of
     /// columns: those are the computed pairs, also where they lie beyond the reach of their own row. A pair whose
-    /// squared distance is not above `limit` (so also one whose float distance is NaN) is added to `hits` as
-    /// (position `r`, column). The order of hits is unspecified.
+    /// squared distance is not above `limit` (so also one whose float distance is NaN) is a hit; hits are added as
+    /// masks. Their order, and how they are spread over masks, is unspecified.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` and `reach` differ in length or `order` names
@@ -221,11 +262,30 @@ impl Kernel {
         columns: &PackedColumns<T>,
         reach: &[u32],
         limit: T::Distance,
-        hits: &mut Vec<(u32, u32)>,
+        hits: &mut Vec<HitMask>,
     ) -> u64 {
         self.check(rows, columns);
         assert_eq!(order.len(), reach.len(), "one reach for each row");
         tile::within(T::tiles(&self.level), (rows, order, reach), columns, limit, hits)
+    }
+
+    /// The nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared distance. A row
+    /// whose distances are all NaN or infinite gets column 0 and [`Scalar::FARTHEST`].
+    ///
+    /// # Panics
+    /// If dimensions differ, the columns are of another level or none, `order` names a row that the panel lacks, or `out`
+    /// is not as long as `order`.
+    pub fn nearest<T: Scalar>(
+        &self,
+        rows: &Panel<T>,
+        order: &[u32],
+        columns: &PackedColumns<T>,
+        out: &mut [(u32, T::Distance)],
+    ) {
+        self.check(rows, columns);
+        assert!(!columns.is_empty(), "a row is near some column");
+        assert_eq!(out.len(), order.len(), "one column for each row");
+        tile::nearest(T::tiles(&self.level), (rows, order), columns, out);
     }
 
     /// The kernels rest on what is asserted here.

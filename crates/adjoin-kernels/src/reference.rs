@@ -3,7 +3,7 @@
 use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
 use crate::panel::Panel;
-use crate::tile::{self, Block, Group, Tiles};
+use crate::tile::{self, Block, Group, HitMask, NearestColumns, Tiles};
 
 /// Partial sums of a float distance.
 pub(crate) const LANES: usize = 16;
@@ -102,9 +102,18 @@ macro_rules! plain_loops {
                 group: &Group<'_, $scalar>,
                 columns: &PackedColumns<$scalar>,
                 limit: <$scalar as Scalar>::Distance,
-                hits: &mut Vec<(u32, u32)>,
+                hits: &mut Vec<HitMask>,
             ) {
                 tile::within_by_blocks(group, limit, hits, |from| block(group, columns, from, $distance));
+            }
+
+            fn nearest(
+                &self,
+                group: &Group<'_, $scalar>,
+                columns: &PackedColumns<$scalar>,
+                nearest: &mut NearestColumns<$scalar>,
+            ) {
+                tile::nearest_by_blocks(group, nearest, |from| block(group, columns, from, $distance));
             }
         }
     };

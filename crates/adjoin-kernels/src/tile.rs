@@ -17,6 +17,40 @@ pub const TILE_COLUMNS: usize = 16;
 /// a first-level cache was no faster, and much slower where only a few long vectors fitted.
 const CHUNK_BYTES: usize = 128 << 10;
 
+/// Columns that a [`HitMask`] speaks of.
+pub const MASK_COLUMNS: usize = 64;
+
+/// Which of up to [`MASK_COLUMNS`] columns are hits of a row: one word for many pairs, so that finding them costs little.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HitMask {
+    /// Position of the row in its order.
+    pub row: u32,
+    /// The column of the lowest bit.
+    pub column: u32,
+    /// A bit for each column from there on; at least one is set.
+    pub bits: u64,
+}
+
+impl HitMask {
+    /// How many hits it holds.
+    pub fn count(self) -> u32 {
+        self.bits.count_ones()
+    }
+
+    /// The columns of the hits, ascending.
+    pub fn columns(self) -> impl Iterator<Item = u32> {
+        let mut bits = self.bits;
+        std::iter::from_fn(move || {
+            let column = (bits != 0).then(|| self.column + bits.trailing_zeros());
+            bits &= bits.wrapping_sub(1);
+            column
+        })
+    }
+}
+
+/// The nearest column of each row of a group so far, with its distance.
+pub(crate) type NearestColumns<T> = [(u32, <T as Scalar>::Distance); TILE_ROWS];
+
 /// Distances of one group of rows to [`TILE_COLUMNS`] columns.
 pub(crate) type Block<T> = [[<T as Scalar>::Distance; TILE_COLUMNS]; TILE_ROWS];
 
@@ -34,8 +68,11 @@ pub(crate) trait Tiles<T: Scalar> {
     /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
-    /// Adds (position, column) of the group's pairs within the limit.
-    fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<(u32, u32)>);
+    /// Adds the group's pairs within the limit.
+    fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>);
+
+    /// Takes the group's columns into account that are nearer than what is known.
+    fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>);
 }
 
 /// Up to [`TILE_ROWS`] rows and the columns they are compared with.
@@ -60,10 +97,15 @@ impl<'a, T: Scalar> Group<'a, T> {
         Self { rows, count: members.len(), position, columns }
     }
 
-    /// Adds the pair of the group's row `row` with a column.
-    #[inline(always)]
-    pub(crate) fn hit(&self, row: usize, column: usize, hits: &mut Vec<(u32, u32)>) {
-        hits.push(((self.position + row) as u32, column as u32));
+    /// Adds the pairs of the group's row `row` with the columns from `column` on whose bits are set, those past the last
+    /// column left out.
+    #[inline(never)] // rare, and it would take registers from the tile
+    pub(crate) fn hit(&self, row: usize, column: usize, bits: u64, hits: &mut Vec<HitMask>) {
+        let left = self.columns.end - column;
+        let bits = if left < MASK_COLUMNS { bits & ((1 << left) - 1) } else { bits };
+        if bits != 0 {
+            hits.push(HitMask { row: (self.position + row) as u32, column: column as u32, bits });
+        }
     }
 }
 
@@ -105,7 +147,7 @@ pub(crate) fn within<T: Scalar>(
     (rows, order, reach): (&Panel<T>, &[u32], &[u32]),
     columns: &PackedColumns<T>,
     limit: T::Distance,
-    hits: &mut Vec<(u32, u32)>,
+    hits: &mut Vec<HitMask>,
 ) -> u64 {
     let chunk = chunk_columns::<T>(columns.dimensions);
     let mut computed = 0;
@@ -119,6 +161,26 @@ pub(crate) fn within<T: Scalar>(
         }
     }
     computed
+}
+
+/// [`crate::Kernel::nearest`].
+pub(crate) fn nearest<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    (rows, order): (&Panel<T>, &[u32]),
+    columns: &PackedColumns<T>,
+    out: &mut [(u32, T::Distance)],
+) {
+    let chunk = chunk_columns::<T>(columns.dimensions);
+    out.fill((0, T::FARTHEST));
+    for from in (0..columns.len).step_by(chunk) {
+        let to = columns.len.min(from + chunk);
+        for (group, (members, out)) in order.chunks(TILE_ROWS).zip(out.chunks_mut(TILE_ROWS)).enumerate() {
+            let mut nearest = [(0, T::FARTHEST); TILE_ROWS];
+            nearest[..out.len()].copy_from_slice(out);
+            tiles.nearest(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, &mut nearest);
+            out.copy_from_slice(&nearest[..members.len()]);
+        }
+    }
 }
 
 /// [`Tiles::matrix`] for a level that computes whole blocks: `block` is given the first of its columns.
@@ -141,15 +203,32 @@ pub(crate) fn matrix_by_blocks<T: Scalar>(
 pub(crate) fn within_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
     limit: T::Distance,
-    hits: &mut Vec<(u32, u32)>,
+    hits: &mut Vec<HitMask>,
+    mut block: impl FnMut(usize) -> Block<T>,
+) {
+    for from in group.columns.clone().step_by(TILE_COLUMNS) {
+        for (row, distances) in block(from).iter().enumerate().take(group.count) {
+            let bit = |(k, &distance): (usize, &T::Distance)| u64::from(is_within(distance, limit)) << k;
+            let bits = distances.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit);
+            if bits != 0 {
+                group.hit(row, from, bits, hits);
+            }
+        }
+    }
+}
+
+/// [`Tiles::nearest`] for a level that computes whole blocks.
+pub(crate) fn nearest_by_blocks<T: Scalar>(
+    group: &Group<'_, T>,
+    nearest: &mut NearestColumns<T>,
     mut block: impl FnMut(usize) -> Block<T>,
 ) {
     for from in group.columns.clone().step_by(TILE_COLUMNS) {
         let to = group.columns.end.min(from + TILE_COLUMNS);
-        for (row, distances) in block(from).iter().enumerate().take(group.count) {
+        for (nearest, distances) in nearest.iter_mut().zip(&block(from)) {
             for (column, &distance) in (from..to).zip(distances) {
-                if is_within(distance, limit) {
-                    group.hit(row, column, hits);
+                if distance < nearest.1 {
+                    *nearest = (column as u32, distance);
                 }
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
-use adjoin_kernels::{Kernel, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error};
+use adjoin_kernels::{
+    HitMask, Kernel, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error,
+};
 use proptest::prelude::*;
 
 type Hits = Vec<(u32, u32)>;
@@ -132,6 +134,11 @@ impl<T: Scalar> Case<T> {
                 assert!(equal(one, pair), "{} one {one:?} pair {pair:?}", kernel.name());
             }
         }
+        if !columns.is_empty() {
+            let mut nearest = vec![(7, T::Distance::default()); self.order.len()];
+            kernel.nearest(&rows, &self.order, &columns, &mut nearest);
+            assert_eq!(nearest, expected_nearest(&matrix, columns.len(), T::FARTHEST), "{}", kernel.name());
+        }
         matrix
     }
 
@@ -141,12 +148,33 @@ impl<T: Scalar> Case<T> {
         // Columns that held something else before, on another level.
         let mut columns = Kernel::named("reference").expect("always there").pack(&rows, &self.order);
         kernel.pack_into(&others, &self.picked, &mut columns);
-        let mut hits = Hits::new();
-        let computed = kernel.within(&rows, &self.order, &columns, &self.reach, limit, &mut hits);
+        let mut masks: Vec<HitMask> = Vec::new();
+        let computed = kernel.within(&rows, &self.order, &columns, &self.reach, limit, &mut masks);
         assert_eq!(computed, expected_count(&self.reach, self.picked.len()), "{} computed pairs", kernel.name());
+        assert!(
+            masks
+                .iter()
+                .all(|mask| mask.bits != 0 && mask.columns().all(|column| column < mask.column + MASK_COLUMNS as u32))
+        );
+        let mut hits: Hits = masks.iter().flat_map(|mask| mask.columns().map(|column| (mask.row, column))).collect();
+        assert_eq!(masks.iter().map(|mask| mask.count() as usize).sum::<usize>(), hits.len());
         hits.sort_unstable();
         hits
     }
+}
+
+/// The nearest columns by the matrix: the first of equally near ones, column 0 where there is none.
+fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest: D) -> Vec<(u32, D)> {
+    let of = |line: &[D]| {
+        let mut nearest = (0, farthest);
+        for (column, &distance) in line.iter().enumerate() {
+            if distance < nearest.1 {
+                nearest = (column as u32, distance);
+            }
+        }
+        nearest
+    };
+    matrix.chunks_exact(columns).map(of).collect()
 }
 
 /// An exact distance of the case, that of a pair chosen by `seed`.
@@ -307,6 +335,28 @@ fn required_levels_are_here() {
         if !here.contains(&level) {
             assert!(!is_required, "ADJOIN_REQUIRE={required}, but this processor has only {here:?}");
             eprintln!("skipped: this processor lacks {level}");
+        }
+    }
+}
+
+#[test]
+fn searches_in_lists_find_what_plain_loops_find() {
+    let mut random = Random(12);
+    for len in [0, 1, 15, 16, 17, 31, 32, 33, 100, 1000] {
+        let values: Vec<u32> = (0..len).map(|_| random.below(50) as u32 * 0x0400_0000).collect();
+        let floats: Vec<f32> = values.iter().map(|&value| value as f32 - 1e9).collect();
+        let least = values.iter().min().map_or(0, |least| values.iter().position(|value| value == least).unwrap());
+        for kernel in Kernel::available() {
+            assert_eq!(kernel.first_least::<u8>(&values), least, "{} of {len}", kernel.name());
+            assert_eq!(kernel.first_least::<f32>(&floats), least, "{} of {len}", kernel.name());
+            for most in [0, 0x2000_0000, u32::MAX] {
+                let mut found = vec![1];
+                kernel.at_most(&values, most, &mut found);
+                let places = (0..len).filter(|&place| values[place] <= most);
+                let expected: Vec<u64> = places.map(|place| u64::from(values[place]) << 32 | place as u64).collect();
+                assert_eq!((found[0], &found[1..]), (1, &expected[..]), "{} of {len}", kernel.name());
+                assert_eq!(kernel.count_at_most(&values, most), expected.len() as u64);
+            }
         }
     }
 }

@@ -22,9 +22,6 @@ const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
 
 /// A type of coordinates: u8 or f32.
 pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
-    /// No computed distance is larger.
-    const FARTHEST: Self::Distance;
-
     /// Reads stored vectors into the rows of a panel, from row 0 on.
     fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>);
 
@@ -74,6 +71,17 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
 
     /// How far a computed distance may be off, relative to the true one.
     fn relative(dimensions: usize) -> f64;
+
+    /// What stands for a measure of each member, given its computed squared distance to another center and, for a margin,
+    /// that to its own: integers in the order of the measures, which [`Coordinate::measure_of`] takes back. It is not above
+    /// the bound that [`Coordinate::at_least`] and [`Coordinate::at_most`] give, and hardly below.
+    fn measure_keys(other: &[Self::Distance], own: Option<&[Self::Distance]>, dimensions: usize, keys: &mut Vec<u32>);
+
+    /// The measure that a key stands for.
+    fn measure_of(key: u32) -> f64;
+
+    /// A key that none of a measure up to `most` exceeds.
+    fn key_up_to(most: f64) -> u32;
 
     /// A computed distance above this is surely beyond the threshold.
     fn tile_limit(threshold: &Threshold) -> Self::Distance;
@@ -134,8 +142,6 @@ fn shift_of(element: Element) -> u8 {
 }
 
 impl Coordinate for u8 {
-    const FARTHEST: u32 = u32::MAX;
-
     fn load(vectors: VectorType, _metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
         let shift = shift_of(vectors.element);
         for (k, vector) in stored.chunks_exact(vectors.dimensions).enumerate() {
@@ -187,6 +193,22 @@ impl Coordinate for u8 {
         0.0
     }
 
+    fn measure_keys(other: &[u32], own: Option<&[u32]>, _dimensions: usize, keys: &mut Vec<u32>) {
+        keys.clear();
+        match own {
+            Some(own) => keys.extend(other.iter().zip(own).map(|(other, own)| other.wrapping_sub(*own) ^ SIGN)),
+            None => keys.extend(other.iter().map(|other| other ^ SIGN)),
+        }
+    }
+
+    fn measure_of(key: u32) -> f64 {
+        (key ^ SIGN).cast_signed().into() // distances are below 2^31
+    }
+
+    fn key_up_to(most: f64) -> u32 {
+        (most.floor() as i32).cast_unsigned() ^ SIGN
+    }
+
     fn tile_limit(threshold: &Threshold) -> u32 {
         threshold.squared_integer
     }
@@ -199,23 +221,22 @@ impl Coordinate for u8 {
 }
 
 impl Coordinate for f32 {
-    const FARTHEST: Self = Self::INFINITY;
-
     fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
         for (chunk, start) in stored.chunks(LOADED_AT_ONCE * vectors.bytes()).zip((0..).step_by(LOADED_AT_ONCE)) {
-            let floats = if vectors.element == Element::F16 { halves_as_floats(chunk) } else { Vec::new() };
             let lengths = match metric {
                 Metric::L2 => vec![1.0; chunk.len() / vectors.bytes()],
                 Metric::Cosine => squared_norms(vectors, chunk).into_iter().map(f64::sqrt).collect(),
             };
             for ((k, length), vector) in lengths.into_iter().enumerate().zip(chunk.chunks_exact(vectors.bytes())) {
                 let to = panel.row_mut(start + k);
-                let floats = || &floats[k * vectors.dimensions..][..vectors.dimensions];
                 match vectors.element {
                     Element::F32 if metric == Metric::L2 => read_f32(vector, to),
-                    Element::F16 if metric == Metric::L2 => to.copy_from_slice(floats()),
+                    Element::F16 if metric == Metric::L2 => halves_as_floats(vector, to),
                     Element::F32 => divide(f32_values(vector), length, to),
-                    Element::F16 => divide(floats().iter().copied().map(f64::from), length, to),
+                    Element::F16 => {
+                        halves_as_floats(vector, to);
+                        to.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as Self);
+                    }
                     Element::U8 => divide(vector.iter().map(|&x| f64::from(x)), length, to),
                     Element::I8 => divide(vector.iter().map(|&x| f64::from(x.cast_signed())), length, to),
                 }
@@ -268,6 +289,33 @@ impl Coordinate for f32 {
         relative_error(dimensions)
     }
 
+    fn measure_keys(other: &[f32], own: Option<&[f32]>, dimensions: usize, keys: &mut Vec<u32>) {
+        // A sum of f64 with what f32 rounds away, and a little more, taken off.
+        let key = |measure: f64| {
+            let down = measure - measure.abs() * (4.0 * F32_ROUNDOFF) - f64::from(Self::MIN_POSITIVE);
+            ordered(down as Self)
+        };
+        keys.clear();
+        match own {
+            Some(own) => keys.extend(
+                other
+                    .iter()
+                    .zip(own)
+                    .map(|(&other, &own)| key(Self::at_least(other, dimensions) - Self::at_most(own, dimensions))),
+            ),
+            None => keys.extend(other.iter().map(|&other| key(Self::at_least(other, dimensions)))),
+        }
+    }
+
+    fn measure_of(key: u32) -> f64 {
+        let bits = if key & SIGN == 0 { !key } else { key ^ SIGN };
+        Self::from_bits(bits).into()
+    }
+
+    fn key_up_to(most: f64) -> u32 {
+        ordered((most as Self).next_up())
+    }
+
     fn tile_limit(threshold: &Threshold) -> f32 {
         let squared = threshold.distance * threshold.distance * F64_SLACK;
         let limit = squared * (1.0 + relative_error(threshold.dimensions)) + underflow(threshold.dimensions);
@@ -277,6 +325,19 @@ impl Coordinate for f32 {
 
     fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64 {
         2.0 * center_distance_squared.sqrt() * threshold.distance * F64_SLACK
+    }
+}
+
+/// The bit that makes unsigned integers of signed ones in the same order.
+const SIGN: u32 = 1 << 31;
+
+/// Integers in the order of floats; what is not a number comes first, since it is compared.
+fn ordered(x: f32) -> u32 {
+    let bits = x.to_bits();
+    match bits & SIGN == 0 {
+        _ if x.is_nan() => 0,
+        true => bits ^ SIGN,
+        false => !bits,
     }
 }
 
@@ -330,6 +391,54 @@ mod tests {
         assert!(f32::at_least(f32::INFINITY, 8).is_finite());
         assert_eq!(f32::at_most(f32::INFINITY, 8), f64::INFINITY);
         assert!(f32::tile_limit(&threshold(0.0, Element::F32, 8)) > 0.0);
+    }
+
+    /// Keys of distances to another center, and of margins given those to the own one.
+    fn keys<T: Coordinate>(other: &[T::Distance], own: &[T::Distance]) -> [Vec<u32>; 2] {
+        [None, Some(own)].map(|own| {
+            let mut keys = vec![1, 2, 3];
+            T::measure_keys(other, own, 100, &mut keys);
+            keys
+        })
+    }
+
+    /// Checks that keys of measures are in their order, are never above them and hardly below, and are found up to them.
+    fn check_keys<T: Coordinate>(keys: &[u32], measures: &[f64]) {
+        for (&key, &measure) in keys.iter().zip(measures) {
+            let stands_for = T::measure_of(key);
+            assert!(stands_for <= measure && measure - stands_for <= 1e-6 * measure.abs() + 1e-30, "{measure:e}");
+            assert!(key <= T::key_up_to(measure) && T::key_up_to(f64::NEG_INFINITY) <= key, "{measure:e}");
+            assert!(key <= T::key_up_to(f64::INFINITY));
+            for (&other, &larger) in keys.iter().zip(measures).filter(|(_, larger)| **larger > measure) {
+                assert!(key <= other && T::measure_of(other) >= stands_for, "{measure:e} {larger:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_measures_are_in_their_order_and_not_above_them() {
+        let bytes = [0, 1, 2, 77, 1 << 20, 255 * 255 * 100];
+        let pairs = || bytes.iter().flat_map(|other| bytes.iter().map(move |own| (*other, *own)));
+        let (other, own): (Vec<u32>, Vec<u32>) = pairs().unzip();
+        let [distances, margins] = keys::<u8>(&other, &own);
+        check_keys::<u8>(&distances, &other.iter().map(|&other| other.into()).collect::<Vec<_>>());
+        let of = |(other, own): (u32, u32)| f64::from(other) - f64::from(own);
+        check_keys::<u8>(&margins, &pairs().map(of).collect::<Vec<_>>());
+
+        let floats = [0.0, 1e-42, 1e-30, 0.1, 0.100_000_01, 1.0, 3e7, 1e38];
+        let pairs = || floats.iter().flat_map(|other| floats.iter().map(move |own| (*other, *own)));
+        let (other, own): (Vec<f32>, Vec<f32>) = pairs().unzip();
+        let [distances, margins] = keys::<f32>(&other, &own);
+        check_keys::<f32>(&distances, &other.iter().map(|&other| f32::at_least(other, 100)).collect::<Vec<_>>());
+        let of = |(other, own): (f32, f32)| f32::at_least(other, 100) - f32::at_most(own, 100);
+        check_keys::<f32>(&margins, &pairs().map(of).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_not_a_number_takes_part() {
+        let [_, margins] = keys::<f32>(&[1.0, f32::INFINITY], &[f32::NAN, f32::INFINITY]);
+        assert!(f32::measure_of(margins[0]).is_nan() && margins[0] <= f32::key_up_to(-1e30));
+        assert_eq!(f32::measure_of(margins[1]), f64::NEG_INFINITY);
     }
 
     #[test]

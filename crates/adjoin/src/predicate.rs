@@ -121,7 +121,11 @@ pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
 /// [`squared_norm`] of each of some stored vectors.
 pub(crate) fn squared_norms(vectors: VectorType, stored: &[u8]) -> Vec<f64> {
     match vectors.element {
-        Element::F16 => norms_of(&halves_as_floats(stored), vectors.dimensions, |&x| x.into()),
+        Element::F16 => {
+            let mut floats = vec![0.0; stored.len() / 2];
+            halves_as_floats(stored, &mut floats);
+            norms_of(&floats, vectors.dimensions, |&x| x.into())
+        }
         Element::F32 => norms_of(stored.as_chunks().0, vectors.dimensions, |&x| f32::from_le_bytes(x).into()),
         element => stored.chunks_exact(vectors.bytes()).map(|vector| squared_norm(element, vector)).collect(),
     }
@@ -138,10 +142,20 @@ fn norms_of<X>(values: &[X], dimensions: usize, value: impl Fn(&X) -> f64) -> Ve
     fours.chain(values[whole..].chunks_exact(dimensions).map(|vector| squares(vector)[0])).collect()
 }
 
-/// Stored halves as the equal floats.
-pub(crate) fn halves_as_floats(stored: &[u8]) -> Vec<f32> {
-    let halves: Vec<f16> = stored.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes)).collect();
-    halves.to_f32_vec()
+/// Halves that are converted at once.
+const HALVES_AT_ONCE: usize = 256;
+
+/// Writes stored halves as the equal floats.
+///
+/// # Panics
+/// If there is no place for each.
+pub(crate) fn halves_as_floats(stored: &[u8], to: &mut [f32]) {
+    let (stored, mut halves) = (stored.as_chunks().0, [f16::ZERO; HALVES_AT_ONCE]);
+    assert_eq!(stored.len(), to.len(), "a float for each half");
+    for (stored, to) in stored.chunks(HALVES_AT_ONCE).zip(to.chunks_mut(HALVES_AT_ONCE)) {
+        halves.iter_mut().zip(stored).for_each(|(half, &bytes)| *half = f16::from_le_bytes(bytes));
+        halves[..to.len()].convert_to_f32_slice(to);
+    }
 }
 
 /// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.

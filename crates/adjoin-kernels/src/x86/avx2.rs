@@ -6,7 +6,7 @@ use std::mem::transmute;
 use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{self, Block, Group, TILE_COLUMNS, TILE_ROWS, Tiles};
+use crate::tile::{self, Block, Group, HitMask, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +70,12 @@ impl Tiles<u8> for Avx2 {
         tile::matrix_by_blocks(group, columns, out, |from| self.block_u8(group, columns, from));
     }
 
-    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
         tile::within_by_blocks(group, limit, hits, |from| self.block_u8(group, columns, from));
+    }
+
+    fn nearest(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
+        tile::nearest_by_blocks(group, nearest, |from| self.block_u8(group, columns, from));
     }
 }
 
@@ -99,8 +103,12 @@ impl Tiles<f32> for Avx2 {
         tile::matrix_by_blocks(group, columns, out, |from| self.block_f32(group, columns, from));
     }
 
-    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
         tile::within_by_blocks(group, limit, hits, |from| self.block_f32(group, columns, from));
+    }
+
+    fn nearest(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
+        tile::nearest_by_blocks(group, nearest, |from| self.block_f32(group, columns, from));
     }
 }
 

@@ -15,7 +15,7 @@ use std::mem::transmute;
 use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{Group, TILE_COLUMNS, TILE_ROWS, Tiles};
+use crate::tile::{Group, HitMask, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles};
 
 /// Proof that the processor has AVX-512 F, BW, VL and VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -56,9 +56,14 @@ impl Tiles<u8> for Avx512 {
         unsafe { matrix_u8(group, columns, out) }
     }
 
-    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
         // SAFETY: `self` proves the level.
         unsafe { within_u8(group, columns, limit, hits) }
+    }
+
+    fn nearest(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
+        // SAFETY: `self` proves the level.
+        unsafe { nearest_u8(group, columns, nearest) }
     }
 }
 
@@ -93,9 +98,14 @@ impl Tiles<f32> for Avx512 {
         }
     }
 
-    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
         // SAFETY: `self` proves the level.
         unsafe { within_f32(group, columns, limit, hits) }
+    }
+
+    fn nearest(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
+        // SAFETY: `self` proves the level.
+        unsafe { nearest_f32(group, columns, nearest) }
     }
 }
 
@@ -221,10 +231,17 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
     _mm512_reduce_add_epi32(_mm512_add_epi32(centered, scaled))
 }
 
-/// Squared distance of two padded vectors, by differences.
+/// Squared distance of two padded vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
+    _mm512_reduce_add_epi32(partial_sums(x, y)) as u32
+}
+
+/// Squared distance of two padded vectors, by differences, spread over the lanes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     let zero = _mm512_setzero_si512();
     let mut sums = [zero; 2];
     for (x, y) in x.as_chunks::<64>().0.iter().zip(y.as_chunks::<64>().0) {
@@ -233,15 +250,39 @@ fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
         let (low, high) = (_mm512_unpacklo_epi8(difference, zero), _mm512_unpackhi_epi8(difference, zero));
         sums = [_mm512_dpwssd_epi32(sums[0], low, low), _mm512_dpwssd_epi32(sums[1], high, high)];
     }
-    _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1])) as u32
+    _mm512_add_epi32(sums[0], sums[1])
 }
 
-/// `Tiles::one_to_many` for bytes.
+/// `Tiles::one_to_many` for bytes: sixteen rows at once, as adding up the lanes of one costs more than its distances.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn one_to_many_u8(x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
-    for (row, place) in out.iter_mut().enumerate() {
-        *place = distance_u8(x, panel.row(row));
+    for (chunk, out) in out.chunks_mut(16).enumerate() {
+        let last = out.len() - 1;
+        let row = |row: usize| partial_sums(x, panel.row(chunk * 16 + row.min(last)));
+        let mut parts = [_mm512_setzero_si512(); 4];
+        for k in 0..4 {
+            // One 128-bit part for each of rows k, k + 4, k + 8 and k + 12.
+            let low = halves_u32(row(k), row(k + 4));
+            let high = halves_u32(row(k + 8), row(k + 12));
+            parts[k] = _mm512_add_epi32(
+                _mm512_shuffle_i32x4::<0b10_00_10_00>(low, high),
+                _mm512_shuffle_i32x4::<0b11_01_11_01>(low, high),
+            );
+        }
+        let two = |a: __m512i, b: __m512i| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        let (low, high) = (two(parts[0], parts[1]), two(parts[2], parts[3]));
+        let total = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+        // SAFETY: as in `bytes`.
+        let distances = unsafe { transmute::<__m512i, [u32; 16]>(total) };
+        out.copy_from_slice(&distances[..=last]);
     }
+}
+
+/// Lanes `l` and `l + 8` added: those of `a` below, those of `b` above.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn halves_u32(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_add_epi32(_mm512_shuffle_i32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b))
 }
 
 /// What a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
@@ -305,7 +346,7 @@ fn lanes_below(end: usize, column: usize) -> u16 {
 
 /// `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<(u32, u32)>) {
+fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
     let terms = row_terms(group);
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
@@ -329,7 +370,7 @@ fn hits_u8<const B: usize>(
     distances: [[__m512i; TILE_ROWS]; B],
     column: usize,
     limit: __m512i,
-    hits: &mut Vec<(u32, u32)>,
+    hits: &mut Vec<HitMask>,
 ) {
     for row in 0..TILE_ROWS {
         let mut near = 0_u64;
@@ -338,20 +379,56 @@ fn hits_u8<const B: usize>(
             near |= u64::from(mask) << (index * TILE_COLUMNS);
         }
         if near != 0 && row < group.count {
-            push(group, row, column, near, hits);
+            group.hit(row, column, near, hits);
         }
     }
 }
 
-/// Adds the pairs of a row with the columns from `column` on whose bits are set.
-#[inline(never)] // rare, and it would take registers from the tile
-fn push<T: crate::Scalar>(group: &Group<'_, T>, row: usize, column: usize, mut near: u64, hits: &mut Vec<(u32, u32)>) {
-    while near != 0 {
-        let place = column + near.trailing_zeros() as usize;
-        if place < group.columns.end {
-            group.hit(row, place, hits);
+/// `Tiles::nearest` for bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
+    let terms = row_terms(group);
+    let mut best = [(_mm512_setzero_si512(), _mm512_setzero_si512()); TILE_ROWS];
+    for row in 0..TILE_ROWS {
+        let (column, distance) = nearest[row];
+        best[row] = (_mm512_set1_epi32(distance as i32), _mm512_set1_epi32(column as i32));
+    }
+    let mut column = group.columns.start;
+    while column < group.columns.end {
+        if group.columns.end - column >= BLOCKS * TILE_COLUMNS {
+            tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| nearer_u8(group, tile, column, &mut best));
+            column += BLOCKS * TILE_COLUMNS;
+        } else {
+            tile_u8::<1>(group, &terms, columns, column, |tile| nearer_u8(group, tile, column, &mut best));
+            column += TILE_COLUMNS;
         }
-        near &= near - 1;
+    }
+    for (nearest, (distances, places)) in nearest.iter_mut().zip(best) {
+        let least = _mm512_reduce_min_epu32(distances);
+        let equal = _mm512_cmpeq_epi32_mask(distances, _mm512_set1_epi32(least as i32));
+        *nearest = (_mm512_mask_reduce_min_epu32(equal, places), least);
+    }
+}
+
+/// Takes the columns of a tile that are nearer than the best distances and places so far, lane by lane.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn nearer_u8<const B: usize>(
+    group: &Group<'_, u8>,
+    distances: [[__m512i; TILE_ROWS]; B],
+    column: usize,
+    best: &mut [(__m512i, __m512i); TILE_ROWS],
+) {
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for index in 0..B {
+        let from = column + index * TILE_COLUMNS;
+        let real = lanes_below(group.columns.end, from);
+        let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(from as i32));
+        for row in 0..TILE_ROWS {
+            let nearer = _mm512_mask_cmplt_epu32_mask(real, distances[index][row], best[row].0);
+            best[row].0 = _mm512_mask_mov_epi32(best[row].0, nearer, distances[index][row]);
+            best[row].1 = _mm512_mask_mov_epi32(best[row].1, nearer, places);
+        }
     }
 }
 
@@ -411,14 +488,46 @@ fn distances_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f
 
 /// `Tiles::within` for floats.
 #[target_feature(enable = "avx512f")]
-fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<(u32, u32)>) {
+fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
         let distances = tile_f32(group.rows, four_columns(columns, column));
         let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
         if near != 0 {
             for row in 0..group.count {
-                push(group, row, column, u64::from(near) >> (4 * row) & 0xf, hits);
+                group.hit(row, column, u64::from(near) >> (4 * row) & 0xf, hits);
+            }
+        }
+    }
+}
+
+/// `Tiles::nearest` for floats.
+#[target_feature(enable = "avx512f")]
+fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
+    let (mut distances, mut places) = ([[0.0; 4]; TILE_ROWS], [[0_u32; 4]; TILE_ROWS]);
+    for row in 0..TILE_ROWS {
+        (places[row], distances[row]) = ([nearest[row].0; 4], [nearest[row].1; 4]);
+    }
+    // SAFETY: all are 64 bytes without padding, for which every bit pattern is a value.
+    let (mut best, mut best_places) =
+        unsafe { (transmute::<[[f32; 4]; 4], __m512>(distances), transmute::<[[u32; 4]; 4], __m512i>(places)) };
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    for column in group.columns.clone().step_by(4) {
+        let computed = tile_f32(group.rows, four_columns(columns, column));
+        let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(column as i32));
+        let real = _mm512_cmplt_epi32_mask(places, _mm512_set1_epi32(group.columns.end as i32));
+        let nearer = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(real, computed, best);
+        best = _mm512_mask_mov_ps(best, nearer, computed);
+        best_places = _mm512_mask_mov_epi32(best_places, nearer, places);
+    }
+    // SAFETY: as above.
+    (distances, places) =
+        unsafe { (transmute::<__m512, [[f32; 4]; 4]>(best), transmute::<__m512i, [[u32; 4]; 4]>(best_places)) };
+    for row in 0..TILE_ROWS {
+        for lane in 0..4 {
+            let found = (places[row][lane], distances[row][lane]);
+            if found.1 < nearest[row].1 || (found.1 == nearest[row].1 && found.0 < nearest[row].0) {
+                nearest[row] = found;
             }
         }
     }

@@ -13,6 +13,7 @@ mod avx512;
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 
+use crate::lists::{self, Lists};
 use crate::wide::{self, Wide};
 
 /// Compiles the sums in f64 for a level.
@@ -39,6 +40,52 @@ macro_rules! wide_sums {
         }
     };
 }
+
+/// Compiles the searches in lists for a level.
+macro_rules! list_searches {
+    ($level:ty, $feature:literal) => {
+        impl Lists for $level {
+            fn first_least_u32(&self, values: &[u32]) -> usize {
+                #[target_feature(enable = $feature)]
+                fn first_least(values: &[u32]) -> usize {
+                    lists::first_least(values)
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { first_least(values) }
+            }
+
+            fn first_least_f32(&self, values: &[f32]) -> usize {
+                #[target_feature(enable = $feature)]
+                fn first_least(values: &[f32]) -> usize {
+                    lists::first_least(values)
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { first_least(values) }
+            }
+
+            fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
+                #[target_feature(enable = $feature)]
+                fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+                    lists::at_most(values, most, found);
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { at_most(values, most, found) }
+            }
+
+            fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
+                #[target_feature(enable = $feature)]
+                fn count_at_most(values: &[u32], most: u32) -> u64 {
+                    lists::count_at_most(values, most)
+                }
+                // SAFETY: `self` proves the level.
+                unsafe { count_at_most(values, most) }
+            }
+        }
+    };
+}
+
+list_searches!(Avx2, "avx2");
+list_searches!(Avx512, "avx512f,avx512bw,avx512vl");
 
 wide_sums!(Avx2, "avx2");
 wide_sums!(Avx512, "avx512f");

@@ -1,6 +1,6 @@
 //! Rows against columns: which pairs may be within a threshold? Floats are looked at by their codes first.
 
-use adjoin_kernels::{Kernel, PackedColumns, Panel};
+use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel};
 
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Coding, Members};
@@ -58,21 +58,21 @@ impl<'a, T: Coordinate> Filter<'a, T> {
         }
     }
 
-    /// Notes the pairs (place of the row, place of the column) that may be within the threshold, of each row with the
-    /// first `reach` columns, which are those that were packed. Returns how many pairs were looked at, tiles included.
+    /// Notes the pairs that may be within the threshold, of each row with the first `reach` columns, which are those that
+    /// were packed: integers that are surely are. Returns how many pairs were looked at, tiles included.
     pub(crate) fn within(
         &mut self,
         rows: Ordered<'_, T>,
         columns: Ordered<'_, T>,
         reach: &[u32],
-        hits: &mut Vec<(u32, u32)>,
+        hits: &mut Vec<HitMask>,
     ) -> u64 {
         hits.clear();
         if let Some(coding) = self.coding {
             let (a, b) = (rows.members.codes(coding), columns.members.codes(coding));
             let limit = coding.limit(self.threshold, a, b);
             let pairs = self.kernel.within(&a.panel, rows.order, &self.code_columns, reach, limit, hits);
-            if hits.len() as u64 * PAIRS_PER_HIT <= pairs {
+            if hits.iter().map(|mask| u64::from(mask.count())).sum::<u64>() * PAIRS_PER_HIT <= pairs {
                 return pairs;
             }
             hits.clear();

@@ -78,13 +78,13 @@ pub(crate) struct Waits {
 }
 
 /// What a worker does at once.
-enum Job<T> {
+enum Job<T: Coordinate> {
     Load(Arc<CachedBucket<T>>),
     Visit(Vec<Visit<T>>),
 }
 
 /// Two buckets to visit, or one with itself.
-struct Visit<T> {
+struct Visit<T: Coordinate> {
     task: Task,
     a: Arc<CachedBucket<T>>,
     b: Arc<CachedBucket<T>>,
@@ -251,12 +251,12 @@ impl<T: Coordinate> Run<'_, T> {
 }
 
 /// Visits that are about to be handed out.
-struct Waiting<T> {
+struct Waiting<T: Coordinate> {
     visits: Vec<Visit<T>>,
     jobs: Sender<Job<T>>,
 }
 
-impl<T> Waiting<T> {
+impl<T: Coordinate> Waiting<T> {
     /// Hands out a visit, sooner or later.
     fn visit(&mut self, visit: Visit<T>) {
         self.visits.push(visit);

@@ -1,6 +1,8 @@
 //! Vectors whose true neighbours are known and that had no part in setting a threshold: how many of their pairs does the
 //! join find? What it compares beyond the rule, in whole tiles, is counted with the rest.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use adjoin_device::Reservation;
 use serde::{Deserialize, Serialize};
 
@@ -61,19 +63,23 @@ impl Watched {
     }
 
     /// Nothing found yet.
-    pub(super) fn found(&self) -> Vec<u64> {
-        vec![0; self.vectors.vectors.len()]
+    pub(super) fn found(&self) -> Vec<AtomicU64> {
+        self.vectors.vectors.iter().map(|_| AtomicU64::new(0)).collect()
+    }
+
+    /// Where a row is among the watched ones.
+    pub(super) fn position(&self, row: u64) -> Option<usize> {
+        let (word, bit) = self.hash(row);
+        if self.filter[word] & bit == 0 {
+            return None;
+        }
+        self.vectors.vectors.binary_search_by_key(&row, |&(row, _)| row).ok()
     }
 
     /// Counts the pairs of watched vectors.
-    pub(super) fn count(&self, batch: &PairBatch, found: &mut [u64]) {
-        for &row in batch.left_rows.iter().chain(&batch.right_rows) {
-            let (word, bit) = self.hash(row);
-            if self.filter[word] & bit != 0
-                && let Ok(at) = self.vectors.vectors.binary_search_by_key(&row, |&(row, _)| row)
-            {
-                found[at] += 1;
-            }
+    pub(super) fn count(&self, batch: &PairBatch, found: &[AtomicU64]) {
+        for at in batch.left_rows.iter().chain(&batch.right_rows).filter_map(|&row| self.position(row)) {
+            found[at].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -110,9 +116,9 @@ mod tests {
             batch.left_rows.push(random.below(3000));
             batch.right_rows.push(random.below(3000));
         }
-        let mut found = watched.found();
-        watched.count(&batch, &mut found);
-        for (&(row, _), &found) in vectors.iter().zip(&found) {
+        let found = watched.found();
+        watched.count(&batch, &found);
+        for (&(row, _), found) in vectors.iter().zip(found.into_iter().map(AtomicU64::into_inner)) {
             let of = |rows: &[u64]| rows.iter().filter(|&&other| other == row).count() as u64;
             assert_eq!(found, of(&batch.left_rows) + of(&batch.right_rows));
         }

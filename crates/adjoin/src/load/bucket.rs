@@ -12,10 +12,10 @@ use crate::source::Ids;
 use crate::store::format::Extent;
 
 /// A bucket's members, and where they lie.
-pub(crate) struct LoadedBucket<T> {
+pub(crate) struct LoadedBucket<T: Coordinate> {
     pub(crate) members: Members<T>,
-    /// For each member, a bound that its squared distance to the bucket's center does not pass.
-    pub(crate) own_at_most: Vec<f64>,
+    /// For each member, its computed squared distance to the bucket's center.
+    pub(crate) own: Vec<T::Distance>,
     rows: Vec<u64>,
     ids: Ids,
 }
@@ -37,26 +37,24 @@ impl<T: Coordinate> LoadedBucket<T> {
         assert_eq!(members.len(), decoded.rows.len(), "a bucket has a row number for each vector");
         let mut own = vec![T::Distance::default(); members.len()];
         kernel.one_to_many(centers.row(stored.number() as usize), &members.panel, &mut own);
-        let dimensions = members.panel.dimensions();
-        let own_at_most = own.iter().map(|&squared| T::at_most(squared, dimensions)).collect();
-        Ok(Self { members, own_at_most, rows: decoded.rows, ids: decoded.ids })
+        Ok(Self { members, own, rows: decoded.rows, ids: decoded.ids })
     }
 
     /// Bytes that the bucket of an extent takes in memory.
     pub(crate) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
         let rows = u64::from(extent.rows);
         let ids = if with_ids { extent.id_bytes } else { 0 };
-        // 16: a row number and a bound for each member.
-        Members::<T>::memory_bytes(rows, vectors, metric) + 16 * rows + ids
-    }
-
-    /// Bytes that are held beside it while it is loaded: the distances from which bounds are made.
-    pub(crate) fn scratch_bytes(rows: usize) -> u64 {
-        (rows * size_of::<T::Distance>()) as u64
+        let a_row = (size_of::<u64>() + size_of::<T::Distance>()) as u64;
+        Members::<T>::memory_bytes(rows, vectors, metric) + a_row * rows + ids
     }
 
     pub(crate) fn len(&self) -> usize {
         self.members.len()
+    }
+
+    /// A bound that the squared distance of a member to the bucket's center does not pass.
+    pub(crate) fn own_at_most(&self, member: u32) -> f64 {
+        T::at_most(self.own[member as usize], self.members.panel.dimensions())
     }
 
     pub(crate) fn row(&self, member: u32) -> u64 {

@@ -7,17 +7,18 @@ use adjoin_device::{BudgetExceeded, MemoryBudget, Reservation};
 use super::bucket::LoadedBucket;
 use super::read_ahead::StoredBucket;
 use crate::error::Result;
+use crate::geometry::Coordinate;
 use crate::plan::Steps;
 use crate::workers::lock;
 
 /// The buckets in memory. What it holds at the end of one schedule may be there when the next begins.
-pub(crate) struct Cache<T> {
+pub(crate) struct Cache<T: Coordinate> {
     memory: MemoryBudget,
     held: Vec<Option<Arc<CachedBucket<T>>>>,
 }
 
 /// A bucket in the cache; its memory comes back when it was evicted and the last job on it is done.
-pub(crate) struct CachedBucket<T> {
+pub(crate) struct CachedBucket<T: Coordinate> {
     /// What was read, until somebody works on it.
     stored: Mutex<Option<StoredBucket>>,
     /// None where it could not be loaded.
@@ -25,7 +26,7 @@ pub(crate) struct CachedBucket<T> {
     _memory: Reservation,
 }
 
-impl<T> Cache<T> {
+impl<T: Coordinate> Cache<T> {
     /// An empty one for so many buckets, of which those that fit into `memory` are held at a time.
     pub(crate) fn new(memory: MemoryBudget, buckets: usize) -> Self {
         let mut held = Vec::new();
@@ -74,7 +75,7 @@ impl<T> Cache<T> {
     }
 }
 
-impl<T> CachedBucket<T> {
+impl<T: Coordinate> CachedBucket<T> {
     /// Loads the bucket, unless somebody has begun to: whoever has other work does not wait for that.
     ///
     /// # Errors
@@ -100,9 +101,9 @@ impl<T> CachedBucket<T> {
 }
 
 /// Tells those who wait for a bucket that it could not be loaded, where it was not, a panic included.
-struct ToldAtLast<'a, T>(&'a OnceLock<Option<LoadedBucket<T>>>);
+struct ToldAtLast<'a, T: Coordinate>(&'a OnceLock<Option<LoadedBucket<T>>>);
 
-impl<T> Drop for ToldAtLast<'_, T> {
+impl<T: Coordinate> Drop for ToldAtLast<'_, T> {
     fn drop(&mut self) {
         let _ = self.0.set(None); // refused where the bucket is there
     }

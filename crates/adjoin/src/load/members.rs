@@ -19,86 +19,121 @@ pub(crate) struct Members<T> {
     vectors: VectorType,
 }
 
-/// Vectors as they are stored; halves as the equal floats, since decisions would convert them again and again.
-enum Exact {
-    Floats { values: Vec<f32>, squared_norms: Vec<f64> },
-    Integers { element: Element, stored: Vec<u8>, squared_norms: Vec<f64> },
+/// Vectors as they are stored, with their squared lengths.
+struct Exact {
+    values: Values,
+    squared_norms: Vec<f64>,
+}
+
+enum Values {
+    Floats(Vec<f32>),
+    /// Of any other type.
+    Stored(Element, Vec<u8>),
+}
+
+/// Vectors as they are stored, as floats.
+struct AsFloats<'a> {
+    values: &'a Values,
+    dimensions: usize,
+    /// The last one that was converted.
+    converted: Option<u32>,
+    floats: Vec<f32>,
+}
+
+impl AsFloats<'_> {
+    fn member(&mut self, member: u32) -> &[f32] {
+        let at = member as usize * self.dimensions;
+        match self.values {
+            Values::Floats(values) => &values[at..at + self.dimensions],
+            Values::Stored(_, stored) => {
+                if self.converted.replace(member) != Some(member) {
+                    self.floats.resize(self.dimensions, 0.0);
+                    halves_as_floats(&stored[2 * at..2 * (at + self.dimensions)], &mut self.floats);
+                }
+                &self.floats
+            }
+        }
+    }
 }
 
 impl Exact {
-    fn new(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> Self {
-        let values = match vectors.element {
-            Element::F16 => halves_as_floats(stored),
-            Element::F32 => stored.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+    /// Takes vectors as stored, and writes them, divided by their lengths, to the rows of a panel.
+    fn load<T: Coordinate>(kernel: Kernel, vectors: VectorType, stored: &[u8], panel: &mut Panel<T>) -> Self {
+        let (values, squared_norms) = match vectors.element {
+            Element::F16 => {
+                let mut floats = vec![0.0; vectors.dimensions];
+                let load = |(row, vector): (usize, &[u8])| {
+                    halves_as_floats(vector, &mut floats);
+                    load_floats(kernel, &floats, panel.row_mut(row))
+                };
+                let squared_norms = stored.chunks_exact(vectors.bytes()).enumerate().map(load).collect();
+                (Values::Stored(vectors.element, stored.to_vec()), squared_norms)
+            }
+            Element::F32 => {
+                let floats: Vec<f32> = stored.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+                let rows = floats.chunks_exact(vectors.dimensions).enumerate();
+                let squared_norms = rows.map(|(row, x)| load_floats(kernel, x, panel.row_mut(row))).collect();
+                (Values::Floats(floats), squared_norms)
+            }
             element => {
-                let squared_norms = squared_norms(vectors, stored);
-                return Self::Integers { element, stored: stored.to_vec(), squared_norms };
+                T::load(vectors, Metric::Cosine, stored, panel);
+                (Values::Stored(element, stored.to_vec()), squared_norms(vectors, stored))
             }
         };
-        let squared_norms =
-            values.chunks_exact(vectors.dimensions).map(|vector| kernel.dot_wide(vector, vector)).collect();
-        Self::Floats { values, squared_norms }
+        Self { values, squared_norms }
     }
 
-    /// Bytes that so many vectors take, and as many again while halves become floats.
+    /// Bytes that so many vectors take.
     fn memory_bytes(rows: u64, vectors: VectorType) -> u64 {
-        let wider = if vectors.element == Element::F16 { 4 } else { 1 };
-        rows * (wider * vectors.bytes() + size_of::<f64>()) as u64
+        rows * (vectors.bytes() + size_of::<f64>()) as u64
     }
 
-    /// Writes the vectors, divided by their lengths, to the rows of a panel.
-    fn load<T: Coordinate>(&self, vectors: VectorType, panel: &mut Panel<T>) {
-        match self {
-            Self::Floats { values, squared_norms } => {
-                let vectors = values.chunks_exact(vectors.dimensions).zip(squared_norms);
-                for (row, (vector, squared_norm)) in vectors.enumerate() {
-                    let length = squared_norm.sqrt();
-                    let to = panel.row_mut(row).iter_mut().zip(vector);
-                    to.for_each(|(to, &x)| *to = T::from_mean(f64::from(x) / length));
-                }
-            }
-            Self::Integers { stored, .. } => T::load(vectors, Metric::Cosine, stored, panel),
-        }
+    fn as_floats(&self, dimensions: usize) -> AsFloats<'_> {
+        AsFloats { values: &self.values, dimensions, converted: None, floats: Vec::new() }
     }
 
-    /// Decides a member and one of others by their cosine.
+    /// Decides pairs of members by their cosine, into `decided`.
     fn decide(
         &self,
         kernel: Kernel,
         predicate: Predicate,
         dimensions: usize,
-        (x, y): (u32, u32),
-        other: &Self,
-    ) -> Option<f32> {
-        let (x, y) = (x as usize, y as usize);
-        let at = |member: usize| member * dimensions..(member + 1) * dimensions;
-        match (self, other) {
-            (
-                Self::Floats { values: a, squared_norms: a_norms },
-                Self::Floats { values: b, squared_norms: b_norms },
-            ) => {
-                let (a, b, length) = (&a[at(x)], &b[at(y)], (a_norms[x] * b_norms[y]).sqrt());
-                // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
-                let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(dimensions));
-                predicate.accept_near(nearly, || cosine_of_floats(a, b))
-            }
-            (
-                Self::Integers { element, stored: a, squared_norms: a_norms },
-                Self::Integers { stored: b, squared_norms: b_norms, .. },
-            ) => predicate.accept(dot(*element, &a[at(x)], &b[at(y)]) / (a_norms[x] * b_norms[y]).sqrt()),
-            _ => unreachable!("both are of stores of one type"),
+        (pairs, other): (&[(u32, u32)], &Self),
+        decided: &mut Vec<Option<f32>>,
+    ) {
+        let lengths = |(x, y): (u32, u32)| self.squared_norms[x as usize] * other.squared_norms[y as usize];
+        if let (Values::Stored(Element::U8 | Element::I8, a), Values::Stored(element, b)) =
+            (&self.values, &other.values)
+        {
+            let at = |member: u32| member as usize * dimensions..(member as usize + 1) * dimensions;
+            let value = |pair: (u32, u32)| dot(*element, &a[at(pair.0)], &b[at(pair.1)]) / lengths(pair).sqrt();
+            return decided.extend(pairs.iter().map(|&pair| predicate.accept(value(pair))));
         }
+        let (mut a, mut b) = (self.as_floats(dimensions), other.as_floats(dimensions));
+        decided.extend(pairs.iter().map(|&pair| {
+            let (a, b, length) = (a.member(pair.0), b.member(pair.1), lengths(pair).sqrt());
+            // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
+            let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(dimensions));
+            predicate.accept_near(nearly, || cosine_of_floats(a, b))
+        }));
     }
+}
+
+/// Writes a vector divided by its length; returns its squared length.
+fn load_floats<T: Coordinate>(kernel: Kernel, vector: &[f32], to: &mut [T]) -> f64 {
+    let squared_norm = kernel.dot_wide(vector, vector);
+    let length = squared_norm.sqrt();
+    to.iter_mut().zip(vector).for_each(|(to, &x)| *to = T::from_mean(f64::from(x) / length));
+    squared_norm
 }
 
 impl<T: Coordinate> Members<T> {
     /// Takes vectors as stored, end to end.
     pub(crate) fn new(kernel: Kernel, vectors: VectorType, metric: Metric, stored: &[u8]) -> Self {
         let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
-        let exact = (metric == Metric::Cosine).then(|| Exact::new(kernel, vectors, stored));
-        match &exact {
-            Some(exact) => exact.load(vectors, &mut panel),
-            None => T::load(vectors, metric, stored, &mut panel),
+        let exact = (metric == Metric::Cosine).then(|| Exact::load(kernel, vectors, stored, &mut panel));
+        if exact.is_none() {
+            T::load(vectors, metric, stored, &mut panel);
         }
         Self { panel, exact, codes: OnceLock::new(), vectors }
     }
@@ -130,12 +165,13 @@ impl<T: Coordinate> Members<T> {
         decided: &mut Vec<Option<f32>>,
     ) {
         decided.clear();
-        decided.extend(pairs.iter().map(|&pair| match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.decide(kernel, predicate, self.vectors.dimensions, pair, b),
+        match (&self.exact, &other.exact) {
+            (Some(a), Some(b)) => a.decide(kernel, predicate, self.vectors.dimensions, (pairs, b), decided),
             _ => {
-                let (x, y) = (self.panel.row(pair.0 as usize), other.panel.row(pair.1 as usize));
-                T::decide(kernel, predicate, x, y)
+                decided.extend(pairs.iter().map(|&(x, y)| {
+                    T::decide(kernel, predicate, self.panel.row(x as usize), other.panel.row(y as usize))
+                }))
             }
-        }));
+        }
     }
 }

@@ -54,6 +54,6 @@ impl<T: Coordinate> BucketPass<'_, T> {
         let (vectors, metric) = (buckets.vectors(), buckets.metric());
         let of = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, false);
         let largest = buckets.extents().iter().map(of).max().unwrap_or(0);
-        threads.max(1) as u64 * (largest + LoadedBucket::<T>::scratch_bytes(buckets.rows_max()))
+        threads.max(1) as u64 * largest
     }
 }

@@ -7,26 +7,18 @@ use arrow_schema::{DataType, Field};
 
 use super::row_ids::{IdColumn, Needs, RowIds, Rows};
 use super::sink::{PairBatch, PairSink, Written};
-use super::sorter::{Records, Sorter};
 use super::table::TableWriter;
+use super::tally::Tally;
 use crate::context::Context;
 use crate::error::Result;
 use crate::options::format_number;
 use crate::output::Target;
 use crate::store::Store;
 
-/// Neighbours after which the counter of a row is 0 again.
-const WRAP: u64 = 1 << u8::BITS;
-
 /// Counts the pairs of each row: columns `id` and `count`, a line for every row, in the order of rows.
-///
-/// Most rows have few neighbours, so a row has one byte; each time it passes 255 a record of the row is sorted on disk.
 pub struct Counts<'a> {
     rows: Rows<'a>,
-    /// The count of each row without the multiples of [`WRAP`].
-    counters: Vec<u8>,
-    /// A record of a row for each [`WRAP`] of its neighbours.
-    wraps: Sorter,
+    tally: Tally,
     lines: Option<Lines>,
 }
 
@@ -45,7 +37,7 @@ impl<'a> Counts<'a> {
         let column = Field::new("count", DataType::UInt64, false);
         let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
         let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
-        Ok(Self { counters: vec![0; end as usize], wraps: rows.sorter(), rows, lines })
+        Ok(Self { tally: Tally::new(end, rows.sorter()), rows, lines })
     }
 }
 
@@ -54,37 +46,29 @@ impl PairSink for Counts<'_> {
         false
     }
 
+    fn tally(&self) -> Option<&Tally> {
+        Some(&self.tally)
+    }
+
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        for &row in batch.left_rows.iter().chain(&batch.right_rows) {
-            let counter = &mut self.counters[row as usize];
-            *counter = counter.wrapping_add(1);
-            if *counter == 0 {
-                self.wraps.push((row, 0), &[])?;
-            }
-        }
-        Ok(())
+        batch.left_rows.iter().chain(&batch.right_rows).try_for_each(|&row| self.tally.add(row, 1))
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, counters, wraps, mut lines } = *self;
-        let wraps = wraps.finish()?;
+        let Self { rows, tally, mut lines } = *self;
+        let mut counts = tally.finish()?;
         // The summary alone needs no ids.
-        let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counters.len() as u64) };
-        let (mut wraps, mut id) = (Records::new(wraps)?, Vec::new());
-        let (mut with, mut most) = (0u64, 0);
+        let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counts.rows()) };
+        let (mut id, mut with, mut most) = (Vec::new(), 0u64, 0);
         while let Some(row) = named.next(&mut id)? {
-            let mut count = u64::from(counters[row as usize]);
-            wraps.each_of(row, |_, _| {
-                count += WRAP;
-                Ok(())
-            })?;
+            let count = counts.of(row)?;
             with += u64::from(count > 0);
             most = count.max(most);
             lines.as_mut().map_or(Ok(()), |lines| lines.push(row, &id, count))?;
         }
         let [with, all, most] = [with, rows.store.manifest().rows, most].map(format_number);
         rows.context.progress.note(&format!("{with} of {all} rows have neighbours, one row at most {most}"));
-        let spill_bytes = wraps.spilled() + named.spilled();
+        let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;
         Ok(Written { spill_bytes, ..written })
     }

@@ -15,6 +15,7 @@ mod row_numbers;
 mod sink;
 mod sorter;
 mod table;
+mod tally;
 
 pub use clusters::Clusters;
 pub use components::Components;
@@ -23,3 +24,4 @@ pub use keep::{Keep, KeepRule};
 pub use pairs::PairWriter;
 pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
 pub use table::{TableFormat, id_column, id_field, value_field};
+pub use tally::Tally;

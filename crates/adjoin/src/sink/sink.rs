@@ -1,5 +1,6 @@
 //! The face that results leave through.
 
+use super::tally::Tally;
 use crate::error::Result;
 use crate::options::Metric;
 pub use crate::report::Written;
@@ -62,6 +63,12 @@ pub struct PairSchema {
 pub trait PairSink: Send {
     /// Whether pairs must come with their ids.
     fn wants_ids(&self) -> bool;
+
+    /// Where it wants to know no more than how many pairs each row has: all threads count there, and no pairs are handed
+    /// over.
+    fn tally(&self) -> Option<&Tally> {
+        None
+    }
 
     /// Takes some pairs.
     ///

@@ -20,8 +20,6 @@ const CENTERS_IN_ONE_GROUP: usize = 128;
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_ROWS_MIN: usize = 16;
 const CHUNK_ROWS_MAX: usize = 512;
-/// Vectors of a chunk that are compared with a group at once.
-const STRIP_ROWS: usize = 64;
 
 /// A vector's nearest center among those that were looked at; the first of equally near ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,8 +57,8 @@ pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimens
     let packed = PackedColumns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
         + PackedColumns::<T>::bytes_for(groups, dimensions);
     let rows = chunk_rows::<T>(dimensions);
-    let strip = STRIP_ROWS * group_size(centers) * size_of::<T::Distance>();
-    let a_worker = Panel::<T>::bytes_for(rows, dimensions) + (rows * groups * size_of::<T::Distance>() + strip) as u64;
+    let a_row = groups * size_of::<T::Distance>() + size_of::<(u32, T::Distance)>();
+    let a_worker = Panel::<T>::bytes_for(rows, dimensions) + (rows * a_row) as u64;
     packed + threads as u64 * a_worker
 }
 
@@ -120,34 +118,37 @@ struct CenterSearch<'a, T: Coordinate> {
     distances: Vec<T::Distance>,
     /// For each group, the vectors that are compared with it.
     searching: Vec<Vec<u32>>,
+    /// Of these, the place in the group of the nearest center, and its distance.
+    found: Vec<(u32, T::Distance)>,
 }
 
 impl<'a, T: Coordinate> CenterSearch<'a, T> {
     fn new(levels: &'a TwoLevel<T>, rows: usize) -> Self {
         let panel = Panel::zeroed(rows, levels.dimensions);
-        Self { levels, panel, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()] }
+        Self {
+            levels,
+            panel,
+            distances: Vec::new(),
+            searching: vec![Vec::new(); levels.groups.len()],
+            found: Vec::new(),
+        }
     }
 
     /// The nearest centers of the first `rows` vectors in the panel.
     fn run(&mut self, rows: usize) -> Vec<Nearest<T::Distance>> {
         self.choose_groups(rows);
-        let mut nearest: Vec<Option<Nearest<T::Distance>>> = vec![None; rows];
+        let mut nearest = vec![Nearest { center: u32::MAX, squared: T::FARTHEST }; rows];
         for (group, searching) in self.levels.groups.iter().zip(&self.searching) {
-            let width = group.centers.len();
-            for strip in searching.chunks(STRIP_ROWS) {
-                self.distances.resize(strip.len() * width, T::Distance::default());
-                self.levels.kernel.many_to_many(&self.panel, strip, &group.columns, &mut self.distances);
-                for (&row, distances) in strip.iter().zip(self.distances.chunks_exact(width)) {
-                    let (place, squared) = least::<T>(distances);
-                    let found = Nearest { center: group.centers[place], squared };
-                    let best = nearest[row as usize].get_or_insert(found);
-                    if (found.squared, found.center) < (best.squared, best.center) {
-                        *best = found;
-                    }
+            self.found.resize(searching.len(), (0, T::FARTHEST));
+            self.levels.kernel.nearest(&self.panel, searching, &group.columns, &mut self.found);
+            for (&row, &(place, squared)) in searching.iter().zip(&self.found) {
+                let (best, center) = (&mut nearest[row as usize], group.centers[place as usize]);
+                if (squared, center) < (best.squared, best.center) {
+                    *best = Nearest { center, squared };
                 }
             }
         }
-        nearest.into_iter().map(|nearest| nearest.expect("each vector is compared with a group")).collect()
+        nearest
     }
 
     fn choose_groups(&mut self, rows: usize) {
@@ -158,17 +159,10 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
         self.levels.kernel.many_to_many(&self.panel, &order, &self.levels.means, &mut self.distances);
         for (row, distances) in order.iter().zip(self.distances.chunks_exact_mut(groups)) {
             for _ in 0..GROUPS_SEARCHED.min(groups) {
-                let (group, _) = least::<T>(distances);
+                let group = self.levels.kernel.first_least::<T>(distances);
                 self.searching[group].push(*row);
                 distances[group] = T::FARTHEST;
             }
         }
     }
-}
-
-/// Place and value of the least distance; the first of equal ones. In two steps, which vector instructions can take.
-fn least<T: Coordinate>(distances: &[T::Distance]) -> (usize, T::Distance) {
-    let least = distances.iter().fold(distances[0], |least, &squared| if squared < least { squared } else { least });
-    let place = distances.iter().position(|&squared| squared == least);
-    (place.unwrap_or(0), least)
 }

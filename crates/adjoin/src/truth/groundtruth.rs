@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use adjoin_kernels::{PackedColumns, Panel};
+use adjoin_kernels::{HitMask, PackedColumns, Panel};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -125,7 +125,8 @@ impl<T: Coordinate> Scan<'_, T> {
             let reach: Vec<u32> = block.iter().map(|&row| reach_of(row)).collect();
             hits.clear();
             verified += self.context.kernel.within(self.panel, block, &columns, &reach, limit, &mut hits);
-            let places = hits.iter().map(|&(row, column)| (block[row as usize], start + column));
+            let of = |mask: &HitMask| (block[mask.row as usize], *mask);
+            let places = hits.iter().map(of).flat_map(|(row, mask)| mask.columns().map(move |at| (row, start + at)));
             let batch = self.batch(rows, places);
             found += batch.len() as u64;
             if !batch.is_empty() {

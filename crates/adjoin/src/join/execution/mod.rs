@@ -1,11 +1,14 @@
 //! Carries out what [`super::planning`] prepared, and tells what that took.
 
+mod found;
 mod verify;
 
 use std::ops::AddAssign;
+use std::sync::atomic::AtomicU64;
 
 use adjoin_kernels::Panel;
 
+use self::found::Found;
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
 use super::prepared::{Decided, Prepared, RunMemory};
@@ -144,21 +147,28 @@ impl<T: Coordinate> Run<'_, T> {
         let of_cache = memory.reserve(schedule.capacity).expect("it is a part of the sum");
         let (waits, write) = (Waits::default(), SharedSeconds::default());
         let mut cache = Cache::new(MemoryBudget::within(of_cache), sizes.memory.len());
-        let mut found = watched.as_ref().map_or_else(Vec::new, Watched::found);
+        let found = watched.as_ref().map_or_else(Vec::new, Watched::found);
         let (with_ids, read_ahead) = (decided.with_ids, prepared.memory.division.read_ahead);
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
-        let take = |batch: PairBatch| {
-            if let Some(watched) = watched {
-                watched.count(&batch, &mut found);
+        let all = match sink.tally() {
+            Some(tally) => {
+                let visitor =
+                    || self.verifier(Found::counts(tally, watched.as_ref().map(|watched| (watched, &*found))));
+                execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?
             }
-            write.measure(|| sink.accept(&batch))
+            None => {
+                let take = |batch: PairBatch| {
+                    watched.iter().for_each(|watched| watched.count(&batch, &found));
+                    write.measure(|| sink.accept(&batch))
+                };
+                execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?
+            }
         };
-        let all = execution.run(&mut cache, || self.verifier(), take, &waits)?;
         let mut counts = Counts::default();
         all.into_iter().for_each(|of_worker| counts += of_worker);
         Ok(Done {
             counts,
-            found,
+            found: found.into_iter().map(AtomicU64::into_inner).collect(),
             reads: buckets.read_counts(),
             foreseen: schedule.counts,
             predicted_center_distances: decided.predicted.center_distances,
@@ -171,15 +181,19 @@ impl<T: Coordinate> Run<'_, T> {
         })
     }
 
-    fn verifier(&self) -> Verifier<'_, T> {
-        let Self { context, store, prepared, centers, .. } = *self;
-        let Decided { predicate, with_ids, admission, ref coding, .. } = prepared.decided;
-        let ids = if with_ids { store.manifest().ids } else { IdKind::None };
-        // What grows may be twice as large.
-        let in_flight = batches_in_flight(context.threads) as u64;
-        let batch_bytes = prepared.memory.division.queue / (2 * in_flight);
+    fn verifier<'r>(&'r self, found: Found<'r>) -> Verifier<'r, T> {
+        let Self { context, prepared, centers, .. } = *self;
+        let Decided { predicate, admission, ref coding, .. } = prepared.decided;
         let looked_for = (predicate, &prepared.threshold);
-        Verifier::new(context.kernel, centers, looked_for, coding.as_ref(), admission, (ids, batch_bytes))
+        Verifier::new(context.kernel, centers, looked_for, coding.as_ref(), admission, found)
+    }
+
+    /// Batches of the size that the queue bears.
+    fn batches(&self) -> Found<'static> {
+        let ids = if self.prepared.decided.with_ids { self.store.manifest().ids } else { IdKind::None };
+        // What grows may be twice as large.
+        let in_flight = batches_in_flight(self.context.threads) as u64;
+        Found::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight))
     }
 }
 

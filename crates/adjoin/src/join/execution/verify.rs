@@ -8,13 +8,11 @@ use crate::execute::{Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
 use crate::load::{Coding, LoadedBucket};
-use crate::plan::{Combine, Gap, Measure, Place, Task, within};
+use crate::plan::{Combine, Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
-use crate::source::IdKind;
 
-/// Pairs of a batch, at most.
-const BATCH_PAIRS: usize = 16 * 1024;
+use super::found::Found;
 
 /// What was compared so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,30 +44,24 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
-    batch: Batch,
+    found: Found<'a>,
     counts: Counts,
-}
-
-/// The pairs that go to the sink next.
-struct Batch {
-    pairs: PairBatch,
-    /// Bytes from which on it is handed over.
-    bytes: u64,
 }
 
 /// The members of one bucket.
 struct Side<T: Coordinate> {
+    /// Of each to the center of the other bucket.
     distances: Vec<T::Distance>,
-    /// Where each lies, seen from the other bucket.
-    places: Vec<Place>,
-    /// Those that take part, by ascending measure.
-    measures: Vec<(f64, u32)>,
+    /// What stands for the measure of each ([`Coordinate::measure_keys`]).
+    keys: Vec<u32>,
+    /// Those that take part, by ascending measure: its key, and the member in the lower half.
+    chosen: Vec<u64>,
     order: Vec<u32>,
 }
 
 impl<T: Coordinate> Default for Side<T> {
     fn default() -> Self {
-        Self { distances: Vec::new(), places: Vec::new(), measures: Vec::new(), order: Vec::new() }
+        Self { distances: Vec::new(), keys: Vec::new(), chosen: Vec::new(), order: Vec::new() }
     }
 }
 
@@ -82,8 +74,14 @@ struct Selection {
 }
 
 impl Selection {
-    fn admits(&self, x: Place, y: Place) -> bool {
-        within(self.combine.of(self.measure.of(x), self.measure.of(y)), self.limit)
+    /// The largest measure of a member that may take part, where the least of the other side is known.
+    fn most(&self, least_other: f64) -> f64 {
+        let most = match self.combine {
+            Combine::Sum => self.limit - least_other,
+            Combine::Either if within(least_other, self.limit) => f64::INFINITY,
+            Combine::Either => self.limit,
+        };
+        if most.is_nan() { f64::INFINITY } else { most }
     }
 }
 
@@ -100,28 +98,28 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
-    /// Batches have ids of a kind, and are handed over once they have so many bytes.
+    /// For pairs that `predicate` accepts, which is `threshold` in coordinates; they go to `found`.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
         (predicate, threshold): (Predicate, &'a Threshold),
         coding: Option<&'a Coding>,
         admission: Admission,
-        (ids, bytes): (IdKind, u64),
+        found: Found<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold, coding);
-        let (rows, others, reach) = (Side::default(), Side::default(), Vec::new());
-        let (batch, counts) = (Batch { pairs: PairBatch::new(ids), bytes }, Counts::default());
-        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, batch, counts }
+        let (rows, others, reach, counts) = (Side::default(), Side::default(), Vec::new(), Counts::default());
+        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, found, counts }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
     pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        let a_member = 2 * (size_of::<T::Distance>() + size_of::<Place>() + 16 + 4) + 4;
-        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * a_member) as u64
+        // Of both sides; then the reach of each row, and what was computed for the first part of a rule.
+        let a_member = 2 * (size_of::<T::Distance>() + 4 + 8 + 4) + 4 + 8;
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * a_member) as u64 + Found::members_bytes(rows)
     }
 
-    /// Compares a bucket with itself, or two buckets that have an edge; full batches go to `emit`.
+    /// Compares a bucket with itself, or two buckets that have an edge.
     fn verify(
         &mut self,
         task: Task,
@@ -142,12 +140,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.counts.center_distances += (a.len() + b.len()) as u64;
         let [first, second] = self.selections(task);
         let Some(first) = first else { return Ok(()) };
-        self.select(first);
+        self.select(first, (a, b));
         let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };
-        let computed = self.computed();
+        let computed = self.computed((a, b));
         self.compare(a, b, |_, _| true, emit)?;
-        self.select(second);
-        self.counts.candidate_pairs -= self.admitted_by(first);
+        self.select(second, (a, b));
+        self.counts.candidate_pairs -= self.admitted_by(first, (a, b));
         // What was computed for the first, admitted or in its tiles, is reported once.
         self.compare(a, b, |x, y| !computed.holds(x, y), emit)
     }
@@ -166,7 +164,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Computes the distances of what is selected and decides the hits of which `is_new` says so.
+    /// Computes the distances of what is selected, and finds the pairs of which `is_new` says so.
     fn compare(
         &mut self,
         a: &LoadedBucket<T>,
@@ -177,37 +175,47 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
-        let (batch, mut pairs) = (&mut self.batch, 0);
-        let compared = self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
-            pairs += 1;
-            batch.push((a, x), (b, y), value, emit);
-            Ok(())
-        })?;
-        self.counts.pairs += pairs;
+        let compared = match &mut self.found {
+            Found::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
+                self.counts.pairs += 1;
+                batch.push((a, x), (b, y), value, emit);
+                Ok(())
+            })?,
+            Found::Counts(of_rows) => {
+                of_rows.begin(a.len(), b.len());
+                let compared = self.tiles.find(rows, columns, &self.reach, is_new, |x, y| {
+                    of_rows.add(x, y);
+                    Ok(())
+                })?;
+                self.counts.pairs += of_rows.end(a, b)?;
+                compared
+            }
+        };
         self.counts.verified_pairs += compared.verified_pairs;
         self.counts.exact_checks += if T::is_float() { compared.decided_pairs } else { 0 };
         Ok(())
     }
 
     /// Selected pairs that another selection admits too.
-    fn admitted_by(&self, other: Selection) -> u64 {
-        let place = |side: &Side<T>, member: u32| side.places[member as usize];
+    fn admitted_by(&mut self, other: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> u64 {
+        self.rows.measure(other.measure, a);
+        self.others.measure(other.measure, b);
+        let columns: Vec<u32> = self.others.order.iter().map(|&y| self.others.keys[y as usize]).collect();
         let of = |(&x, &reach): (&u32, &u32)| {
-            let x = place(&self.rows, x);
-            let partners = self.others.order[..reach as usize].iter();
-            partners.filter(|&&y| other.admits(x, place(&self.others, y))).count() as u64
+            let most = T::key_up_to(other.most(T::measure_of(self.rows.keys[x as usize])));
+            self.kernel.count_at_most(&columns[..reach as usize], most)
         };
         self.rows.order.iter().zip(&self.reach).map(of).sum()
     }
 
     /// What the kernel computes of the present selection, tiles included.
-    fn computed(&self) -> Computed {
+    fn computed(&self, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> Computed {
         let columns = self.others.order.len();
         let rounded = |group: &[u32]| rounded_reach(group, columns) as u32;
         let reach: Vec<u32> = self.reach.chunks(TILE_ROWS).map(rounded).collect();
-        let mut of_row = vec![0; self.rows.places.len()];
+        let mut of_row = vec![0; a.len()];
         self.rows.order.iter().enumerate().for_each(|(at, &x)| of_row[x as usize] = reach[at / TILE_ROWS]);
-        let mut place_of = vec![u32::MAX; self.others.places.len()];
+        let mut place_of = vec![u32::MAX; b.len()];
         self.others.order.iter().zip(0..).for_each(|(&y, at)| place_of[y as usize] = at);
         Computed { reach: of_row, place: place_of }
     }
@@ -235,15 +243,21 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
 
     /// Each member with those that the selection admits: with both sides in ascending order, a prefix that gets shorter
     /// from row to row.
-    fn select(&mut self, selection: Selection) {
-        let (rows, others) = (self.rows.least(selection.measure), self.others.least(selection.measure));
-        self.rows.sort(selection, others);
-        self.others.sort(selection, rows);
-        let mut reach = self.others.measures.len();
+    fn select(&mut self, selection: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) {
+        let kernel = self.kernel;
+        let least = (
+            self.rows.measure(selection.measure, a).least(kernel),
+            self.others.measure(selection.measure, b).least(kernel),
+        );
+        self.rows.choose(kernel, selection.most(least.1));
+        self.others.choose(kernel, selection.most(least.0));
+        let measure = |chosen: &u64| T::measure_of((chosen >> 32) as u32);
+        let others: Vec<f64> = self.others.chosen.iter().map(measure).collect();
+        let mut reach = others.len();
         self.reach.clear();
-        for &(measure, _) in &self.rows.measures {
-            let admits = |other: f64| within(selection.combine.of(measure, other), selection.limit);
-            while reach > 0 && !admits(self.others.measures[reach - 1].0) {
+        for row in self.rows.chosen.iter().map(measure) {
+            let admits = |other: f64| within(selection.combine.of(row, other), selection.limit);
+            while reach > 0 && !admits(others[reach - 1]) {
                 reach -= 1;
             }
             if reach == 0 {
@@ -272,9 +286,7 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
 
     /// Hands over the last batch, which may be short.
     fn finish(self, emit: &mut dyn FnMut(PairBatch)) -> Counts {
-        if !self.batch.pairs.is_empty() {
-            emit(self.batch.pairs);
-        }
+        self.found.finish(emit);
         self.counts
     }
 }
@@ -282,56 +294,33 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
 impl<T: Coordinate> Side<T> {
     /// Finds out where the members of a bucket lie, seen from another center.
     fn look(&mut self, kernel: Kernel, bucket: &LoadedBucket<T>, center: &[T]) {
-        self.distances.clear();
         self.distances.resize(bucket.len(), T::Distance::default());
         kernel.one_to_many(center, &bucket.members.panel, &mut self.distances);
-        let dimensions = bucket.members.panel.dimensions();
-        let other = self.distances.iter().map(|&squared| T::at_least(squared, dimensions));
-        self.places.clear();
-        self.places.extend(other.zip(&bucket.own_at_most).map(|(other, &own)| Place { own, other }));
     }
 
-    /// The least of a measure.
-    fn least(&self, measure: Measure) -> f64 {
-        self.places.iter().map(|&place| measure.of(place)).fold(f64::INFINITY, f64::min)
+    /// Takes a measure of all members of the bucket that was looked at.
+    fn measure(&mut self, measure: Measure, bucket: &LoadedBucket<T>) -> &Self {
+        let own = (measure == Measure::Margin).then_some(&bucket.own[..]);
+        T::measure_keys(&self.distances, own, bucket.members.panel.dimensions(), &mut self.keys);
+        self
     }
 
-    /// Orders by the measure, ties by place, those who can take part: mostly few, so that sorting costs little.
-    /// `least_other` is the least measure of the other side.
-    fn sort(&mut self, selection: Selection, least_other: f64) {
-        let Selection { measure, combine, limit } = selection;
-        let all = self.places.iter().map(|&place| measure.of(place)).zip(0..);
-        self.measures.clear();
-        self.measures.extend(all.filter(|&(measure, _)| within(combine.of(measure, least_other), limit)));
-        self.measures.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    /// The least measure; infinite where there are no members.
+    fn least(&self, kernel: Kernel) -> f64 {
+        let least = kernel.first_least::<u8>(&self.keys);
+        self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
+    }
+
+    /// Orders by the measure, ties by place, those of at most `most`, who can take part: mostly few, so that sorting costs
+    /// little.
+    fn choose(&mut self, kernel: Kernel, most: f64) {
+        self.chosen.clear();
+        kernel.at_most(&self.keys, T::key_up_to(most), &mut self.chosen);
+        self.chosen.sort_unstable();
     }
 
     fn keep(&mut self, count: usize) {
         self.order.clear();
-        self.order.extend(self.measures[..count].iter().map(|&(_, member)| member));
-    }
-}
-
-impl Batch {
-    /// Adds a pair, the earlier row on the left; a full batch goes to `emit`.
-    fn push<T: Coordinate>(
-        &mut self,
-        (a, x): (&LoadedBucket<T>, u32),
-        (b, y): (&LoadedBucket<T>, u32),
-        value: f32,
-        emit: &mut dyn FnMut(PairBatch),
-    ) {
-        let pairs = &mut self.pairs;
-        let a_first = a.row(x) < b.row(y);
-        let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
-        pairs.left_rows.push(left.row(l));
-        pairs.right_rows.push(right.row(r));
-        pairs.left_ids.push_from(left.ids(), l as usize);
-        pairs.right_ids.push_from(right.ids(), r as usize);
-        pairs.values.push(value);
-        if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
-            let ids = pairs.left_ids.kind();
-            emit(std::mem::replace(pairs, PairBatch::new(ids)));
-        }
+        self.order.extend(self.chosen[..count].iter().map(|&chosen| chosen as u32));
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn needs<T: Coordinate>(
     let extents = buckets.extents();
     Needs {
         fixed: centers_bytes::<T>(buckets) + Cache::<T>::table_bytes(count) + writer,
-        a_worker: Verifier::<T>::memory_bytes(rows, dimensions) + LoadedBucket::<T>::scratch_bytes(rows),
+        a_worker: Verifier::<T>::memory_bytes(rows, dimensions),
         tasks,
         queue: Queue::least(with_ids)..=Queue::most(with_ids),
         read_ahead: least_read_ahead(extents, with_ids)..=most_read_ahead(extents, with_ids),

@@ -1,6 +1,6 @@
 //! What a rule is going to cost, from the pairs among some drawn vectors.
 
-use adjoin_kernels::Panel;
+use adjoin_kernels::{HitMask, Panel};
 
 use super::neighbours::NeighbourSearch;
 use crate::error::Result;
@@ -71,7 +71,11 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
             let reach: Vec<u32> = block.to_vec(); // each with those before it
             hits.clear();
             kernel.within(vectors, block, &columns, &reach, limit, &mut hits);
-            within += hits.iter().filter(|&&(row, column)| column < block[row as usize]).count() as u64;
+            let before = |mask: &HitMask| {
+                let row = block[mask.row as usize];
+                mask.columns().take_while(|&column| column < row).count() as u64
+            };
+            within += hits.iter().map(before).sum::<u64>();
         }
         let pairs = (count * count.saturating_sub(1) / 2).max(1) as f64;
         (within as f64 / pairs * self.all_pairs as f64) as u64

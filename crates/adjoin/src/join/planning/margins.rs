@@ -184,7 +184,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let bounds = self.bounds(bucket);
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
-        let own: Vec<f32> = loaded.own_at_most.iter().map(|&own| (own as f32).next_up()).collect();
+        let own: Vec<f32> = all.iter().map(|&member| (loaded.own_at_most(member) as f32).next_up()).collect();
         for (columns, start) in self.columns.iter().zip((0..).step_by(CHUNK_CENTERS)) {
             let of = start..start + columns.len();
             for (order, own) in all.chunks(CHUNK_ROWS).zip(own.chunks(CHUNK_ROWS)) {
@@ -195,7 +195,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
                 }
             }
         }
-        let own_most = loaded.own_at_most.iter().copied().fold(0.0, f64::max);
+        let own_most = all.iter().map(|&member| loaded.own_at_most(member)).fold(0.0, f64::max);
         let certain = |rough: f32| T::least_margin(rough, own_most, self.centers.dimensions());
         let all = least.iter().zip(&bounds).zip(&self.towards);
         let near = all.filter(|&((&rough, &bound), &j)| j != bucket && within(certain(rough), bound));

@@ -219,7 +219,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
                 looking.distances.resize(members.len() * others.len(), T::Distance::default());
                 context.kernel.many_to_many(&bucket.members.panel, members, &columns, &mut looking.distances);
                 for (row, &member) in looking.distances.chunks_exact(others.len()).zip(members) {
-                    let own = bucket.own_at_most[member as usize];
+                    let own = bucket.own_at_most(member);
                     candidates.note::<T>(chunk.clone(), (row, own), centers.dimensions(), &mut looking.near);
                 }
             }

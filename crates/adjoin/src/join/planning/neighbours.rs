@@ -173,7 +173,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let NeighbourSearch { context, centers, threshold, .. } = *self.search;
         let all = &self.chunk.drawn;
         let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
-        let own = |member: u32| bucket.own_at_most[member as usize];
+        let own = |member: u32| bucket.own_at_most(member);
         order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
         context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
         let dimensions = centers.dimensions();
@@ -199,16 +199,11 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let columns = Ordered { members: &bucket.members, order: &order };
         let (sides, found) =
             (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
-        let compared = self.tiles.compare(
-            drawn,
-            columns,
-            &reach,
-            |_, _| true,
-            |vector, member, _| {
-                found.extend(sides.neighbour(vector, number, member, bucket));
-                Ok(())
-            },
-        );
+        let take = |vector, member| {
+            found.extend(sides.neighbour(vector, number, member, bucket));
+            Ok(())
+        };
+        let compared = self.tiles.find(drawn, columns, &reach, |_, _| true, take);
         let compared = compared.expect("nothing here fails");
         all.len() as u64 + compared.verified_pairs
     }
@@ -243,7 +238,7 @@ impl<T: Coordinate> Sides<'_, T> {
                 other: T::at_least(self.distances[vector as usize], dimensions),
             };
             let y = Place {
-                own: bucket.own_at_most[member as usize],
+                own: bucket.own_at_most(member),
                 other: T::at_least(squared(center, bucket.members.panel.row(member as usize)), dimensions),
             };
             pair_threshold(rule, &rule.parts(threshold.distance, gap), x, y)

@@ -1,0 +1,73 @@
+//! Searches in lists of numbers: plain loops over lanes, which the compiler turns into the vector instructions of each
+//! level.
+
+use crate::reference::Reference;
+
+/// Numbers that are looked at together.
+const LANES: usize = 16;
+
+/// What a level computes.
+pub(crate) trait Lists {
+    fn first_least_u32(&self, values: &[u32]) -> usize;
+    fn first_least_f32(&self, values: &[f32]) -> usize;
+    fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>);
+    fn count_at_most(&self, values: &[u32], most: u32) -> u64;
+}
+
+impl Lists for Reference {
+    fn first_least_u32(&self, values: &[u32]) -> usize {
+        first_least(values)
+    }
+
+    fn first_least_f32(&self, values: &[f32]) -> usize {
+        first_least(values)
+    }
+
+    fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
+        at_most(values, most, found);
+    }
+
+    fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
+        count_at_most(values, most)
+    }
+}
+
+/// Place of the least, the first of equal ones; of none it is 0.
+#[inline(always)]
+pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
+    let Some(&first) = values.first() else { return 0 };
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [first; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value < *lane { value } else { *lane };
+        }
+    }
+    let least = lanes.iter().chain(rest).fold(first, |least, &value| if value < least { value } else { least });
+    let holds = |chunk: &[D; LANES]| chunk.iter().fold(false, |any, &value| any | (value == least));
+    let skipped = chunks.iter().position(holds).unwrap_or(chunks.len()) * LANES;
+    skipped + values[skipped..].iter().position(|&value| value == least).unwrap_or(0)
+}
+
+/// Adds `value << 32 | place` of each value that is at most `most`, in the order of places.
+#[inline(always)]
+pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+    let add = |found: &mut Vec<u64>, place: usize| found.push(u64::from(values[place]) << 32 | place as u64);
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for (chunk, start) in chunks.iter().zip((0..).step_by(LANES)) {
+        let bit = |(lane, &value): (usize, &u32)| u32::from(value <= most) << lane;
+        let mut near = chunk.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit);
+        while near != 0 {
+            add(found, start + near.trailing_zeros() as usize);
+            near &= near - 1;
+        }
+    }
+    let start = values.len() - rest.len();
+    (start..values.len()).filter(|&place| values[place] <= most).for_each(|place| add(found, place));
+}
+
+/// How many values are at most `most`.
+#[inline(always)]
+pub(crate) fn count_at_most(values: &[u32], most: u32) -> u64 {
+    values.iter().map(|&value| u32::from(value <= most)).sum::<u32>().into()
+}

@@ -1,0 +1,126 @@
+//! Where the pairs go that a worker finds: to the sink in batches, or, where that wants no more, to the counts of rows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::join::watched::Watched;
+use crate::load::LoadedBucket;
+use crate::sink::{PairBatch, Tally};
+use crate::source::IdKind;
+
+/// Pairs of a batch, at most.
+const BATCH_PAIRS: usize = 16 * 1024;
+/// Counts that are looked at together, as most of them are 0.
+const COUNTS_AT_ONCE: usize = 8;
+
+/// What becomes of the pairs that a worker finds.
+pub(super) enum Found<'a> {
+    /// They are handed over.
+    Pairs(Batch),
+    /// They are counted.
+    Counts(RowCounts<'a>),
+}
+
+/// The pairs that go to the sink next.
+pub(super) struct Batch {
+    pairs: PairBatch,
+    /// Bytes from which on it is handed over.
+    bytes: u64,
+}
+
+/// Counts of the pairs of two buckets, which go to those of all rows in one go.
+pub(super) struct RowCounts<'a> {
+    tally: &'a Tally,
+    watched: Option<(&'a Watched, &'a [AtomicU64])>,
+    /// Of the members of both.
+    sides: [Vec<u32>; 2],
+}
+
+impl<'a> Found<'a> {
+    /// In batches with ids of a kind, handed over once they have so many bytes.
+    pub(super) fn pairs(ids: IdKind, bytes: u64) -> Self {
+        Self::Pairs(Batch { pairs: PairBatch::new(ids), bytes })
+    }
+
+    /// In `tally`, and of watched rows beside that.
+    pub(super) fn counts(tally: &'a Tally, watched: Option<(&'a Watched, &'a [AtomicU64])>) -> Self {
+        Self::Counts(RowCounts { tally, watched, sides: [Vec::new(), Vec::new()] })
+    }
+
+    /// Bytes that it holds for buckets of at most `rows` members, beside what is in flight.
+    pub(super) fn members_bytes(rows: usize) -> u64 {
+        (2 * rows * size_of::<u32>()) as u64
+    }
+
+    /// Hands over the last batch, which may be short.
+    pub(super) fn finish(self, emit: &mut dyn FnMut(PairBatch)) {
+        if let Self::Pairs(Batch { pairs, .. }) = self
+            && !pairs.is_empty()
+        {
+            emit(pairs);
+        }
+    }
+}
+
+impl Batch {
+    /// Adds a pair, the earlier row on the left; a full batch goes to `emit`.
+    pub(super) fn push<T: Coordinate>(
+        &mut self,
+        (a, x): (&LoadedBucket<T>, u32),
+        (b, y): (&LoadedBucket<T>, u32),
+        value: f32,
+        emit: &mut dyn FnMut(PairBatch),
+    ) {
+        let pairs = &mut self.pairs;
+        let a_first = a.row(x) < b.row(y);
+        let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
+        pairs.left_rows.push(left.row(l));
+        pairs.right_rows.push(right.row(r));
+        pairs.left_ids.push_from(left.ids(), l as usize);
+        pairs.right_ids.push_from(right.ids(), r as usize);
+        pairs.values.push(value);
+        if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
+            let ids = pairs.left_ids.kind();
+            emit(std::mem::replace(pairs, PairBatch::new(ids)));
+        }
+    }
+}
+
+impl RowCounts<'_> {
+    /// None yet, for buckets of so many members.
+    pub(super) fn begin(&mut self, a: usize, b: usize) {
+        for (side, members) in self.sides.iter_mut().zip([a, b]) {
+            side.clear();
+            side.resize(members, 0);
+        }
+    }
+
+    /// Counts a pair of members.
+    pub(super) fn add(&mut self, x: u32, y: u32) {
+        self.sides[0][x as usize] += 1;
+        self.sides[1][y as usize] += 1;
+    }
+
+    /// Adds what was counted to the counts of rows; says how many pairs there were.
+    pub(super) fn end<T: Coordinate>(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) -> Result<u64> {
+        let mut pairs = 0;
+        for (side, bucket) in self.sides.iter().zip([a, b]) {
+            for (counts, first) in side.chunks(COUNTS_AT_ONCE).zip((0..).step_by(COUNTS_AT_ONCE)) {
+                if counts.iter().fold(0, |any, count| any | count) == 0 {
+                    continue;
+                }
+                for (member, &count) in (first..).zip(counts).filter(|&(_, &count)| count > 0) {
+                    pairs += u64::from(count);
+                    self.tally.add(bucket.row(member), count)?;
+                    if let Some((watched, found)) = self.watched
+                        && let Some(at) = watched.position(bucket.row(member))
+                    {
+                        found[at].fetch_add(count.into(), Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+        Ok(pairs / 2)
+    }
+}

@@ -1,0 +1,99 @@
+//! The number of pairs of each row, to which many threads add.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::sorter::{Records, Sorter};
+use crate::error::Result;
+use crate::workers::lock;
+
+/// Pairs after which the counter of a row is 0 again.
+const WRAP: u64 = 1 << u8::BITS;
+
+/// The number of pairs of each row, to which many threads add.
+///
+/// Most rows have few neighbours, so a row has one byte; each time it passes 255 a record of the row is sorted on disk.
+pub struct Tally {
+    /// The count of each row without the multiples of [`WRAP`].
+    counters: Vec<AtomicU8>,
+    /// A record of a row for each [`WRAP`] of its neighbours.
+    wraps: Mutex<Sorter>,
+}
+
+impl Tally {
+    /// No pairs yet; `wraps` sorts what a byte does not hold.
+    pub(super) fn new(rows: u64, wraps: Sorter) -> Self {
+        Self { counters: (0..rows).map(|_| AtomicU8::new(0)).collect(), wraps: Mutex::new(wraps) }
+    }
+
+    /// Adds so many pairs of a row.
+    ///
+    /// # Errors
+    /// Where what is sorted on disk cannot be written.
+    pub fn add(&self, row: u64, count: u32) -> Result<()> {
+        let below = (u64::from(count) % WRAP) as u8;
+        let before = self.counters[row as usize].fetch_add(below, Ordering::Relaxed); // wraps around
+        let wraps = u64::from(count) / WRAP + u64::from(before.checked_add(below).is_none());
+        if wraps == 0 {
+            return Ok(());
+        }
+        let mut sorter = lock(&self.wraps);
+        (0..wraps).try_for_each(|_| sorter.push((row, 0), &[]))
+    }
+
+    /// The counts, to be asked for in ascending order of rows.
+    pub(super) fn finish(self) -> Result<RowCounts> {
+        let wraps = self.wraps.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+        Ok(RowCounts { counters: self.counters, wraps: Records::new(wraps)? })
+    }
+}
+
+/// What was counted.
+pub(super) struct RowCounts {
+    counters: Vec<AtomicU8>,
+    wraps: Records,
+}
+
+impl RowCounts {
+    pub(super) fn rows(&self) -> u64 {
+        self.counters.len() as u64
+    }
+
+    /// The count of a row, which is not before the one that was asked for last.
+    pub(super) fn of(&mut self, row: u64) -> Result<u64> {
+        let mut count = u64::from(self.counters[row as usize].load(Ordering::Relaxed));
+        self.wraps.each_of(row, |_, _| {
+            count += WRAP;
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    /// Bytes that were written while sorting.
+    pub(super) fn spilled(&self) -> u64 {
+        self.wraps.spilled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+
+    #[test]
+    fn threads_that_count_the_same_rows_lose_nothing() {
+        let context = Context::default();
+        let folder = tempfile::tempdir().unwrap();
+        let tally = Tally::new(3, Sorter::new(&context, &folder.path().join("wraps"), 1 << 20));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    (0..500).for_each(|_| tally.add(1, 1).unwrap());
+                    [255, 256, 257, 1000].into_iter().for_each(|count| tally.add(2, count).unwrap());
+                });
+            }
+        });
+        let mut counts = tally.finish().unwrap();
+        assert_eq!([0, 1, 2].map(|row| counts.of(row).unwrap()), [0, 2000, 4 * 1768]);
+    }
+}
