@@ -1,7 +1,9 @@
-# What a person types. Everything is built in one profile (release with our own assertions), so Arrow compiles once.
+# What a person types. Everything is built in one profile, so Arrow compiles once; tests add checks to our own crates. The
+# Python package is tested as people get it.
 
 CARGO ?= cargo
 CLI := target/release/adjoin
+TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
 .PHONY: demo test check python promises rules hardness bench stress build tools
 
@@ -23,7 +25,7 @@ demo: build
 	@echo; echo "all pairs lie in demo/pairs.parquet, what the run did in demo/stats.json"
 
 test: tools
-	$(CARGO) test --release --locked --workspace --quiet
+	$(TEST)
 	python/test.sh
 
 # The Python package as a wheel in target/wheels, installed and tested in an environment of its own.
@@ -56,4 +58,4 @@ bench: build
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools
-	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 $(CARGO) test --release --locked --workspace --quiet
+	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 $(TEST)

@@ -39,8 +39,10 @@ mod device;
 mod error;
 mod file_system;
 mod lock_file;
+#[allow(unsafe_code)] // is an allocator
+mod mapped_blocks;
 mod read_file;
-#[allow(unsafe_code)] // tells the allocator, and is one
+#[allow(unsafe_code)] // tells the allocator
 mod resident;
 mod simulated;
 mod threads;
@@ -55,9 +57,8 @@ pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
-pub use resident::{
-    MappedBlocks, current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory,
-};
+pub use mapped_blocks::MappedBlocks;
+pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};
 pub use write_file::WRITE_BUFFER_BYTES;

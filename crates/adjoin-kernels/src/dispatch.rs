@@ -7,7 +7,7 @@ use crate::columns::PackedColumns;
 use crate::lists::Lists;
 use crate::panel::Panel;
 use crate::reference::Reference;
-use crate::tile::{self, HitMask, Tiles};
+use crate::tile::{self, HitMask, LeastOfColumn, Tiles};
 use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512};
@@ -17,18 +17,39 @@ pub trait Scalar: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     /// A squared distance: `u32` for `u8`, exact; `f32` for `f32`.
     type Distance: Copy + Default + PartialOrd + fmt::Debug + Send + Sync + 'static;
 
+    /// The difference of two squared distances: `i32` or `f32`.
+    type Margin: Copy + Default + PartialOrd + Into<f64> + fmt::Debug + Send + Sync + 'static;
+
     /// No computed distance is larger.
     const FARTHEST: Self::Distance;
+
+    /// No margin is larger.
+    const MARGIN_MAX: Self::Margin;
+
+    /// The squared distance to another center less that to the own one.
+    fn margin(other: Self::Distance, own: Self::Distance) -> Self::Margin;
 }
 
 impl Scalar for u8 {
     type Distance = u32;
+    type Margin = i32;
     const FARTHEST: u32 = u32::MAX;
+    const MARGIN_MAX: i32 = i32::MAX;
+
+    fn margin(other: u32, own: u32) -> i32 {
+        other.wrapping_sub(own).cast_signed() // both are below 2^31
+    }
 }
 
 impl Scalar for f32 {
     type Distance = f32;
+    type Margin = f32;
     const FARTHEST: f32 = f32::INFINITY;
+    const MARGIN_MAX: f32 = f32::INFINITY;
+
+    fn margin(other: f32, own: f32) -> f32 {
+        other - own
+    }
 }
 
 #[allow(private_interfaces)] // what `tiles` names cannot be named outside, and neither can `tiles`
@@ -286,6 +307,24 @@ impl Kernel {
         assert!(!columns.is_empty(), "a row is near some column");
         assert_eq!(out.len(), order.len(), "one column for each row");
         tile::nearest(T::tiles(&self.level), (rows, order), columns, out);
+    }
+
+    /// For each column, the least distances of rows `rows.row(order[r])` and the least margins, which are distances less
+    /// `own[r]`. What is not a number is left out.
+    ///
+    /// # Panics
+    /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, `own` is not as
+    /// long as `order`, or `out` has not one place for each column.
+    pub fn least_of_columns<T: Scalar>(
+        &self,
+        (rows, order, own): (&Panel<T>, &[u32], &[T::Distance]),
+        columns: &PackedColumns<T>,
+        out: &mut [LeastOfColumn<T>],
+    ) {
+        self.check(rows, columns);
+        assert_eq!(own.len(), order.len(), "one distance for each row");
+        assert_eq!(out.len(), columns.len(), "one place for each column");
+        tile::least_of_columns(T::tiles(&self.level), (rows, order, own), columns, out);
     }
 
     /// The kernels rest on what is asserted here.

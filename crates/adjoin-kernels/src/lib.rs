@@ -42,5 +42,5 @@ pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;
-pub use tile::{HitMask, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};
+pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};
 pub use wide::wide_error;

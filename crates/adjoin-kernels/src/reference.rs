@@ -3,7 +3,7 @@
 use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
 use crate::panel::Panel;
-use crate::tile::{self, Block, Group, HitMask, NearestColumns, Tiles};
+use crate::tile::{self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
 /// Partial sums of a float distance.
 pub(crate) const LANES: usize = 16;
@@ -114,6 +114,16 @@ macro_rules! plain_loops {
                 nearest: &mut NearestColumns<$scalar>,
             ) {
                 tile::nearest_by_blocks(group, nearest, |from| block(group, columns, from, $distance));
+            }
+
+            fn least_of_columns(
+                &self,
+                rows: LeastRows<'_, $scalar>,
+                columns: &PackedColumns<$scalar>,
+                from: usize,
+                out: &mut [LeastOfColumn<$scalar>],
+            ) {
+                tile::least_by_blocks(rows, from, out, |group, from| block(group, columns, from, $distance));
             }
         }
     };

@@ -48,6 +48,41 @@ impl HitMask {
     }
 }
 
+/// How many of the least are noted of a column.
+pub const LEAST_RANKS: usize = 4;
+
+/// The least distances and margins of a column, ascending; the largest there is where there are fewer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LeastOfColumn<T: Scalar> {
+    /// Squared distances to rows.
+    pub distances: [T::Distance; LEAST_RANKS],
+    /// Each of these less what the row subtracts.
+    pub margins: [T::Margin; LEAST_RANKS],
+}
+
+impl<T: Scalar> LeastOfColumn<T> {
+    /// Nothing noted yet.
+    pub const NONE: Self = Self { distances: [T::FARTHEST; LEAST_RANKS], margins: [T::MARGIN_MAX; LEAST_RANKS] };
+
+    /// Takes a row into account.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, distance: T::Distance, own: T::Distance) {
+        insert(&mut self.distances, distance);
+        insert(&mut self.margins, T::margin(distance, own));
+    }
+}
+
+/// Inserts into an ascending list; the largest falls out.
+#[inline(always)]
+pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: V) {
+    let mut value = value;
+    for place in least {
+        if value < *place {
+            std::mem::swap(place, &mut value);
+        }
+    }
+}
+
 /// The nearest column of each row of a group so far, with its distance.
 pub(crate) type NearestColumns<T> = [(u32, <T as Scalar>::Distance); TILE_ROWS];
 
@@ -73,7 +108,22 @@ pub(crate) trait Tiles<T: Scalar> {
 
     /// Takes the group's columns into account that are nearer than what is known.
     fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>);
+
+    /// Notes the least of the columns from `from` on, as many as `out` has, over all rows: at most [`LEAST_COLUMNS`].
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, T>,
+        columns: &PackedColumns<T>,
+        from: usize,
+        out: &mut [LeastOfColumn<T>],
+    );
 }
+
+/// Columns whose least are noted at once: they stay in registers, or near.
+pub(crate) const LEAST_COLUMNS: usize = 4 * TILE_COLUMNS;
+
+/// Rows that columns are compared with: a panel, which of its rows, and what each subtracts for a margin.
+pub(crate) type LeastRows<'a, T> = (&'a Panel<T>, &'a [u32], &'a [<T as Scalar>::Distance]);
 
 /// Up to [`TILE_ROWS`] rows and the columns they are compared with.
 pub(crate) struct Group<'a, T> {
@@ -89,7 +139,7 @@ pub(crate) struct Group<'a, T> {
 
 impl<'a, T: Scalar> Group<'a, T> {
     /// The rows `members` of the panel, at least one.
-    fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
+    pub(crate) fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
         let mut rows = [panel.row(members[members.len() - 1] as usize); TILE_ROWS];
         for (row, &member) in rows.iter_mut().zip(members) {
             *row = panel.row(member as usize);
@@ -183,6 +233,19 @@ pub(crate) fn nearest<T: Scalar>(
     }
 }
 
+/// [`crate::Kernel::least_of_columns`].
+pub(crate) fn least_of_columns<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    rows: LeastRows<'_, T>,
+    columns: &PackedColumns<T>,
+    out: &mut [LeastOfColumn<T>],
+) {
+    out.fill(LeastOfColumn::NONE);
+    for (out, from) in out.chunks_mut(LEAST_COLUMNS).zip((0..).step_by(LEAST_COLUMNS)) {
+        tiles.least_of_columns(rows, columns, from, out);
+    }
+}
+
 /// [`Tiles::matrix`] for a level that computes whole blocks: `block` is given the first of its columns.
 pub(crate) fn matrix_by_blocks<T: Scalar>(
     group: &Group<'_, T>,
@@ -230,6 +293,23 @@ pub(crate) fn nearest_by_blocks<T: Scalar>(
                 if distance < nearest.1 {
                     *nearest = (column as u32, distance);
                 }
+            }
+        }
+    }
+}
+
+/// [`Tiles::least_of_columns`] for a level that computes whole blocks: `block` is given rows and the first column.
+pub(crate) fn least_by_blocks<T: Scalar>(
+    (panel, order, own): LeastRows<'_, T>,
+    from: usize,
+    out: &mut [LeastOfColumn<T>],
+    block: impl Fn(&Group<'_, T>, usize) -> Block<T>,
+) {
+    for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
+        let group = Group::new(panel, members, 0, from..from + out.len());
+        for (out, from) in out.chunks_mut(TILE_COLUMNS).zip((from..).step_by(TILE_COLUMNS)) {
+            for (distances, &own) in block(&group, from).iter().zip(own) {
+                out.iter_mut().zip(distances).for_each(|(least, &distance)| least.note(distance, own));
             }
         }
     }

@@ -3,7 +3,8 @@
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
 use adjoin_kernels::{
-    HitMask, Kernel, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS, relative_error, wide_error,
+    HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS,
+    relative_error, wide_error,
 };
 use proptest::prelude::*;
 
@@ -138,6 +139,15 @@ impl<T: Scalar> Case<T> {
             let mut nearest = vec![(7, T::Distance::default()); self.order.len()];
             kernel.nearest(&rows, &self.order, &columns, &mut nearest);
             assert_eq!(nearest, expected_nearest(&matrix, columns.len(), T::FARTHEST), "{}", kernel.name());
+            let own: Vec<T::Distance> = matrix.iter().step_by(columns.len()).copied().collect();
+            let mut least = vec![LeastOfColumn::NONE; columns.len()];
+            kernel.least_of_columns((&rows, &self.order, &own), &columns, &mut least);
+            for (column, least) in least.iter().enumerate() {
+                let of_column = || matrix.chunks_exact(columns.len()).map(|line| line[column]);
+                let margins = of_column().zip(&own).map(|(distance, &own)| T::margin(distance, own));
+                assert_eq!(least.distances, expected_least(of_column(), T::FARTHEST), "{}", kernel.name());
+                assert_eq!(least.margins, expected_least(margins, T::MARGIN_MAX), "{}", kernel.name());
+            }
         }
         matrix
     }
@@ -175,6 +185,13 @@ fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest
         nearest
     };
     matrix.chunks_exact(columns).map(of).collect()
+}
+
+/// The least values, ascending; `most` where there are fewer.
+fn expected_least<V: Copy + PartialOrd>(values: impl Iterator<Item = V>, most: V) -> [V; LEAST_RANKS] {
+    let mut values: Vec<V> = values.filter(|&value| value < most).chain([most; LEAST_RANKS]).collect();
+    values.sort_by(|a, b| a.partial_cmp(b).expect("what is not a number is not below the largest"));
+    std::array::from_fn(|rank| values[rank])
 }
 
 /// An exact distance of the case, that of a pair chosen by `seed`.

@@ -53,13 +53,6 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// A computed distance as f32, at most the largest finite one.
     fn rough(computed: Self::Distance) -> f32;
 
-    /// A factor and a term that make an f32 at least as large as any [`Coordinate::rough`] distance whose
-    /// [`Coordinate::at_least`] it reaches, within a few roundings of f32.
-    fn widened(dimensions: usize) -> (f32, f32) {
-        let factor = 1.0 + 2.0 * Self::relative(dimensions) + 8.0 * F32_ROUNDOFF;
-        (factor as f32, (2.0 * underflow(dimensions)) as f32)
-    }
-
     /// A bound that `at_least(d(x, c_j)) - at_most(d(x, c_i))` reaches, given the difference of [`Coordinate::rough`]
     /// ones and the largest of the second terms.
     fn least_margin(rough: f32, own_most: f64, dimensions: usize) -> f64 {

@@ -6,7 +6,9 @@ use std::mem::transmute;
 use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{self, Block, Group, HitMask, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles};
+use crate::tile::{
+    self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles,
+};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,16 @@ impl Tiles<u8> for Avx2 {
     fn nearest(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
         tile::nearest_by_blocks(group, nearest, |from| self.block_u8(group, columns, from));
     }
+
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, u8>,
+        columns: &PackedColumns<u8>,
+        from: usize,
+        out: &mut [LeastOfColumn<u8>],
+    ) {
+        tile::least_by_blocks(rows, from, out, |group, from| self.block_u8(group, columns, from));
+    }
 }
 
 impl Tiles<f32> for Avx2 {
@@ -109,6 +121,16 @@ impl Tiles<f32> for Avx2 {
 
     fn nearest(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
         tile::nearest_by_blocks(group, nearest, |from| self.block_f32(group, columns, from));
+    }
+
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, f32>,
+        columns: &PackedColumns<f32>,
+        from: usize,
+        out: &mut [LeastOfColumn<f32>],
+    ) {
+        tile::least_by_blocks(rows, from, out, |group, from| self.block_f32(group, columns, from));
     }
 }
 

@@ -15,7 +15,9 @@ use std::mem::transmute;
 use crate::columns::PackedColumns;
 use crate::panel::Panel;
 use crate::reference::LANES;
-use crate::tile::{Group, HitMask, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles};
+use crate::tile::{
+    Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_COLUMNS, TILE_ROWS, Tiles, insert,
+};
 
 /// Proof that the processor has AVX-512 F, BW, VL and VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,17 @@ impl Tiles<u8> for Avx512 {
         // SAFETY: `self` proves the level.
         unsafe { nearest_u8(group, columns, nearest) }
     }
+
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, u8>,
+        columns: &PackedColumns<u8>,
+        from: usize,
+        out: &mut [LeastOfColumn<u8>],
+    ) {
+        // SAFETY: `self` proves the level.
+        unsafe { least_u8(rows, columns, from, out) }
+    }
 }
 
 impl Tiles<f32> for Avx512 {
@@ -106,6 +119,17 @@ impl Tiles<f32> for Avx512 {
     fn nearest(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
         // SAFETY: `self` proves the level.
         unsafe { nearest_f32(group, columns, nearest) }
+    }
+
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, f32>,
+        columns: &PackedColumns<f32>,
+        from: usize,
+        out: &mut [LeastOfColumn<f32>],
+    ) {
+        // SAFETY: `self` proves the level.
+        unsafe { least_f32(rows, columns, from, out) }
     }
 }
 
@@ -432,6 +456,62 @@ fn nearer_u8<const B: usize>(
     }
 }
 
+/// `Tiles::least_of_columns` for bytes, a tile at a time.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn least_u8(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
+    if out.len() > (BLOCKS - 1) * TILE_COLUMNS {
+        return least_of_blocks_u8::<BLOCKS>(rows, columns, from, out);
+    }
+    for (out, from) in out.chunks_mut(TILE_COLUMNS).zip((from..).step_by(TILE_COLUMNS)) {
+        least_of_blocks_u8::<1>(rows, columns, from, out);
+    }
+}
+
+/// The least of `16 * B` columns from `from` on, lane by lane.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn least_of_blocks_u8<const B: usize>(
+    (panel, order, own): LeastRows<'_, u8>,
+    columns: &PackedColumns<u8>,
+    from: usize,
+    out: &mut [LeastOfColumn<u8>],
+) {
+    let mut distances = [[_mm512_set1_epi32(-1); LEAST_RANKS]; B];
+    let mut margins = [[_mm512_set1_epi32(i32::MAX); LEAST_RANKS]; B];
+    for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
+        let group = Group::new(panel, members, 0, from..from + out.len());
+        let terms = row_terms(&group);
+        tile_u8::<B>(&group, &terms, columns, from, |tile| {
+            for index in 0..B {
+                for row in 0..TILE_ROWS {
+                    if row < members.len() {
+                        let mut distance = tile[index][row];
+                        let mut margin = _mm512_sub_epi32(distance, _mm512_set1_epi32(own[row] as i32));
+                        for rank in 0..LEAST_RANKS {
+                            let (least, next) = (distances[index][rank], margins[index][rank]);
+                            distances[index][rank] = _mm512_min_epu32(least, distance);
+                            distance = _mm512_max_epu32(least, distance);
+                            margins[index][rank] = _mm512_min_epi32(next, margin);
+                            margin = _mm512_max_epi32(next, margin);
+                        }
+                    }
+                }
+            }
+        });
+    }
+    for index in 0..B {
+        for rank in 0..LEAST_RANKS {
+            // SAFETY: as in `bytes`.
+            let (distances, margins) = unsafe {
+                let (distances, margins) = (distances[index][rank], margins[index][rank]);
+                (transmute::<__m512i, [u32; 16]>(distances), transmute::<__m512i, [i32; 16]>(margins))
+            };
+            for (lane, least) in out.iter_mut().skip(index * TILE_COLUMNS).take(TILE_COLUMNS).enumerate() {
+                (least.distances[rank], least.margins[rank]) = (distances[lane], margins[lane]);
+            }
+        }
+    }
+}
+
 /// `Tiles::matrix` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
@@ -530,6 +610,56 @@ fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &m
                 nearest[row] = found;
             }
         }
+    }
+}
+
+/// `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
+#[target_feature(enable = "avx512f")]
+fn least_f32(
+    (panel, order, own): LeastRows<'_, f32>,
+    columns: &PackedColumns<f32>,
+    from: usize,
+    out: &mut [LeastOfColumn<f32>],
+) {
+    for (out, from) in out.chunks_mut(4).zip((from..).step_by(4)) {
+        let mut distances = [_mm512_set1_ps(f32::INFINITY); LEAST_RANKS];
+        let mut margins = distances;
+        for (members, own) in order.chunks(TILE_ROWS).zip(own.chunks(TILE_ROWS)) {
+            let group = Group::new(panel, members, 0, from..from + out.len());
+            let computed = tile_f32(group.rows, four_columns(columns, from));
+            let mut subtracted = [[0.0; 4]; TILE_ROWS];
+            subtracted.iter_mut().zip(own).for_each(|(lanes, &own)| *lanes = [own; 4]);
+            // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+            let subtracted = unsafe { transmute::<[[f32; 4]; TILE_ROWS], __m512>(subtracted) };
+            let margin = _mm512_sub_ps(computed, subtracted);
+            let real = ((1_u32 << (4 * members.len())) - 1) as u16;
+            merge_f32(&mut distances, computed, real);
+            merge_f32(&mut margins, margin, real);
+        }
+        for rank in 0..LEAST_RANKS {
+            // SAFETY: as above.
+            let (distances, margins) = unsafe {
+                (transmute::<__m512, [[f32; 4]; 4]>(distances[rank]), transmute::<__m512, [[f32; 4]; 4]>(margins[rank]))
+            };
+            for lane in 0..TILE_ROWS {
+                for (column, least) in out.iter_mut().enumerate() {
+                    insert(&mut least.distances, distances[lane][column]);
+                    insert(&mut least.margins, margins[lane][column]);
+                }
+            }
+        }
+    }
+}
+
+/// Takes the values of some lanes into account that are less than the least ones there. What is not a number is not.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
+    for place in least {
+        let less = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(lanes, value, *place);
+        let larger = _mm512_mask_mov_ps(value, less, *place);
+        *place = _mm512_mask_mov_ps(*place, less, value);
+        value = larger;
     }
 }
 

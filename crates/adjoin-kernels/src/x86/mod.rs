@@ -1,6 +1,6 @@
 //! Levels of x86-64.
 //!
-//! Registers are filled from references to arrays, not through pointers: our release profile keeps debug assertions,
+//! Registers are filled from references to arrays, not through pointers: tests keep debug assertions,
 //! under which `loadu` intrinsics, `add` and `get_unchecked` test their arguments at every step, while the bounds of
 //! slices that were cut to one length before a loop cost next to nothing in it (bytes: 2.2 times as fast).
 

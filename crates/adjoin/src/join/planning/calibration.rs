@@ -156,8 +156,10 @@ impl Sampled {
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         let (of_vectors, most_of_neighbours) = neighbours_bytes(count);
         let least = least_bytes::<T>(buckets, search.rule, context.threads, count);
-        let most = held + least - least_for_neighbours(count) + most_of_neighbours;
-        let refusal = || context.too_small(most, PURPOSE);
+        // With so much, all neighbours have room beside a chunk, which takes half of what is spare.
+        let more = most_of_neighbours - least_for_neighbours(count);
+        let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
+        let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
         let mut room = Room { bytes, refusal: &refusal };
         for chunk in places.chunks(chunk as usize) {
             let drawn = Chunk { drawn: Drawn::read(context, buckets, centers, chunk)?, first: found.len(), of: count };

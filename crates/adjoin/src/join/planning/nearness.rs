@@ -2,18 +2,16 @@
 //! buckets is compared.
 
 use adjoin_device::Reservation;
-use adjoin_kernels::Panel;
+use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
 
 use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
-use super::margins::{CHUNK_CENTERS, CHUNK_ROWS};
+use super::margins::CHUNK_CENTERS;
 use super::neighbours::NeighbourSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{
-    Gap, Measure, Nearness, Place, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
-};
+use crate::plan::{Gap, Measure, Nearness, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits};
 use crate::workers::map_items;
 
 /// The least memory for edges on their way.
@@ -21,7 +19,7 @@ const EDGES_BYTES_MIN: u64 = 2 << 20;
 /// Memory for edges is asked for by so many.
 const GROWN_AT_ONCE: usize = 1024;
 /// Ranks that are noted.
-const RANK_MAX: usize = 4;
+const RANKS: [usize; 3] = [1, 2, LEAST_RANKS];
 
 /// How far to look.
 #[derive(Debug, Clone, Copy)]
@@ -166,35 +164,19 @@ struct Candidate {
     bucket: u32,
     /// Parts of the rule, each with the excess beyond which nobody can take part.
     parts: [Option<(RulePart, f64)>; 2],
-    /// The least excesses of members so far, ascending.
-    least: [[f32; RANK_MAX]; 2],
-}
-
-/// The other buckets that are looked at.
-struct Candidates {
-    all: Vec<Candidate>,
-    /// For each, the largest squared distance and the largest margin of a member that still counts, rounded up.
-    distance_reach: Vec<f32>,
-    margin_reach: Vec<f32>,
-}
-
-/// A worker's state.
-#[derive(Default)]
-struct Looking<D> {
-    distances: Vec<D>,
-    /// For each candidate, whether the member at hand may count.
-    near: Vec<u8>,
+    /// Of the vectors.
+    dimensions: usize,
 }
 
 impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let NeighbourSearch { context, buckets, centers, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
-        pass.run(Looking::default, |looking, number, bucket| self.look_around(number, bucket, looking))
+        pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
     }
 
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
-    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, looking: &mut Looking<T::Distance>) -> Result<u64> {
+    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
         let NeighbourSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
         let own_radius = f64::from(buckets.extent(number).radius);
         let candidate = |(other, squared): (u32, f64)| {
@@ -206,27 +188,21 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             // Where even the nearest a member could be is too far, nothing needs to be computed.
             let reached = |(part, limit): &(RulePart, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
             let near = parts.iter().flatten().any(reached);
-            near.then_some(Candidate { bucket: other, parts, least: [[f32::INFINITY; RANK_MAX]; 2] })
+            near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
         };
         let all: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
-        let mut candidates = Candidates::new(all);
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
-        for start in (0..candidates.all.len()).step_by(CHUNK_CENTERS) {
-            let chunk = start..candidates.all.len().min(start + CHUNK_CENTERS);
-            let others: Vec<u32> = candidates.all[chunk.clone()].iter().map(|candidate| candidate.bucket).collect();
+        for candidates in all.chunks(CHUNK_CENTERS) {
+            let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
             let columns = context.kernel.pack(centers, &others);
-            for members in members.chunks(CHUNK_ROWS) {
-                looking.distances.resize(members.len() * others.len(), T::Distance::default());
-                context.kernel.many_to_many(&bucket.members.panel, members, &columns, &mut looking.distances);
-                for (row, &member) in looking.distances.chunks_exact(others.len()).zip(members) {
-                    let own = bucket.own_at_most(member);
-                    candidates.note::<T>(chunk.clone(), (row, own), centers.dimensions(), &mut looking.near);
-                }
-            }
+            least.resize(others.len(), LeastOfColumn::NONE);
+            let rows = (&bucket.members.panel, &members[..], &bucket.own[..]);
+            context.kernel.least_of_columns(rows, &columns, least);
+            let near = candidates.iter().zip(&*least);
+            let near = near.filter_map(|(candidate, least)| candidate.nearness(number, members.len(), least));
+            self.sides.take(near)?;
         }
-        let computed = candidates.all.len() * bucket.len();
-        self.sides.take(candidates.all.iter().filter_map(|candidate| candidate.nearness(number, bucket.len())))?;
-        Ok(computed as u64)
+        Ok((all.len() * bucket.len()) as u64)
     }
 
     /// Candidates of a bucket, ascending, with the squared distances of their centers.
@@ -256,87 +232,24 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     }
 }
 
-impl Candidates {
-    fn new(all: Vec<Candidate>) -> Self {
-        let [distance_reach, margin_reach] = [(); 2].map(|()| vec![f32::NEG_INFINITY; all.len()]);
-        let mut candidates = Self { all, distance_reach, margin_reach };
-        (0..candidates.all.len()).for_each(|at| candidates.set_reach(at));
-        candidates
-    }
-
-    /// Notes how far a candidate reaches: to its limit, and no farther than where its ranks are taken.
-    fn set_reach(&mut self, at: usize) {
-        let Candidate { parts, least, .. } = &self.all[at];
-        for ((part, limit), least) in parts.iter().flatten().zip(least) {
-            let reach = part.measure_of(limit.min(least[RANK_MAX - 1].into())) as f32;
-            match part.measure {
-                Measure::Distance => self.distance_reach[at] = reach.next_up(),
-                Measure::Margin => self.margin_reach[at] = reach.next_up(),
-            }
-        }
-    }
-
-    /// Takes a member into account, given its squared distances to some candidates and to its own center: a quick look
-    /// tells which may count, as after the first few members hardly any do.
-    fn note<T: Coordinate>(
-        &mut self,
-        chunk: std::ops::Range<usize>,
-        (squared, own): (&[T::Distance], f64),
-        dimensions: usize,
-        near: &mut Vec<u8>,
-    ) {
-        let start = chunk.start;
-        near.clear();
-        let reaches = self.distance_reach[chunk.clone()].iter().zip(&self.margin_reach[chunk]);
-        let (own_up, widened) = ((own as f32).next_up(), T::widened(dimensions));
-        near.extend(squared.iter().zip(reaches).map(|(&squared, (&distance, &margin))| {
-            let by_margin = margin + own_up;
-            let reach = if by_margin > distance { by_margin } else { distance };
-            u8::from(T::rough(squared) <= reach * widened.0 + widened.1)
-        }));
-        for (near, at) in near.chunks(8).zip((0..).step_by(8)) {
-            if near.iter().fold(0, |any, near| any | near) == 0 {
-                continue;
-            }
-            for (k, _) in near.iter().enumerate().filter(|(_, near)| **near != 0) {
-                let place = Place { own, other: T::at_least(squared[at + k], dimensions) };
-                if self.all[start + at + k].note(place) {
-                    self.set_reach(start + at + k);
+impl Candidate {
+    /// What is noted of it, for a bucket of so many members; none where nobody can take part.
+    fn nearness<T: Coordinate>(&self, from: u32, members: usize, of: &LeastOfColumn<T>) -> Option<Nearness> {
+        let mut least = [[f32::INFINITY; RANKS.len()]; 2];
+        for ((part, limit), least) in self.parts.iter().flatten().zip(&mut least) {
+            for (least, wanted) in least.iter_mut().zip(RANKS) {
+                let rank = wanted.min(members) - 1;
+                let measure = match part.measure {
+                    Measure::Distance => T::at_least(of.distances[rank], self.dimensions),
+                    Measure::Margin => of.margins[rank].into(),
+                };
+                let excess = part.excess(measure);
+                if excess <= *limit {
+                    *least = (excess as f32).next_up();
                 }
             }
         }
-    }
-}
-
-/// Inserts into an ascending list; the largest falls out.
-fn insert(least: &mut [f32; RANK_MAX], excess: f32) {
-    let mut at = RANK_MAX - 1;
-    while at > 0 && least[at - 1] > excess {
-        least[at] = least[at - 1];
-        at -= 1;
-    }
-    least[at] = excess;
-}
-
-impl Candidate {
-    /// Takes a member into account; whether it counts.
-    fn note(&mut self, place: Place) -> bool {
-        let mut counts = false;
-        for ((part, limit), least) in self.parts.iter().flatten().zip(&mut self.least) {
-            let excess = part.excess(part.measure.of(place));
-            if excess <= *limit && excess < f64::from(least[RANK_MAX - 1]) {
-                insert(least, (excess as f32).next_up());
-                counts = true;
-            }
-        }
-        counts
-    }
-
-    /// What is noted of it, for a bucket of so many members; none where nobody can take part.
-    fn nearness(&self, from: u32, members: usize) -> Option<Nearness> {
-        let rank = |least: &[f32; RANK_MAX], rank: usize| least[rank.min(members) - 1];
-        let least = [0, 1].map(|part| [1, 2, RANK_MAX].map(|wanted| rank(&self.least[part], wanted)));
-        let near = self.least.iter().any(|least| least[0] < f32::INFINITY);
+        let near = least.iter().any(|least| least[0] < f32::INFINITY);
         near.then_some(Nearness { from, towards: self.bucket, least })
     }
 }
@@ -350,8 +263,8 @@ pub(super) fn least_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, thre
 fn pass_bytes<T: Coordinate>(rule: Rule, buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
-    let chunk = CHUNK_ROWS * CHUNK_CENTERS * size_of::<T::Distance>();
-    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() + 9 };
+    let chunk = CHUNK_CENTERS.min(centers) * (size_of::<LeastOfColumn<T>>() + 4) + 4 * buckets.rows_max();
+    let a_center = size_of::<T::Distance>() + 32 + if rule.takes_whole() { 24 } else { size_of::<Candidate>() };
     load::BucketPass::<T>::bytes(threads, buckets)
         + (centers * 8) as u64
         + threads as u64 * (columns + (chunk + centers * a_center) as u64)

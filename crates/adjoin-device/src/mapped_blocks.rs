@@ -1,0 +1,262 @@
+//! An allocator that gives large blocks back to the system, but for a few that are wanted again at once.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::null_mut;
+use std::sync::Mutex;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+#[cfg(target_os = "linux")]
+use rustix::mm::{MremapFlags, mremap};
+
+/// Blocks from this size on are mappings of their own.
+const BLOCK_BYTES_MAPPED: usize = 64 << 10;
+/// Every system's pages are at least so large, and mappings aligned to them.
+const PAGE_BYTES_MIN: usize = 4096;
+/// Freed blocks that are kept for the next that is wanted, in bytes and in number.
+const SPARE_BYTES: usize = 1 << 20;
+const SPARE_BLOCKS: usize = 32;
+
+/// The global allocator of a program or an extension that has a budget: a large block is a mapping of its own, which goes
+/// back to the system when it is freed. (In Python a first join held 71 MB with the allocator of the C library, where one
+/// of the command line held 45.) As a join makes and drops buckets all the time, and the system clears each page of a new
+/// mapping, the last few blocks are kept and given out again: that was a third of the time in which floats were loaded.
+pub struct MappedBlocks;
+
+/// Mappings that nobody uses.
+struct Spare {
+    /// The oldest first; those without an address are empty.
+    blocks: [Block; SPARE_BLOCKS],
+    bytes: usize,
+}
+
+/// A whole mapping.
+#[derive(Clone, Copy)]
+struct Block {
+    address: usize,
+    bytes: usize,
+}
+
+impl Block {
+    const NONE: Self = Self { address: 0, bytes: 0 };
+}
+
+/// Only ever tried, never waited for: a process that was forked has no thread that would let go of it.
+static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
+
+impl Spare {
+    /// The block whose size is nearest to what is wanted, if any is near.
+    fn take(&mut self, bytes: usize) -> Option<Block> {
+        let away = |block: &Block| block.bytes.abs_diff(bytes);
+        let near = self.blocks.iter().enumerate().filter(|(_, block)| block.address != 0 && away(block) <= bytes / 2);
+        let (at, &found) = near.min_by_key(|(_, block)| away(block))?;
+        self.blocks[at..].rotate_left(1);
+        self.blocks[SPARE_BLOCKS - 1] = Block::NONE;
+        self.bytes -= found.bytes;
+        Some(found)
+    }
+
+    /// Keeps a block; those that must go for it are handed to `free`.
+    fn keep(&mut self, block: Block, free: &mut dyn FnMut(Block)) {
+        if block.bytes > SPARE_BYTES {
+            return free(block);
+        }
+        let mut held = self.blocks.iter().filter(|block| block.address != 0).count();
+        while held == SPARE_BLOCKS || self.bytes + block.bytes > SPARE_BYTES {
+            free(self.blocks[0]);
+            self.bytes -= self.blocks[0].bytes;
+            self.blocks.rotate_left(1);
+            held -= 1;
+            self.blocks[SPARE_BLOCKS - 1] = Block::NONE;
+        }
+        self.blocks[held] = block;
+        self.bytes += block.bytes;
+    }
+}
+
+/// A mapping of so many bytes, in whole pages, and whether all of it is zero.
+fn map(bytes: usize) -> (*mut u8, bool) {
+    let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take(bytes));
+    if let Some(block) = spare {
+        match resized(block, bytes) {
+            resized if resized.is_null() => free(block),
+            resized => return (resized, false),
+        }
+    }
+    let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: the system chooses a place that is free; the size is not 0.
+    let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, kind) };
+    (mapped.map_or(null_mut(), |block| block.cast()), true)
+}
+
+/// A mapping with another size, perhaps in another place; null, and the mapping as it was, where the system refuses.
+#[cfg(target_os = "linux")]
+fn resized(block: Block, bytes: usize) -> *mut u8 {
+    let at = std::ptr::with_exposed_provenance_mut(block.address);
+    if block.bytes == bytes {
+        return at;
+    }
+    // SAFETY: the block is a whole mapping of this size; whoever has it gets the new place.
+    let moved = unsafe { mremap(at.cast(), block.bytes, bytes, MremapFlags::MAYMOVE) };
+    moved.map_or(null_mut(), |block| block.cast())
+}
+
+/// Nothing is kept where a mapping cannot be resized.
+#[cfg(not(target_os = "linux"))]
+fn resized(_block: Block, _bytes: usize) -> *mut u8 {
+    null_mut()
+}
+
+/// Gives a mapping back, or keeps it for the next.
+fn unmap(block: *mut u8, bytes: usize) {
+    let block = Block { address: block.expose_provenance(), bytes };
+    match SPARE.try_lock() {
+        Ok(mut spare) if cfg!(target_os = "linux") => spare.keep(block, &mut free),
+        _ => free(block),
+    }
+}
+
+fn free(Block { address, bytes }: Block) {
+    // SAFETY: the block is a whole mapping of this size, which nobody uses any more.
+    let freed = unsafe { munmap(std::ptr::with_exposed_provenance_mut(address), bytes) };
+    debug_assert!(freed.is_ok(), "a whole mapping can be given back");
+}
+
+/// Bytes of the mapping of a block: where pages are larger, the system rounds up itself.
+fn mapped_bytes(size: usize) -> usize {
+    size.next_multiple_of(PAGE_BYTES_MIN)
+}
+
+/// Whether a block has a mapping of its own.
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= BLOCK_BYTES_MAPPED && layout.align() <= PAGE_BYTES_MIN
+}
+
+// SAFETY: a block is mapped or the system allocator's by the size and alignment of its layout alone, which are the same
+// when it is freed or grown; a private anonymous mapping is zeroed, aligned to pages and nobody else's, and one that was
+// kept is given out once.
+unsafe impl GlobalAlloc for MappedBlocks {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match is_mapped(layout) {
+            true => map(mapped_bytes(layout.size())).0,
+            // SAFETY: as the caller promises.
+            false => unsafe { System.alloc(layout) },
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !is_mapped(layout) {
+            // SAFETY: as the caller promises.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        let (block, is_zero) = map(mapped_bytes(layout.size()));
+        if !is_zero && !block.is_null() {
+            // SAFETY: the block is at least so large.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match is_mapped(layout) {
+            true => unmap(block, mapped_bytes(layout.size())),
+            // SAFETY: as the caller promises, and by its layout it came from there.
+            false => unsafe { System.dealloc(block, layout) },
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller promises that the size is one of a layout.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        match (is_mapped(layout), is_mapped(new)) {
+            // SAFETY: as the caller promises, and by its layout it came from there.
+            (false, false) => unsafe { System.realloc(block, layout, size) },
+            #[cfg(target_os = "linux")]
+            (true, true) => {
+                let old = Block { address: block.expose_provenance(), bytes: mapped_bytes(layout.size()) };
+                resized(old, mapped_bytes(size))
+            }
+            _ => {
+                // SAFETY: as the caller promises; both blocks hold the bytes that are copied, and are not the same.
+                unsafe {
+                    let moved = self.alloc(new);
+                    if !moved.is_null() {
+                        moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                        self.dealloc(block, layout);
+                    }
+                    moved
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of all sizes around the limit, grown and shrunk, keep their bytes.
+    #[test]
+    fn blocks_keep_their_bytes_when_they_grow_and_shrink() {
+        let sizes = [1, 4096, BLOCK_BYTES_MAPPED - 1, BLOCK_BYTES_MAPPED, 3 * BLOCK_BYTES_MAPPED + 5, 1 << 20];
+        for align in [1, 64, PAGE_BYTES_MIN, 4 * PAGE_BYTES_MIN] {
+            for (from, to) in sizes.iter().flat_map(|&from| sizes.map(|to| (from, to))) {
+                let [old, new] = [from, to].map(|size| Layout::from_size_align(size, align).unwrap());
+                // SAFETY: each block is used within its layout, and freed with it once.
+                unsafe {
+                    let block = MappedBlocks.alloc_zeroed(old);
+                    assert!(!block.is_null() && (block as usize).is_multiple_of(align));
+                    assert!(std::slice::from_raw_parts(block, from).iter().all(|&byte| byte == 0));
+                    block.write_bytes(7, from);
+                    let block = MappedBlocks.realloc(block, old, to);
+                    assert!(!block.is_null() && (block as usize).is_multiple_of(align));
+                    assert!(std::slice::from_raw_parts(block, from.min(to)).iter().all(|&byte| byte == 7));
+                    MappedBlocks.dealloc(block, new);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_spare_blocks_make_room_and_the_nearest_in_size_is_taken() {
+        let mut spare = Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 };
+        let mut freed = Vec::new();
+        let mut keep = |spare: &mut Spare, address: usize, bytes: usize| {
+            spare.keep(Block { address, bytes }, &mut |block| freed.push(block.address));
+        };
+        for (address, bytes) in [(1, SPARE_BYTES / 2), (2, SPARE_BYTES / 4), (3, SPARE_BYTES / 8)] {
+            keep(&mut spare, address, bytes);
+        }
+        keep(&mut spare, 4, SPARE_BYTES + 1); // at once
+        keep(&mut spare, 5, SPARE_BYTES / 2); // in the place of the first
+        assert_eq!(spare.take(SPARE_BYTES / 4 + 1).map(|block| block.address), Some(2));
+        assert!(spare.take(SPARE_BYTES / 32).is_none(), "none is near");
+        assert_eq!(spare.bytes, SPARE_BYTES / 8 + SPARE_BYTES / 2);
+        (6..6 + SPARE_BLOCKS).for_each(|address| keep(&mut spare, address, PAGE_BYTES_MIN));
+        assert_eq!(freed, [4, 1, 3, 5]);
+        let held = spare.blocks.iter().map(|block| block.address);
+        assert_eq!(held.collect::<Vec<_>>(), (6..6 + SPARE_BLOCKS).collect::<Vec<_>>());
+    }
+
+    /// Threads that free what others allocated never share a block.
+    #[test]
+    fn a_block_is_given_out_once() {
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let bytes = BLOCK_BYTES_MAPPED + PAGE_BYTES_MIN * (round % 7);
+                        let layout = Layout::from_size_align(bytes, 64).unwrap();
+                        // SAFETY: the block is used within its layout, and freed with it once.
+                        unsafe {
+                            let block = MappedBlocks.alloc(layout);
+                            block.write_bytes(thread, bytes);
+                            std::thread::yield_now();
+                            assert!(std::slice::from_raw_parts(block, bytes).iter().all(|&byte| byte == thread));
+                            MappedBlocks.dealloc(block, layout);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
