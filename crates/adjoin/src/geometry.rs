@@ -31,6 +31,12 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Reads a stored center into coordinates.
     fn read_center(element: Element, stored: &[u8], center: &mut [Self]);
 
+    /// A sum of coordinates: of bytes exact, of up to 2^24 of them.
+    type Sum: Copy + Default + Into<f64> + Send + Sync;
+
+    /// Adds the coordinates of a vector to sums.
+    fn add_to(vector: &[Self], sums: &mut [Self::Sum]);
+
     /// The coordinate nearest to a mean.
     fn from_mean(mean: f64) -> Self;
 
@@ -154,6 +160,12 @@ impl Coordinate for u8 {
         }
     }
 
+    type Sum = u32;
+
+    fn add_to(vector: &[Self], sums: &mut [u32]) {
+        sums.iter_mut().zip(vector).for_each(|(sum, &x)| *sum += u32::from(x));
+    }
+
     fn from_mean(mean: f64) -> Self {
         mean.round() as Self
     }
@@ -243,6 +255,12 @@ impl Coordinate for f32 {
 
     fn read_center(_element: Element, stored: &[u8], center: &mut [Self]) {
         read_f32(stored, center);
+    }
+
+    type Sum = f64;
+
+    fn add_to(vector: &[Self], sums: &mut [f64]) {
+        sums.iter_mut().zip(vector).for_each(|(sum, &x)| *sum += f64::from(x));
     }
 
     fn from_mean(mean: f64) -> Self {

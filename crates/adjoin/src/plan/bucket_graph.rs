@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What one bucket knows of another: its bytes are stored on their way to the other's side.
-pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable {
+pub trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
     /// The bucket that knows, and the other.
     fn direction(&self) -> (u32, u32);
 

@@ -54,7 +54,10 @@ fn chunk_rows<T>(dimensions: usize) -> usize {
 pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
     // A split may put few centers apart from many; twice as many groups as halves of the largest size are granted.
     let groups = if centers <= CENTERS_IN_ONE_GROUP { 1 } else { 2 * centers.isqrt() };
-    let packed = PackedColumns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
+    // The members of groups are held twice while centers are trained.
+    let members = (2 * (centers * size_of::<u32>() + groups * size_of::<Vec<u32>>())) as u64;
+    let packed = members
+        + PackedColumns::<T>::bytes_for(centers + TILE_COLUMNS * groups, dimensions)
         + PackedColumns::<T>::bytes_for(groups, dimensions);
     let rows = chunk_rows::<T>(dimensions);
     let a_row = groups * size_of::<T::Distance>() + size_of::<(u32, T::Distance)>();
@@ -67,17 +70,26 @@ fn group_size(centers: usize) -> usize {
     if centers <= CENTERS_IN_ONE_GROUP { centers } else { 2 * centers.isqrt() }
 }
 
+/// The groups of centers, by their tree.
+pub(super) fn center_groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<Vec<u32>> {
+    groups(kernel, centers, group_size(centers.rows()))
+}
+
 impl<T: Coordinate> TwoLevel<T> {
     /// Groups centers by their tree.
     pub(crate) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
-        let members = groups(kernel, centers, group_size(centers.rows()));
+        Self::of_groups(kernel, centers, &center_groups(kernel, centers))
+    }
+
+    /// The same by groups that were made when the centers were near where they are now.
+    pub(super) fn of_groups(kernel: Kernel, centers: &Panel<T>, members: &[Vec<u32>]) -> Self {
         let mut of = vec![0; centers.rows()];
         members.iter().zip(0u32..).for_each(|(group, k)| group.iter().for_each(|&center| of[center as usize] = k));
         let mut means = Panel::zeroed(members.len(), centers.dimensions());
         move_to_means(centers, &of, &mut means);
         let all: Vec<u32> = (0..members.len() as u32).collect();
-        let pack = |members: Vec<u32>| Group { columns: kernel.pack(centers, &members), centers: members };
-        let groups: Vec<Group<T>> = members.into_iter().map(pack).collect();
+        let pack = |members: &Vec<u32>| Group { columns: kernel.pack(centers, members), centers: members.clone() };
+        let groups: Vec<Group<T>> = members.iter().map(pack).collect();
         let searched = groups.len() + centers.rows() * GROUPS_SEARCHED.min(groups.len()) / groups.len();
         Self { kernel, means: kernel.pack(&means, &all), groups, dimensions: centers.dimensions(), searched }
     }

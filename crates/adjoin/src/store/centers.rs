@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::assign::TwoLevel;
+use super::assign::{TwoLevel, center_groups};
 use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
@@ -12,6 +12,8 @@ use crate::random::Random;
 
 /// Rounds of Lloyd's algorithm; the study found 10 enough on 15 vectors a center.
 const ROUNDS: usize = 10;
+/// Rounds before which centers are grouped anew: after the first they move little, and grouping takes as long as a round.
+const GROUPED_ROUNDS: usize = 2;
 /// Rows of the smallest training sample, where there are as many.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
@@ -62,7 +64,7 @@ pub(crate) struct Training<T: Coordinate> {
 
 /// Bytes that [`train`] holds beside the sample, its result included.
 pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
-    let sums = (centers * dimensions * size_of::<f64>()) as u64;
+    let sums = (centers * dimensions * size_of::<T::Sum>()) as u64;
     Panel::<T>::bytes_for(centers, dimensions) + sums + super::assign::memory_bytes::<T>(threads, centers, dimensions)
 }
 
@@ -80,8 +82,12 @@ pub(crate) fn train<T: Coordinate>(
     let mut training = Training { centers: first_centers(sample, buckets, seed)?, distances: 0 };
     let rounds = if trained { ROUNDS } else { 0 };
     context.progress.begin("train", "rounds", rounds as u64);
+    let mut groups = Vec::new();
     for round in 0..rounds {
-        let levels = TwoLevel::new(context.kernel, &training.centers);
+        if round < GROUPED_ROUNDS {
+            groups = center_groups(context.kernel, &training.centers);
+        }
+        let levels = TwoLevel::of_groups(context.kernel, &training.centers, &groups);
         let mut means = Means::new(training.centers.rows(), training.centers.dimensions());
         sample.for_each::<T>(|panel, stored| {
             let nearest = levels.nearest(context, sample.vectors, sample.metric, stored)?;
@@ -119,29 +125,33 @@ pub(super) fn move_to_means<T: Coordinate>(points: &Panel<T>, of: &[u32], center
     means.write(centers);
 }
 
-/// Sums of members in f64, in the order in which they are added.
-struct Means {
-    sums: Vec<f64>,
+/// A mean of so many members is not moved by more of them, and sums of bytes have room for these.
+const MEMBERS_MAX: u32 = 1 << 24;
+
+/// Sums of members, in the order in which they are added.
+struct Means<T: Coordinate> {
+    sums: Vec<T::Sum>,
     counts: Vec<u32>,
     dimensions: usize,
 }
 
-impl Means {
+impl<T: Coordinate> Means<T> {
     fn new(centers: usize, dimensions: usize) -> Self {
-        Self { sums: vec![0.0; centers * dimensions], counts: vec![0; centers], dimensions }
+        Self { sums: vec![T::Sum::default(); centers * dimensions], counts: vec![0; centers], dimensions }
     }
 
-    fn add<T: Coordinate>(&mut self, center: usize, point: &[T]) {
-        self.counts[center] += 1;
-        let sum = &mut self.sums[center * self.dimensions..][..self.dimensions];
-        sum.iter_mut().zip(point).for_each(|(sum, x)| *sum += x.value());
+    fn add(&mut self, center: usize, point: &[T]) {
+        if self.counts[center] < MEMBERS_MAX {
+            self.counts[center] += 1;
+            T::add_to(point, &mut self.sums[center * self.dimensions..][..self.dimensions]);
+        }
     }
 
-    fn write<T: Coordinate>(&self, centers: &mut Panel<T>) {
+    fn write(&self, centers: &mut Panel<T>) {
         for (k, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
             let sum = &self.sums[k * self.dimensions..][..self.dimensions];
-            for (to, sum) in centers.row_mut(k).iter_mut().zip(sum) {
-                *to = T::from_mean(sum / f64::from(count));
+            for (to, &sum) in centers.row_mut(k).iter_mut().zip(sum) {
+                *to = T::from_mean(sum.into() / f64::from(count));
             }
         }
     }

@@ -44,6 +44,8 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
+    /// What was computed for the first part of a rule.
+    computed: Computed,
     found: Found<'a>,
     counts: Counts,
 }
@@ -86,12 +88,26 @@ impl Selection {
 }
 
 /// Pairs that the kernel computed: of each row, those with the columns before its reach.
+#[derive(Default)]
 struct Computed {
     reach: Vec<u32>,
     place: Vec<u32>,
 }
 
 impl Computed {
+    /// Notes what is computed of rows and columns in these orders, tiles included.
+    fn note(&mut self, (rows, reach): (&[u32], &[u32]), columns: &[u32], members: [usize; 2]) {
+        self.reach.clear();
+        self.reach.resize(members[0], 0);
+        for (rows, reach) in rows.chunks(TILE_ROWS).zip(reach.chunks(TILE_ROWS)) {
+            let rounded = rounded_reach(reach, columns.len()) as u32;
+            rows.iter().for_each(|&x| self.reach[x as usize] = rounded);
+        }
+        self.place.clear();
+        self.place.resize(members[1], u32::MAX);
+        columns.iter().zip(0..).for_each(|(&y, at)| self.place[y as usize] = at);
+    }
+
     fn holds(&self, x: u32, y: u32) -> bool {
         self.place[y as usize] < self.reach[x as usize]
     }
@@ -108,8 +124,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         found: Found<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold, coding);
-        let (rows, others, reach, counts) = (Side::default(), Side::default(), Vec::new(), Counts::default());
-        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, found, counts }
+        let (rows, others, reach) = (Side::default(), Side::default(), Vec::new());
+        let (computed, counts) = (Computed::default(), Counts::default());
+        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, computed, found, counts }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
@@ -142,12 +159,15 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let Some(first) = first else { return Ok(()) };
         self.select(first, (a, b));
         let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };
-        let computed = self.computed((a, b));
+        self.computed.note((&self.rows.order, &self.reach), &self.others.order, [a.len(), b.len()]);
         self.compare(a, b, |_, _| true, emit)?;
         self.select(second, (a, b));
         self.counts.candidate_pairs -= self.admitted_by(first, (a, b));
         // What was computed for the first, admitted or in its tiles, is reported once.
-        self.compare(a, b, |x, y| !computed.holds(x, y), emit)
+        let computed = std::mem::take(&mut self.computed);
+        let compared = self.compare(a, b, |x, y| !computed.holds(x, y), emit);
+        self.computed = computed;
+        compared
     }
 
     /// What the rule admits on an edge.
@@ -172,6 +192,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         emit: &mut dyn FnMut(PairBatch),
     ) -> Result<()> {
+        if self.reach.is_empty() {
+            return Ok(());
+        }
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
@@ -198,6 +221,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
 
     /// Selected pairs that another selection admits too.
     fn admitted_by(&mut self, other: Selection, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> u64 {
+        if self.reach.is_empty() {
+            return 0;
+        }
         self.rows.measure(other.measure, a);
         self.others.measure(other.measure, b);
         let columns: Vec<u32> = self.others.order.iter().map(|&y| self.others.keys[y as usize]).collect();
@@ -206,18 +232,6 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.kernel.count_at_most(&columns[..reach as usize], most)
         };
         self.rows.order.iter().zip(&self.reach).map(of).sum()
-    }
-
-    /// What the kernel computes of the present selection, tiles included.
-    fn computed(&self, (a, b): (&LoadedBucket<T>, &LoadedBucket<T>)) -> Computed {
-        let columns = self.others.order.len();
-        let rounded = |group: &[u32]| rounded_reach(group, columns) as u32;
-        let reach: Vec<u32> = self.reach.chunks(TILE_ROWS).map(rounded).collect();
-        let mut of_row = vec![0; a.len()];
-        self.rows.order.iter().enumerate().for_each(|(at, &x)| of_row[x as usize] = reach[at / TILE_ROWS]);
-        let mut place_of = vec![u32::MAX; b.len()];
-        self.others.order.iter().zip(0..).for_each(|(&y, at)| place_of[y as usize] = at);
-        Computed { reach: of_row, place: place_of }
     }
 
     /// Each member with those before it.
@@ -252,12 +266,12 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.rows.choose(kernel, selection.most(least.1));
         self.others.choose(kernel, selection.most(least.0));
         let measure = |chosen: &u64| T::measure_of((chosen >> 32) as u32);
-        let others: Vec<f64> = self.others.chosen.iter().map(measure).collect();
+        let others = &self.others.chosen;
         let mut reach = others.len();
         self.reach.clear();
         for row in self.rows.chosen.iter().map(measure) {
-            let admits = |other: f64| within(selection.combine.of(row, other), selection.limit);
-            while reach > 0 && !admits(others[reach - 1]) {
+            let admits = |other| within(selection.combine.of(row, measure(other)), selection.limit);
+            while reach > 0 && !admits(&others[reach - 1]) {
                 reach -= 1;
             }
             if reach == 0 {

@@ -359,7 +359,7 @@ fn least_for_neighbours(count: u64) -> u64 {
 
 /// Bytes that each drawn vector takes while neighbours are looked for.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
-    Drawn::<T>::memory_bytes(buckets, 1) + threads as u64 * 16
+    Drawn::<T>::memory_bytes(buckets, 1) + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 
 /// Bytes for reading ahead during a calibration.

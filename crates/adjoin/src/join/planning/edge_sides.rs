@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::plan::EdgeSide;
 use crate::report::Cancel;
 use crate::store::{PartitionSizes, Partitions, Records};
-use crate::workers::lock;
+use crate::workers::{lock, map_items};
 
 /// Sides of edges on their way to each other: buckets lie in stripes, and a cell holds the sides between two stripes, in
 /// both directions. Cells that follow each other share a partition. What does not fit into memory goes to a temporary file.
@@ -94,6 +94,14 @@ pub(super) struct Gathered<S> {
     of: PhantomData<S>,
 }
 
+/// Cells whose sides are looked at at once.
+struct Group {
+    partition: usize,
+    cells: Range<usize>,
+    /// How many there are.
+    sides: usize,
+}
+
 impl<S: EdgeSide> Gathered<S> {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
@@ -107,25 +115,51 @@ impl<S: EdgeSide> Gathered<S> {
 
     /// Hands over all sides, both of an edge at once and one behind the other.
     pub(super) fn each(&self, mut take: impl FnMut(&[S]) -> Result<()>) -> Result<()> {
-        let Self { ref cancel, grid, partitions, most, ref records, ref cells, .. } = *self;
+        let mut sides = Vec::new();
+        self.groups().iter().try_for_each(|group| {
+            self.cancel.check()?;
+            self.read(group, &mut sides)?;
+            take(&sides)
+        })
+    }
+
+    /// The same on several threads, each of which holds as many sides at once as [`Gathered::each`] does; returns what
+    /// `work` makes of them, in the order of their edges.
+    pub(super) fn map<R: Send>(&self, threads: usize, work: impl Fn(&[S]) -> R + Sync) -> Result<Vec<R>> {
+        let groups = self.groups();
+        map_items(threads, groups.len(), &self.cancel, Vec::new, |sides, group| {
+            self.read(&groups[group], sides)?;
+            Ok(work(sides))
+        })
+    }
+
+    /// Bytes that [`Gathered::map`] holds beside what [`Gathered::bytes`] says.
+    pub(super) fn bytes_of_map(&self, threads: usize) -> u64 {
+        ((threads.max(1) - 1) * self.most * size_of::<S>()) as u64
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let Self { partitions, most, ref cells, .. } = *self;
         let first = |partition: usize| (partition * cells.len()).div_ceil(partitions);
-        let mut sides: Vec<S> = Vec::new();
-        for partition in 0..partitions {
-            for (group, count) in groups(cells, first(partition)..first(partition + 1), most) {
-                cancel.check()?;
-                sides.clear();
-                sides.reserve_exact(count);
-                records.read(partition, |bytes| {
-                    let side = |bytes| S::read_from_bytes(bytes).expect("chunks are as long as a side");
-                    let all = bytes.chunks_exact(size_of::<S>()).map(side);
-                    sides.extend(all.filter(|side| group.contains(&grid.cell(side.edge()))));
-                    Ok(())
-                })?;
-                assert_eq!(sides.len(), count, "what was counted is there");
-                sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));
-                take(&sides)?;
-            }
-        }
+        let of = |partition| {
+            let groups = groups(cells, first(partition)..first(partition + 1), most).into_iter();
+            groups.map(move |(cells, sides)| Group { partition, cells, sides })
+        };
+        (0..partitions).flat_map(of).collect()
+    }
+
+    /// Reads the sides of a group and puts them in order.
+    fn read(&self, Group { partition, cells, sides: count }: &Group, sides: &mut Vec<S>) -> Result<()> {
+        sides.clear();
+        sides.reserve_exact(*count);
+        self.records.read(*partition, |bytes| {
+            let side = |bytes| S::read_from_bytes(bytes).expect("chunks are as long as a side");
+            let all = bytes.chunks_exact(size_of::<S>()).map(side);
+            sides.extend(all.filter(|side| cells.contains(&self.grid.cell(side.edge()))));
+            Ok(())
+        })?;
+        assert_eq!(sides.len(), *count, "what was counted is there");
+        sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));
         Ok(())
     }
 }

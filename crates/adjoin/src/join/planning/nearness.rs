@@ -30,15 +30,15 @@ pub(super) struct Horizon {
     pub(super) centers: usize,
 }
 
-/// What buckets know of each other, of which edges are made as often as they are asked for: there may be more than memory
-/// holds.
+/// The edges up to a horizon. Where memory does not hold them, what buckets know of each other is kept instead, of which
+/// edges are made as often as they are asked for.
 pub(super) struct NearGraph {
-    sides: Gathered<Nearness>,
+    sides: Option<Gathered<Nearness>>,
     horizon: Horizon,
-    /// The edges whose thresholds are known at once.
+    /// All edges, or those whose thresholds are known at once.
     known: ThresholdGraph,
     /// Of all that.
-    _memory: Reservation,
+    memory: Reservation,
 }
 
 impl NearGraph {
@@ -54,7 +54,8 @@ impl NearGraph {
         t: f64,
     ) -> Result<(Vec<Task>, Reservation)> {
         let context = search.context;
-        let mut edges: Vec<Task> = room_for_edges(context, self.sides.count());
+        let most = self.sides.as_ref().map_or(self.known.edges.len(), Gathered::count);
+        let mut edges: Vec<Task> = room_for_edges(context, most);
         let mut memory = context.reserve(0, PLAN_PURPOSE)?;
         self.each_edge(search, |(i, j, edge_t)| {
             if f64::from(edge_t) > t {
@@ -73,21 +74,74 @@ impl NearGraph {
         Ok((edges, memory))
     }
 
+    /// Makes all edges, at most as many as there are sides, where memory has room for them beside these; says whether it
+    /// has.
+    fn make_all<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>) -> Result<bool> {
+        let (context, sides) = (search.context, self.sides.as_ref().expect("nothing is made yet"));
+        let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
+        let bytes = of_all + sides.bytes_of_map(context.threads);
+        if of_all > free / 2 || bytes > free {
+            return Ok(false);
+        }
+        let mut memory = context.reserve(bytes, PLAN_PURPOSE)?;
+        let parts = sides.map(context.threads, |sides| {
+            let mut some = ThresholdGraph::default();
+            edges_of(search, sides, self.horizon, &mut some);
+            some.edges
+        })?;
+        // Parts go while the whole grows, whose room is not touched before: not all is held twice.
+        let mut edges = Vec::with_capacity(parts.iter().map(Vec::len).sum());
+        parts.into_iter().for_each(|part| edges.extend(part));
+        self.known.edges = edges;
+        self.known.edges.sort_unstable_by_key(|&(i, j, _)| (i, j));
+        memory.shrink(size_of_val(&*self.known.edges) as u64);
+        (self.sides, self.memory) = (None, memory);
+        Ok(true)
+    }
+
+    /// Makes the edges `wanted`, which ascend.
+    fn make_some<T: Coordinate>(&mut self, search: &NeighbourSearch<'_, T>, wanted: &[Task]) -> Result<()> {
+        let mut known = Vec::with_capacity(wanted.len());
+        self.each_edge(search, |edge| {
+            if wanted.binary_search(&(edge.0, edge.1)).is_ok() {
+                known.push(edge);
+            }
+            Ok(())
+        })?;
+        known.sort_unstable_by_key(|&(i, j, _)| (i, j));
+        self.known.edges = known;
+        Ok(())
+    }
+
     fn each_edge<T: Coordinate>(
         &self,
         search: &NeighbourSearch<'_, T>,
         mut take: impl FnMut((u32, u32, f32)) -> Result<()>,
     ) -> Result<()> {
-        let NeighbourSearch { buckets, threshold, rule, .. } = *search;
-        let rows = |bucket: u32| buckets.extent(bucket).rows;
-        let parts = |i: u32, j: u32| rule.parts(threshold.distance, gap_of(search, i, j));
-        let mut some = ThresholdGraph::default();
-        self.sides.each(|sides| {
-            some.edges.clear();
-            some.add(sides, self.horizon.t, rows, parts);
-            some.edges.iter().try_for_each(|&edge| take(edge))
-        })
+        match &self.sides {
+            Some(sides) => {
+                let mut some = ThresholdGraph::default();
+                sides.each(|sides| {
+                    some.edges.clear();
+                    edges_of(search, sides, self.horizon, &mut some);
+                    some.edges.iter().try_for_each(|&edge| take(edge))
+                })
+            }
+            None => self.known.edges.iter().try_for_each(|&edge| take(edge)),
+        }
     }
+}
+
+/// Makes the edges of what some buckets know of each other.
+fn edges_of<T: Coordinate>(
+    search: &NeighbourSearch<'_, T>,
+    sides: &[Nearness],
+    horizon: Horizon,
+    edges: &mut ThresholdGraph,
+) {
+    let NeighbourSearch { buckets, threshold, rule, .. } = *search;
+    let rows = |bucket: u32| buckets.extent(bucket).rows;
+    edges.add(sides, horizon.t, rows, |i, j| rule.parts(threshold.distance, gap_of(search, i, j)));
 }
 
 /// Finds the edges, and how many distances to centers that took. The thresholds of the edges `wanted`, which ascend, are
@@ -116,16 +170,10 @@ pub(super) fn near_graph<T: Coordinate>(
     drop(pass);
     let sides = sides.gather()?;
     memory.shrink(sides.bytes() + of_known);
-    let mut graph = NearGraph { sides, horizon, known: ThresholdGraph::default(), _memory: memory };
-    let mut known = Vec::with_capacity(wanted.len());
-    graph.each_edge(search, |edge| {
-        if wanted.binary_search(&(edge.0, edge.1)).is_ok() {
-            known.push(edge);
-        }
-        Ok(())
-    })?;
-    known.sort_unstable_by_key(|&(i, j, _)| (i, j));
-    graph.known.edges = known;
+    let mut graph = NearGraph { sides: Some(sides), horizon, known: ThresholdGraph::default(), memory };
+    if !graph.make_all(search)? {
+        graph.make_some(search, wanted)?;
+    }
     Ok((graph, computed))
 }
 

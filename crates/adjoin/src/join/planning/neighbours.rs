@@ -146,10 +146,18 @@ impl Neighbours {
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
     chunk: &'a Chunk<T>,
-    /// Of each drawn vector to the center of the bucket in question.
+    /// Of each drawn vector to the center of the bucket in question, and what stands for it.
     distances: Vec<T::Distance>,
-    /// Drawn vectors that may have a neighbour in it, with how many of its members they are compared, by that number.
-    reaching: Vec<Vec<(u32, u32)>>,
+    keys: Vec<u32>,
+    /// Keys in the upper half, members or vectors in the lower one.
+    chosen: Vec<u64>,
+    /// The members of the bucket, farthest from its center first.
+    order: Vec<u32>,
+    /// For each tile of these, the largest key of a vector that may have a neighbour in it.
+    tile_limits: Vec<u32>,
+    /// Drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared.
+    rows: Vec<u32>,
+    reach: Vec<u32>,
     tiles: Tiles<'a, T>,
     found: Vec<(u32, Neighbour)>,
 }
@@ -158,54 +166,81 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     fn new(search: &'a NeighbourSearch<'a, T>, chunk: &'a Chunk<T>) -> Self {
         let NeighbourSearch { context, predicate, threshold, coding, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold, coding);
-        let distances = vec![T::Distance::default(); chunk.drawn.len()];
-        Self { search, chunk, distances, reaching: Vec::new(), tiles, found: Vec::new() }
+        let vectors = chunk.drawn.len();
+        let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
+        let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
+        Self { search, chunk, distances, keys, chosen, order, tile_limits, rows, reach, tiles, found: Vec::new() }
     }
+
+    /// Bytes that a worker holds for each drawn vector.
+    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 8 + 4 + 4) as u64;
 
     /// Bytes that a worker holds for buckets of at most `rows` members, those for each drawn vector apart.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Order and distance of each member, sorted.
-        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8)) as u64
+        // Of each member its key, as sorted, and its place in the order.
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4)) as u64
     }
 
     /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
     fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let NeighbourSearch { context, centers, threshold, .. } = *self.search;
+        let NeighbourSearch { context, centers, .. } = *self.search;
         let all = &self.chunk.drawn;
-        let mut order: Vec<u32> = (0..bucket.len() as u32).collect();
-        let own = |member: u32| bucket.own_at_most(member);
-        order.sort_unstable_by(|&a, &b| own(b).total_cmp(&own(a)).then(a.cmp(&b)));
         context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
-        let dimensions = centers.dimensions();
-        let to_center: Vec<f64> = order.iter().map(|&member| own(member).sqrt() * (1.0 + SLACK)).collect();
-        let reach = |&squared: &T::Distance| {
-            let least = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK) - threshold.distance;
-            match to_center.first() {
-                Some(&farthest) if farthest >= least => to_center.partition_point(|&own| own >= least) as u32,
-                _ => 0,
-            }
-        };
-        // Farthest first, as rows of a tile share the largest reach; to the width of a tile, which sorts in one go.
-        self.reaching.resize_with(order.len().div_ceil(TILE_COLUMNS), Vec::new);
-        self.reaching.iter_mut().for_each(Vec::clear);
-        for (vector, squared) in (0..).zip(&self.distances) {
-            let reach = reach(squared);
-            if reach > 0 {
-                self.reaching[(reach as usize - 1) / TILE_COLUMNS].push((vector, reach));
-            }
-        }
-        let (rows, reach): (Vec<u32>, Vec<u32>) = self.reaching.iter().rev().flatten().copied().unzip();
-        let drawn = Ordered { members: &all.members, order: &rows };
-        let columns = Ordered { members: &bucket.members, order: &order };
+        self.order(bucket);
+        self.choose_rows();
+        let Self { ref order, ref rows, ref reach, .. } = *self;
+        let drawn = Ordered { members: &all.members, order: rows };
+        let columns = Ordered { members: &bucket.members, order };
         let (sides, found) =
             (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
         let take = |vector, member| {
             found.extend(sides.neighbour(vector, number, member, bucket));
             Ok(())
         };
-        let compared = self.tiles.find(drawn, columns, &reach, |_, _| true, take);
+        let compared = self.tiles.find(drawn, columns, reach, |_, _| true, take);
         let compared = compared.expect("nothing here fails");
         all.len() as u64 + compared.verified_pairs
+    }
+
+    /// Puts the members of a bucket in descending order of their distance to its center, and finds out how far from there
+    /// a vector may lie to have a neighbour in each tile of them.
+    fn order(&mut self, bucket: &LoadedBucket<T>) {
+        let (eps, dimensions) = (self.search.threshold.distance, bucket.members.panel.dimensions());
+        T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
+        self.chosen.clear();
+        self.chosen.extend(self.keys.iter().zip(0..).map(|(&key, member)| u64::from(!key) << 32 | member));
+        self.chosen.sort_unstable();
+        self.order.clear();
+        self.order.extend(self.chosen.iter().map(|&chosen| chosen as u32));
+        let farthest = self.order.iter().step_by(TILE_COLUMNS).map(|&member| bucket.own_at_most(member).sqrt());
+        self.tile_limits.clear();
+        self.tile_limits.extend(farthest.map(|own| T::key_up_to(((own + eps) * (1.0 + SLACK)).powi(2))));
+    }
+
+    /// Finds the drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared:
+    /// most first, as rows of a tile share the largest reach.
+    fn choose_rows(&mut self) {
+        let (kernel, members) = (self.search.context.kernel, self.order.len());
+        T::measure_keys(&self.distances, None, self.search.threshold.dimensions, &mut self.keys);
+        self.chosen.clear();
+        kernel.at_most(&self.keys, self.tile_limits.first().copied().unwrap_or(0), &mut self.chosen);
+        let limits = &self.tile_limits;
+        let tiles = |chosen: u64| limits.partition_point(|&limit| (chosen >> 32) as u32 <= limit);
+        // Sorted in one go, by how many reach how many tiles.
+        let mut starts = vec![0; limits.len() + 1];
+        self.chosen.iter().for_each(|&chosen| starts[limits.len() - tiles(chosen)] += 1);
+        let mut start = 0;
+        starts.iter_mut().for_each(|count| start += std::mem::replace(count, start));
+        for list in [&mut self.rows, &mut self.reach] {
+            list.resize(self.chosen.len(), 0);
+        }
+        for &chosen in &self.chosen {
+            let reached = tiles(chosen);
+            let at = &mut starts[limits.len() - reached];
+            self.rows[*at] = chosen as u32;
+            self.reach[*at] = (reached * TILE_COLUMNS).min(members) as u32;
+            *at += 1;
+        }
     }
 }
 
