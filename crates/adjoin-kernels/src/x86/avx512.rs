@@ -368,6 +368,35 @@ fn lanes_below(end: usize, column: usize) -> u16 {
     if end - column >= TILE_COLUMNS { u16::MAX } else { (1 << (end - column)) - 1 }
 }
 
+/// Calls `$body` with the constant `$B`, so many blocks of 16 columns: a tile of fewer has too few sums on their way.
+macro_rules! with_blocks {
+    ($blocks:expr, $B:ident => $body:expr) => {
+        match $blocks {
+            1 => {
+                const $B: usize = 1;
+                $body
+            }
+            2 => {
+                const $B: usize = 2;
+                $body
+            }
+            3 => {
+                const $B: usize = 3;
+                $body
+            }
+            _ => {
+                const $B: usize = BLOCKS;
+                $body
+            }
+        }
+    };
+}
+
+/// Blocks of 16 columns of the widest tile that begins at `column`, none of them without a column below `end`.
+fn blocks_from(column: usize, end: usize) -> usize {
+    (end - column).div_ceil(TILE_COLUMNS).min(BLOCKS)
+}
+
 /// `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
@@ -375,13 +404,10 @@ fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hit
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
     while column < group.columns.end {
-        let blocks = (group.columns.end - column).div_ceil(TILE_COLUMNS).min(BLOCKS);
-        match blocks {
-            1 => tile_u8::<1>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
-            2 => tile_u8::<2>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
-            3 => tile_u8::<3>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
-            _ => tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits)),
-        }
+        let blocks = blocks_from(column, group.columns.end);
+        with_blocks!(blocks, B => {
+            tile_u8::<B>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits))
+        });
         column += blocks * TILE_COLUMNS;
     }
 }
@@ -419,13 +445,11 @@ fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut 
     }
     let mut column = group.columns.start;
     while column < group.columns.end {
-        if group.columns.end - column >= BLOCKS * TILE_COLUMNS {
-            tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| nearer_u8(group, tile, column, &mut best));
-            column += BLOCKS * TILE_COLUMNS;
-        } else {
-            tile_u8::<1>(group, &terms, columns, column, |tile| nearer_u8(group, tile, column, &mut best));
-            column += TILE_COLUMNS;
-        }
+        let blocks = blocks_from(column, group.columns.end);
+        with_blocks!(blocks, B => {
+            tile_u8::<B>(group, &terms, columns, column, |tile| nearer_u8(group, tile, column, &mut best))
+        });
+        column += blocks * TILE_COLUMNS;
     }
     for (nearest, (distances, places)) in nearest.iter_mut().zip(best) {
         let least = _mm512_reduce_min_epu32(distances);
@@ -456,15 +480,10 @@ fn nearer_u8<const B: usize>(
     }
 }
 
-/// `Tiles::least_of_columns` for bytes, a tile at a time.
+/// `Tiles::least_of_columns` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_u8(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
-    if out.len() > (BLOCKS - 1) * TILE_COLUMNS {
-        return least_of_blocks_u8::<BLOCKS>(rows, columns, from, out);
-    }
-    for (out, from) in out.chunks_mut(TILE_COLUMNS).zip((from..).step_by(TILE_COLUMNS)) {
-        least_of_blocks_u8::<1>(rows, columns, from, out);
-    }
+    with_blocks!(blocks_from(0, out.len()), B => least_of_blocks_u8::<B>(rows, columns, from, out));
 }
 
 /// The least of `16 * B` columns from `from` on, lane by lane.
@@ -519,13 +538,11 @@ fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]
     let mut column = group.columns.start;
     while column < group.columns.end {
         let width = columns.len;
-        if group.columns.end - column > (BLOCKS - 1) * TILE_COLUMNS {
-            tile_u8::<BLOCKS>(group, &terms, columns, column, |tile| store_u8(group, tile, column, width, out));
-            column += BLOCKS * TILE_COLUMNS;
-        } else {
-            tile_u8::<1>(group, &terms, columns, column, |tile| store_u8(group, tile, column, width, out));
-            column += TILE_COLUMNS;
-        }
+        let blocks = blocks_from(column, group.columns.end);
+        with_blocks!(blocks, B => {
+            tile_u8::<B>(group, &terms, columns, column, |tile| store_u8(group, tile, column, width, out))
+        });
+        column += blocks * TILE_COLUMNS;
     }
 }
 
