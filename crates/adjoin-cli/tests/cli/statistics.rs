@@ -55,6 +55,20 @@ fn statistics(place: &Place, line: &str) -> Value {
     statistics
 }
 
+/// The same vectors joined from the source and from a store differ by what the build wrote on the way.
+#[test]
+fn what_a_build_writes_on_the_way_is_counted() {
+    let place = Place::new();
+    place.done("gen --rows 200000 --dimensions 128 --element u8 -o set.u8bin --quiet");
+    let spilled = |line: &str| statistics(&place, line)["io"]["spill_bytes"].as_u64().unwrap();
+    let join = "--eps 0 --exact --output counts -o counts.csv --memory 32MB --quiet";
+    let of_source = spilled(&format!("join set.u8bin {join}"));
+    place.done("build set.u8bin -o store --quiet");
+    let of_store = spilled(&format!("join store {join}"));
+    // Most of the 25.6 MB of vectors have no room in 32 MB.
+    assert!(of_source > of_store + (10 << 20), "{of_source} {of_store}");
+}
+
 #[test]
 fn every_key_is_there_and_null_where_it_does_not_apply() {
     let place = Place::new();

@@ -9,7 +9,7 @@ use crate::join::{JoinOptions, join, prepare};
 use crate::message::{Argument, Mention};
 use crate::report::Statistics;
 use crate::source::{self, IdChoice, SourceOptions};
-use crate::store::{BuildOptions, Centers, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
+use crate::store::{BuildOptions, BuildReport, Centers, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
 
 pub use output::Output;
 
@@ -33,7 +33,8 @@ pub struct Job<'a> {
 pub struct Opened {
     /// The store.
     pub store: Store,
-    build_seconds: Option<f64>,
+    /// What the build took, where there was one.
+    built: Option<BuildReport>,
     _temporary: Option<TemporaryStore>,
 }
 
@@ -44,16 +45,16 @@ impl Job<'_> {
     /// Where an input cannot be read or is not what it must be, or an option is given that means nothing for a store.
     pub fn open(&self, context: &Context) -> Result<Opened> {
         if let Some(folder) = sole_store(context, self.inputs, self.only_for_builds())? {
-            return Ok(Opened { store: Store::open(context, folder)?, build_seconds: None, _temporary: None });
+            return Ok(Opened { store: Store::open(context, folder)?, built: None, _temporary: None });
         }
         let source = source::open_nonempty(context, self.inputs, &self.source)?;
         let options = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
         let (temporary, report) = TemporaryStore::build(context, &*source, &options)?;
         let store = Store::open(context, temporary.folder())?;
-        Ok(Opened { store, build_seconds: Some(report.seconds.total), _temporary: Some(temporary) })
+        Ok(Opened { store, built: Some(report), _temporary: Some(temporary) })
     }
 
-    /// Joins what was opened. The time that a build took is part of the statistics.
+    /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
     ///
     /// # Errors
     /// As [`prepare`] and [`join`], or where the result would be larger than the disk has room for.
@@ -69,8 +70,11 @@ impl Job<'_> {
             None => output.sink_of_pairs(context, store)?,
         };
         let mut statistics = join(context, store, &prepared, sink)?;
-        statistics.seconds.build = opened.build_seconds;
-        statistics.seconds.total += opened.build_seconds.unwrap_or(0.0);
+        if let Some(built) = &opened.built {
+            statistics.seconds.build = Some(built.seconds.total);
+            statistics.seconds.total += built.seconds.total;
+            *statistics.io.spill_bytes.get_or_insert(0) += built.spill_bytes;
+        }
         Ok(statistics)
     }
 
