@@ -42,6 +42,18 @@ fn write_large_page(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
+/// Where all vectors are equal, every vector of a sample has all others as neighbours.
+#[test]
+fn a_calibration_of_equal_vectors_keeps_its_budget() {
+    let place = Place::new();
+    let header = [4_000_u32, 32].map(u32::to_le_bytes).concat();
+    std::fs::write(place.path("set.u8bin"), [header, vec![7; 4_000 * 32]].concat()).unwrap();
+    place.done(
+        "join set.u8bin --eps 1 --recall 0.9 --strategy rule=distance --output counts -o counts.csv --memory 32MB --threads 1",
+    );
+    assert!(place.text("counts.csv").ends_with("3999,3999\n"));
+}
+
 #[test]
 fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
     let place = Place::new();

@@ -18,6 +18,8 @@ use crate::workers::lock;
 const NOTED: u64 = 300_000;
 /// The part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Neighbours that a worker holds before they are noted.
+const FOUND_AT_ONCE: usize = 4096;
 /// Covers the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
@@ -104,15 +106,16 @@ pub(super) fn neighbours<T: Coordinate>(
     let state = || Comparison::new(search, chunk);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
-        let distances = comparison.compare(number, bucket);
-        let (found, room) = &mut *lock(&found);
         for vector in drawn.of_bucket(number) {
-            found[vector].row = bucket.row(drawn.places[vector].1);
+            lock(&found).0[vector].row = bucket.row(drawn.places[vector].1);
         }
-        let add = |(vector, neighbour): (u32, Neighbour)| found[vector as usize].add(neighbour, most);
-        let taken = comparison.found.drain(..).map(add).sum();
-        room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
-        Ok(distances)
+        comparison.compare(number, bucket, &|some| {
+            let (found, room) = &mut *lock(&found);
+            let add = |(vector, neighbour): (u32, Neighbour)| found[vector as usize].add(neighbour, most);
+            let taken = some.drain(..).map(add).sum();
+            room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
+            Ok(())
+        })
     })?;
     let (mut found, _) = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.iter_mut().for_each(|neighbours| neighbours.settle(most));
@@ -169,7 +172,19 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let vectors = chunk.drawn.len();
         let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
         let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
-        Self { search, chunk, distances, keys, chosen, order, tile_limits, rows, reach, tiles, found: Vec::new() }
+        Self {
+            search,
+            chunk,
+            distances,
+            keys,
+            chosen,
+            order,
+            tile_limits,
+            rows,
+            reach,
+            tiles,
+            found: Vec::with_capacity(FOUND_AT_ONCE),
+        }
     }
 
     /// Bytes that a worker holds for each drawn vector.
@@ -178,11 +193,18 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     /// Bytes that a worker holds for buckets of at most `rows` members, those for each drawn vector apart.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         // Of each member its key, as sorted, and its place in the order.
-        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4)) as u64
+        let found = FOUND_AT_ONCE * size_of::<(u32, Neighbour)>();
+        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4) + found) as u64
     }
 
-    /// Finds the neighbours that lie in a bucket; returns the distances that were computed.
-    fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>) -> u64 {
+    /// Finds the neighbours that lie in a bucket, and hands them to `take`, each with the number of the vector that has it;
+    /// returns the distances that were computed.
+    fn compare(
+        &mut self,
+        number: u32,
+        bucket: &LoadedBucket<T>,
+        take: &dyn Fn(&mut Vec<(u32, Neighbour)>) -> Result<()>,
+    ) -> Result<u64> {
         let NeighbourSearch { context, centers, .. } = *self.search;
         let all = &self.chunk.drawn;
         context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
@@ -193,13 +215,14 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let columns = Ordered { members: &bucket.members, order };
         let (sides, found) =
             (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
-        let take = |vector, member| {
+        // Of many equal vectors, all are neighbours of each other: they are not held for a whole bucket.
+        let note = |vector, member| {
             found.extend(sides.neighbour(vector, number, member, bucket));
-            Ok(())
+            if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
         };
-        let compared = self.tiles.find(drawn, columns, reach, |_, _| true, take);
-        let compared = compared.expect("nothing here fails");
-        all.len() as u64 + compared.verified_pairs
+        let compared = self.tiles.find(drawn, columns, reach, |_, _| true, note)?;
+        take(&mut self.found)?;
+        Ok(all.len() as u64 + compared.verified_pairs)
     }
 
     /// Puts the members of a bucket in descending order of their distance to its center, and finds out how far from there
