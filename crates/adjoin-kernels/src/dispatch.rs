@@ -5,8 +5,10 @@ use std::fmt;
 
 use crate::columns::PackedColumns;
 use crate::lists::Lists;
+use crate::near::Near;
 use crate::panel::Panel;
 use crate::reference::Reference;
+use crate::rounding::{Grid, Rounding};
 use crate::tile::{self, HitMask, LeastOfColumn, Tiles};
 use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
@@ -212,6 +214,44 @@ impl Kernel {
         self.wide().squared_distance(x, y)
     }
 
+    /// Inner product in f32, within [`crate::near_error`].
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn dot_near(&self, x: &[f32], y: &[f32]) -> f32 {
+        assert_eq!(x.len(), y.len(), "elements of both");
+        self.near().dot(x, y)
+    }
+
+    /// Squared distance in f32, within [`crate::near_error`].
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn squared_distance_near(&self, x: &[f32], y: &[f32]) -> f32 {
+        assert_eq!(x.len(), y.len(), "elements of both");
+        self.near().squared_distance(x, y)
+    }
+
+    /// Writes finite halves, as stored, as the equal floats.
+    ///
+    /// # Panics
+    /// If there is no float for each half.
+    pub fn halves_as_floats(&self, halves: &[u8], floats: &mut [f32]) {
+        assert_eq!(halves.len(), 2 * floats.len(), "a float for each half");
+        self.near().halves_as_floats(halves, floats);
+    }
+
+    /// Rounds each coordinate of `vector * scale`, halves up, to the nearest byte of the grid; returns the squared distance
+    /// to what that became, in f32 and in the order of the lanes. What is not a number becomes byte 0.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn round_to_bytes(&self, vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32 {
+        assert_eq!(vector.len(), grid.origin.len(), "coordinates of the origin");
+        assert_eq!(vector.len(), bytes.len(), "a byte for each coordinate");
+        self.rounding().round(vector, scale, grid, bytes)
+    }
+
     /// Place of the least distance, the first of equal ones; 0 where there is none.
     pub fn first_least<T: Scalar>(&self, distances: &[T::Distance]) -> usize {
         T::first_least(self.lists(), distances)
@@ -229,6 +269,26 @@ impl Kernel {
     }
 
     fn lists(&self) -> &dyn Lists {
+        match &self.level {
+            Level::Reference(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token,
+        }
+    }
+
+    fn near(&self) -> &dyn Near {
+        match &self.level {
+            Level::Reference(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512(token) => token,
+        }
+    }
+
+    fn rounding(&self) -> &dyn Rounding {
         match &self.level {
             Level::Reference(token) => token,
             #[cfg(target_arch = "x86_64")]

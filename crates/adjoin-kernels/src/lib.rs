@@ -24,15 +24,18 @@
 //! The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on the level.
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
-//! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `lists.rs` searches in lists of distances.
+//! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `near.rs` quick ones in f32,
+//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances.
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
 
 mod columns;
 mod dispatch;
 mod lists;
+mod near;
 mod panel;
 mod reference;
+mod rounding;
 mod tile;
 mod wide;
 #[cfg(target_arch = "x86_64")]
@@ -40,7 +43,9 @@ mod x86;
 
 pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
+pub use near::near_error;
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;
+pub use rounding::Grid;
 pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};
 pub use wide::wide_error;

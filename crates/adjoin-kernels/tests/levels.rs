@@ -3,8 +3,8 @@
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
 use adjoin_kernels::{
-    HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS, TILE_ROWS,
-    relative_error, wide_error,
+    Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS,
+    TILE_ROWS, near_error, relative_error, wide_error,
 };
 use proptest::prelude::*;
 
@@ -398,5 +398,73 @@ fn wide_sums_are_near_those_in_order() {
                 assert!((distance - squared).abs() <= wide_error(dimensions) * squared, "{distance:e} {squared:e}");
             }
         }
+    }
+}
+
+/// Floats become the same bytes on every level, the nearest there are, and the distance to these is told.
+#[test]
+fn floats_are_rounded_to_the_nearest_bytes() {
+    let mut random = Random(13);
+    for dimensions in [0, 1, 15, 16, 17, 33, 100, 384] {
+        for (scale, step) in [(1.0, 0.01), (0.3, 0.5), (1.0, 1e-6)] {
+            let [x, origin] = [(); 2].map(|()| random.vectors(1, dimensions, Random::float).remove(0));
+            let grid = Grid { origin: &origin, step };
+            let rounded = |kernel: &Kernel| {
+                let mut bytes = vec![7; dimensions];
+                (kernel.round_to_bytes(&x, scale, grid, &mut bytes).to_bits(), bytes)
+            };
+            let (squared, bytes) = rounded(&Kernel::named("reference").unwrap());
+            let mut left_over = 0.0;
+            for ((&x, &origin), &byte) in x.iter().zip(&origin).zip(&bytes) {
+                let away = |byte: f64| f64::from(x * scale - origin) - (byte - 128.0) * f64::from(step);
+                let left = away(byte.into());
+                left_over += left * left;
+                let others =
+                    [f64::from(byte) - 1.0, f64::from(byte) + 1.0].into_iter().filter(|b| (0.0..=255.0).contains(b));
+                others.for_each(|other| assert!(left.abs() <= away(other).abs() + 1e-5 * f64::from(step), "{left}"));
+            }
+            let squared = f64::from(f32::from_bits(squared));
+            assert!((squared - left_over).abs() <= 1e-4 * left_over + 1e-9, "{squared} {left_over}");
+            for kernel in Kernel::available() {
+                assert_eq!(rounded(&kernel), ((squared as f32).to_bits(), bytes.clone()), "{}", kernel.name());
+            }
+        }
+    }
+}
+
+/// Sums in f32 are the same on every level, and as near to the true ones as they are said to be.
+#[test]
+fn near_sums_are_near() {
+    let mut random = Random(14);
+    for dimensions in [0, 1, 63, 64, 65, 128, 384, 1023, 8192] {
+        let [x, y] = [(); 2].map(|()| random.vectors(1, dimensions, Random::float).remove(0));
+        let terms = || x.iter().zip(&y).map(|(&x, &y)| f64::from(x) * f64::from(y));
+        let (dot, absolute) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+        let (squared, reference) = (exact_f32(&x, &y), Kernel::named("reference").unwrap());
+        for kernel in Kernel::available() {
+            let near = [kernel.dot_near(&x, &y), kernel.squared_distance_near(&x, &y)];
+            let same = [reference.dot_near(&x, &y), reference.squared_distance_near(&x, &y)];
+            assert_eq!(near.map(f32::to_bits), same.map(f32::to_bits), "{} {dimensions}", kernel.name());
+            assert!((f64::from(near[0]) - dot).abs() <= near_error(dimensions) * absolute, "{near:?} {dot:e}");
+            assert!((f64::from(near[1]) - squared).abs() <= near_error(dimensions) * squared, "{near:?} {squared:e}");
+        }
+    }
+}
+
+/// Every finite half, and its float by arithmetic.
+#[test]
+fn halves_become_the_equal_floats() {
+    let finite = (0..=u16::MAX).filter(|half| half & 0x7c00 != 0x7c00);
+    let value = |half: u16| {
+        let (exponent, digits) = (i32::from(half >> 10 & 31), f64::from(half & 1023));
+        let size = if exponent == 0 { digits * 2f64.powi(-24) } else { (1024.0 + digits) * 2f64.powi(exponent - 25) };
+        if half & 0x8000 == 0 { size } else { -size }
+    };
+    let (stored, values): (Vec<[u8; 2]>, Vec<f64>) = finite.map(|half| (half.to_le_bytes(), value(half))).unzip();
+    for kernel in Kernel::available() {
+        let mut floats = vec![1.0; values.len()];
+        kernel.halves_as_floats(stored.as_flattened(), &mut floats);
+        assert!(floats.iter().zip(&values).all(|(&float, &value)| f64::from(float) == value), "{}", kernel.name());
+        assert!(floats[0].is_sign_positive() && floats[values.len() / 2].is_sign_negative(), "zeros keep their sign");
     }
 }

@@ -4,7 +4,6 @@
 //! that they leave over comes here.
 
 use half::f16;
-use half::slice::HalfFloatSliceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -101,6 +100,12 @@ impl Predicate {
         let low = self.accept(value - error);
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
+
+    /// Whether a pair belongs to the result whose value is at most `error` away from the given one, where that tells.
+    pub(crate) fn tells(&self, (value, error): (f64, f64)) -> Option<bool> {
+        let belongs = self.accept(value - error).is_some();
+        (value.is_finite() && belongs == self.accept(value + error).is_some()).then_some(belongs)
+    }
 }
 
 /// Squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index order.
@@ -116,46 +121,6 @@ pub fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
 /// Squared length of a stored vector, as [`squared_distance`] sums it.
 pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
-}
-
-/// [`squared_norm`] of each of some stored vectors.
-pub(crate) fn squared_norms(vectors: VectorType, stored: &[u8]) -> Vec<f64> {
-    match vectors.element {
-        Element::F16 => {
-            let mut floats = vec![0.0; stored.len() / 2];
-            halves_as_floats(stored, &mut floats);
-            norms_of(&floats, vectors.dimensions, |&x| x.into())
-        }
-        Element::F32 => norms_of(stored.as_chunks().0, vectors.dimensions, |&x| f32::from_le_bytes(x).into()),
-        element => stored.chunks_exact(vectors.bytes()).map(|vector| squared_norm(element, vector)).collect(),
-    }
-}
-
-fn norms_of<X>(values: &[X], dimensions: usize, value: impl Fn(&X) -> f64) -> Vec<f64> {
-    let squares = |vectors: &[X]| {
-        let (one, four) = (&vectors[..dimensions], vectors.len() == 4 * dimensions);
-        let at = |k: usize| if four { &vectors[k * dimensions..][..dimensions] } else { one };
-        sums([at(0), at(1), at(2), at(3)].map(|x| (x, x)), &value, |x, y| x * y)
-    };
-    let whole = values.len() / (4 * dimensions) * 4 * dimensions;
-    let fours = values[..whole].chunks_exact(4 * dimensions).flat_map(squares);
-    fours.chain(values[whole..].chunks_exact(dimensions).map(|vector| squares(vector)[0])).collect()
-}
-
-/// Halves that are converted at once.
-const HALVES_AT_ONCE: usize = 256;
-
-/// Writes stored halves as the equal floats.
-///
-/// # Panics
-/// If there is no place for each.
-pub(crate) fn halves_as_floats(stored: &[u8], to: &mut [f32]) {
-    let (stored, mut halves) = (stored.as_chunks().0, [f16::ZERO; HALVES_AT_ONCE]);
-    assert_eq!(stored.len(), to.len(), "a float for each half");
-    for (stored, to) in stored.chunks(HALVES_AT_ONCE).zip(to.chunks_mut(HALVES_AT_ONCE)) {
-        halves.iter_mut().zip(stored).for_each(|(half, &bytes)| *half = f16::from_le_bytes(bytes));
-        halves[..to.len()].convert_to_f32_slice(to);
-    }
 }
 
 /// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.

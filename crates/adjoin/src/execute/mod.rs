@@ -2,9 +2,8 @@
 //! thread takes what they found. Each waits for the next when it is ahead; nothing is dropped and nothing piles up.
 //!
 //! What is looked for in two buckets is the [`Visitor`]'s business: a join's, a search's, a graph's. `tiles.rs` compares
-//! their members, floats by their codes first (`filter.rs`).
+//! their members.
 
-mod filter;
 #[cfg(test)]
 mod tests;
 mod tiles;
@@ -22,8 +21,7 @@ use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
-pub(crate) use filter::Ordered;
-pub(crate) use tiles::Tiles;
+pub(crate) use tiles::{Ordered, Tiles};
 
 /// Jobs and batches that wait for each worker.
 const QUEUED_PER_WORKER: usize = 4;

@@ -1,12 +1,11 @@
 //! Members of two buckets against each other: the kernel leaves out what is surely too far, the predicate decides the
-//! rest. Of integers the kernel knows the exact distance, so what it leaves belongs to the result.
+//! rest. Where coordinates are integers that nothing was rounded to, what the kernel leaves belongs to the result.
 
-use adjoin_kernels::{HitMask, Kernel, TILE_COLUMNS, TILE_ROWS};
+use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
-use super::filter::{Filter, Ordered};
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::Coding;
+use crate::load::{Members, Wanted};
 use crate::predicate::Predicate;
 
 /// Rows that go to the kernel at once.
@@ -19,11 +18,19 @@ const MASK_COLUMNS_MIN: usize = 4;
 /// Hits whose values are computed at once.
 const DECIDED_AT_ONCE: usize = 256;
 
+/// Some members of a bucket, in an order.
+#[derive(Clone, Copy)]
+pub(crate) struct Ordered<'a, T> {
+    pub(crate) members: &'a Members<T>,
+    pub(crate) order: &'a [u32],
+}
+
 /// One worker's comparison of members.
 pub(crate) struct Tiles<'a, T: Coordinate> {
     kernel: Kernel,
     predicate: Predicate,
-    filter: Filter<'a, T>,
+    threshold: &'a Threshold,
+    columns: PackedColumns<T>,
     hits: Vec<HitMask>,
     /// Of the hits, the members of those that are to be decided, and what became of them.
     pairs: Vec<(u32, u32)>,
@@ -46,14 +53,9 @@ pub(crate) struct Compared {
 
 impl<'a, T: Coordinate> Tiles<'a, T> {
     /// For pairs that `predicate` accepts, which is `threshold` in coordinates.
-    pub(crate) fn new(
-        kernel: Kernel,
-        predicate: Predicate,
-        threshold: &'a Threshold,
-        coding: Option<&'a Coding>,
-    ) -> Self {
-        let filter = Filter::new(kernel, threshold, coding);
-        Self { kernel, predicate, filter, hits: Vec::new(), pairs: Vec::new(), decided: Vec::new() }
+    pub(crate) fn new(kernel: Kernel, predicate: Predicate, threshold: &'a Threshold) -> Self {
+        let columns = kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]);
+        Self { kernel, predicate, threshold, columns, hits: Vec::new(), pairs: Vec::new(), decided: Vec::new() }
     }
 
     /// Bytes that it holds for at most so many columns.
@@ -62,7 +64,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         let columns = columns.next_multiple_of(TILE_COLUMNS);
         let hits = 2 * block_rows(columns) * columns / MASK_COLUMNS_MIN * size_of::<HitMask>();
         let decided = DECIDED_AT_ONCE * (size_of::<(u32, u32)>() + size_of::<Option<f32>>());
-        Filter::<T>::memory_bytes(columns, dimensions) + (hits + decided) as u64
+        PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + decided) as u64
     }
 
     /// Finds the pairs of the result among each row and the first `reach` columns, of which there is one for each row,
@@ -77,33 +79,40 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         columns: Ordered<'_, T>,
         reach: &[u32],
         is_new: impl Fn(u32, u32) -> bool,
+        take: impl FnMut(u32, u32, f32) -> Result<()>,
+    ) -> Result<Compared> {
+        self.decide(Wanted::Values, (rows, columns, reach), is_new, take)
+    }
+
+    fn decide(
+        &mut self,
+        wanted: Wanted,
+        (rows, columns, reach): (Ordered<'_, T>, Ordered<'_, T>, &[u32]),
+        is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32, f32) -> Result<()>,
     ) -> Result<Compared> {
-        let mut compared = Compared::default();
-        self.filter.pack(columns);
-        let block_rows = block_rows(columns.order.len());
-        for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {
-            compared.verified_pairs += self.filter.within(Ordered { order, ..rows }, columns, reach, &mut self.hits);
-            let mut new = members(&self.hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
+        self.each_block(rows, columns, reach, |tiles, order| {
+            let Self { kernel, predicate, ref hits, ref mut pairs, ref mut decided, .. } = *tiles;
+            let mut decided_pairs = 0;
+            let mut new = members(hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
             loop {
-                self.pairs.clear();
-                self.pairs.extend(new.by_ref().take(DECIDED_AT_ONCE));
-                if self.pairs.is_empty() {
-                    break;
+                pairs.clear();
+                pairs.extend(new.by_ref().take(DECIDED_AT_ONCE));
+                if pairs.is_empty() {
+                    return Ok(decided_pairs);
                 }
-                compared.decided_pairs += self.pairs.len() as u64;
-                rows.members.decide(self.kernel, self.predicate, &self.pairs, columns.members, &mut self.decided);
-                for (&(x, y), &decided) in self.pairs.iter().zip(&self.decided) {
+                decided_pairs += pairs.len() as u64;
+                rows.members.decide(kernel, (predicate, wanted), pairs, columns.members, decided);
+                for (&(x, y), &decided) in pairs.iter().zip(&*decided) {
                     if let Some(value) = decided {
                         take(x, y, value)?;
                     }
                 }
             }
-        }
-        Ok(compared)
+        })
     }
 
-    /// The same for those to whom values do not matter: of integers, none is computed again.
+    /// The same for those to whom values do not matter: of exact coordinates, none is computed again.
     ///
     /// # Errors
     /// Of `take`.
@@ -115,17 +124,33 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32) -> Result<()>,
     ) -> Result<Compared> {
-        if T::is_float() {
-            return self.compare(rows, columns, reach, is_new, |x, y, _| take(x, y));
+        if !rows.members.are_exact() {
+            return self.decide(Wanted::Members, (rows, columns, reach), is_new, |x, y, _| take(x, y));
         }
+        self.each_block(rows, columns, reach, |tiles, order| {
+            let mut new = members(&tiles.hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
+            new.try_for_each(|(x, y)| take(x, y))?;
+            Ok(0)
+        })
+    }
+
+    /// Lets `take` look at the hits of some rows after others, which says how many it decided.
+    fn each_block(
+        &mut self,
+        rows: Ordered<'_, T>,
+        columns: Ordered<'_, T>,
+        reach: &[u32],
+        mut take: impl FnMut(&mut Self, &[u32]) -> Result<u64>,
+    ) -> Result<Compared> {
         let mut compared = Compared::default();
-        self.filter.pack(columns);
+        self.kernel.pack_into(&columns.members.panel, columns.order, &mut self.columns);
+        let limit = T::tile_limit(&self.threshold.widened(rows.members.residual + columns.members.residual));
         let block_rows = block_rows(columns.order.len());
         for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {
-            compared.verified_pairs += self.filter.within(Ordered { order, ..rows }, columns, reach, &mut self.hits);
-            for (x, y) in members(&self.hits, order, columns.order).filter(|&(x, y)| is_new(x, y)) {
-                take(x, y)?;
-            }
+            self.hits.clear();
+            let panel = &rows.members.panel;
+            compared.verified_pairs += self.kernel.within(panel, order, &self.columns, reach, limit, &mut self.hits);
+            compared.decided_pairs += take(self, order)?;
         }
         Ok(compared)
     }

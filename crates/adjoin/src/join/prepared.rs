@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::watched::{Watched, WatchedVectors};
 use crate::error::{Error, Result};
-use crate::geometry::Threshold;
-use crate::load::{Coding, ReadCounts};
+use crate::geometry::{Coding, Space, Threshold};
+use crate::load::ReadCounts;
 use crate::plan::{BucketSizes, Division, Explanation, Order, Policy, Rule, Schedule, Task, explain};
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
@@ -17,7 +17,7 @@ use crate::store::Store;
 /// No count of a run comes near this.
 const COUNT_MAX: u64 = 1 << 60;
 /// Version of a plan that is written down.
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 
 /// A join that is planned and can be run.
 pub struct Prepared {
@@ -47,7 +47,7 @@ pub(super) struct Decided {
     pub(super) seed: u64,
     pub(super) with_ids: bool,
     pub(super) admission: Admission,
-    /// How floats are rounded for a first look.
+    /// How floats are rounded to bytes, where they are.
     pub(super) coding: Option<Coding>,
     pub(super) recall: RecallStatistics,
     pub(super) predicted: Predicted,
@@ -190,7 +190,7 @@ impl JoinPlan {
     }
 
     /// Refuses a store that the plan is not for, and tasks and roundings that it cannot have.
-    pub(super) fn check(&self, store: &Store, floats: bool) -> Result<()> {
+    pub(super) fn check(&self, store: &Store) -> Result<()> {
         let manifest = store.manifest();
         let at = store.folder().display();
         let refused = |why: &str| Err(Error::input(format!("this plan {why} {at}; plan again")));
@@ -200,9 +200,9 @@ impl JoinPlan {
         if !self.tasks.iter().all(|&(i, j)| i <= j && j < manifest.buckets) {
             return refused("compares buckets that are not in");
         }
-        let coding = &self.decided.coding;
-        let fits = |coding: &Coding| floats && coding.fits(manifest.vectors.dimensions);
-        if !coding.as_ref().map_or(!floats, fits) {
+        let of_floats = Space::plain(manifest.vectors, manifest.metric).is_of_floats();
+        let fits = |coding: &Coding| of_floats && coding.fits(manifest.vectors.dimensions);
+        if !self.decided.coding.as_ref().is_none_or(fits) {
             return refused("rounds other vectors than those of");
         }
         let Spent { center_distances, sample_distances, reads, .. } = self.decided.spent;

@@ -33,7 +33,7 @@ impl<T: Coordinate> LoadedBucket<T> {
     ) -> Result<Self> {
         let decoded = stored.decode(buckets)?;
         let vectors = &stored.bytes()[decoded.vectors];
-        let members = Members::new(kernel, buckets.vectors(), buckets.metric(), vectors);
+        let members = Members::new(kernel, buckets.space(), vectors);
         assert_eq!(members.len(), decoded.rows.len(), "a bucket has a row number for each vector");
         let mut own = vec![T::Distance::default(); members.len()];
         kernel.one_to_many(centers.row(stored.number() as usize), &members.panel, &mut own);

@@ -10,7 +10,7 @@ use adjoin_kernels::Panel;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
+use crate::geometry::{Coding, Coordinate, Space};
 use crate::options::{Metric, VectorType};
 use crate::source::IdKind;
 use crate::store::Store;
@@ -23,6 +23,8 @@ pub struct Buckets<'a> {
     /// The number of the first bucket of each store.
     firsts: Vec<u32>,
     extents: Cow<'a, [Extent]>,
+    /// How floats are rounded to bytes, where they are.
+    coding: Option<Coding>,
     reads: AtomicU64,
     bytes_requested: AtomicU64,
     bytes_read: AtomicU64,
@@ -81,7 +83,13 @@ impl<'a> Buckets<'a> {
 
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { stores, firsts, extents, reads, bytes_requested, bytes_read }
+        Self { stores, firsts, extents, coding: None, reads, bytes_requested, bytes_read }
+    }
+
+    /// The same with floats rounded to bytes.
+    #[must_use]
+    pub(crate) fn rounded(self, coding: Option<Coding>) -> Self {
+        Self { coding, ..self }
     }
 
     /// How many there are.
@@ -107,6 +115,21 @@ impl<'a> Buckets<'a> {
     /// Metric of the stores.
     pub fn metric(&self) -> Metric {
         self.stores[0].manifest().metric
+    }
+
+    /// How floats are rounded to bytes, where they are.
+    pub(crate) fn coding(&self) -> Option<&Coding> {
+        self.coding.as_ref()
+    }
+
+    /// How their vectors become coordinates.
+    pub fn space(&self) -> Space<'_> {
+        Space { coding: self.coding.as_ref(), ..Space::plain(self.vectors(), self.metric()) }
+    }
+
+    /// The radius of a bucket in coordinates; where floats were rounded to bytes, about.
+    pub(crate) fn radius(&self, number: u32) -> f64 {
+        self.space().rough_length(self.extent(number).radius.into())
     }
 
     /// Vectors in all of them.
@@ -142,7 +165,7 @@ impl<'a> Buckets<'a> {
     pub fn centers<T: Coordinate>(&self) -> Result<Panel<T>> {
         let mut panel = Panel::zeroed(self.extents.len(), self.vectors().dimensions);
         for (store, &first) in self.stores.iter().zip(&self.firsts) {
-            store.read_centers(&mut panel, first as usize)?;
+            store.read_centers(self.space(), &mut panel, first as usize)?;
         }
         Ok(panel)
     }

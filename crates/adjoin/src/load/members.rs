@@ -1,28 +1,25 @@
 //! Stored vectors as coordinates, ready for the kernels, and what decides their pairs.
 
-use std::sync::OnceLock;
+use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
-use adjoin_kernels::{Kernel, Panel, wide_error};
-
-use super::codes::{Codes, Coding};
-use crate::geometry::Coordinate;
+use crate::geometry::{Converted, Coordinate, Space, as_floats};
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, cosine_of_floats, dot, halves_as_floats, squared_norms};
+use crate::predicate::{Predicate, cosine_of_floats, dot};
 
 /// Vectors as coordinates, and what the last decision needs beside them.
 pub(crate) struct Members<T> {
     pub(crate) panel: Panel<T>,
-    /// Under cosine, whose coordinates are rounded to unit length.
+    /// No vector is farther from what it was rounded to, in coordinates.
+    pub(crate) residual: f64,
+    /// Where coordinates were rounded: under cosine to unit length, or to bytes.
     exact: Option<Exact>,
-    /// Made when they are first asked for.
-    codes: OnceLock<Codes>,
-    vectors: VectorType,
 }
 
-/// Vectors as they are stored, with their squared lengths.
+/// Vectors as they are stored, under cosine with their squared lengths.
 struct Exact {
     values: Values,
     squared_norms: Vec<f64>,
+    dimensions: usize,
 }
 
 enum Values {
@@ -31,8 +28,18 @@ enum Values {
     Stored(Element, Vec<u8>),
 }
 
+/// What is wanted of pairs that are decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The values of those that belong to the result.
+    Values,
+    /// Which belong to it; their values may be off a little.
+    Members,
+}
+
 /// Vectors as they are stored, as floats.
 struct AsFloats<'a> {
+    kernel: Kernel,
     values: &'a Values,
     dimensions: usize,
     /// The last one that was converted.
@@ -45,10 +52,12 @@ impl AsFloats<'_> {
         let at = member as usize * self.dimensions;
         match self.values {
             Values::Floats(values) => &values[at..at + self.dimensions],
-            Values::Stored(_, stored) => {
+            Values::Stored(element, stored) => {
                 if self.converted.replace(member) != Some(member) {
                     self.floats.resize(self.dimensions, 0.0);
-                    halves_as_floats(&stored[2 * at..2 * (at + self.dimensions)], &mut self.floats);
+                    let bytes = element.bytes();
+                    let stored = &stored[at * bytes..(at + self.dimensions) * bytes];
+                    as_floats(self.kernel, *element, stored, &mut self.floats);
                 }
                 &self.floats
             }
@@ -57,30 +66,16 @@ impl AsFloats<'_> {
 }
 
 impl Exact {
-    /// Takes vectors as stored, and writes them, divided by their lengths, to the rows of a panel.
-    fn load<T: Coordinate>(kernel: Kernel, vectors: VectorType, stored: &[u8], panel: &mut Panel<T>) -> Self {
-        let (values, squared_norms) = match vectors.element {
-            Element::F16 => {
-                let mut floats = vec![0.0; vectors.dimensions];
-                let load = |(row, vector): (usize, &[u8])| {
-                    halves_as_floats(vector, &mut floats);
-                    load_floats(kernel, &floats, panel.row_mut(row))
-                };
-                let squared_norms = stored.chunks_exact(vectors.bytes()).enumerate().map(load).collect();
-                (Values::Stored(vectors.element, stored.to_vec()), squared_norms)
-            }
+    fn new(kernel: Kernel, vectors: VectorType, stored: &[u8], squared_norms: Vec<f64>) -> Self {
+        let values = match vectors.element {
             Element::F32 => {
-                let floats: Vec<f32> = stored.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-                let rows = floats.chunks_exact(vectors.dimensions).enumerate();
-                let squared_norms = rows.map(|(row, x)| load_floats(kernel, x, panel.row_mut(row))).collect();
-                (Values::Floats(floats), squared_norms)
+                let mut floats = vec![0.0; stored.len() / vectors.element.bytes()];
+                as_floats(kernel, vectors.element, stored, &mut floats);
+                Values::Floats(floats)
             }
-            element => {
-                T::load(vectors, Metric::Cosine, stored, panel);
-                (Values::Stored(element, stored.to_vec()), squared_norms(vectors, stored))
-            }
+            element => Values::Stored(element, stored.to_vec()),
         };
-        Self { values, squared_norms }
+        Self { values, squared_norms, dimensions: vectors.dimensions }
     }
 
     /// Bytes that so many vectors take.
@@ -88,85 +83,111 @@ impl Exact {
         rows * (vectors.bytes() + size_of::<f64>()) as u64
     }
 
-    fn as_floats(&self, dimensions: usize) -> AsFloats<'_> {
-        AsFloats { values: &self.values, dimensions, converted: None, floats: Vec::new() }
+    fn as_floats(&self, kernel: Kernel) -> AsFloats<'_> {
+        AsFloats { kernel, values: &self.values, dimensions: self.dimensions, converted: None, floats: Vec::new() }
     }
 
-    /// Decides pairs of members by their cosine, into `decided`.
+    /// Decides pairs of members by their values as stored, into `decided`.
     fn decide(
         &self,
         kernel: Kernel,
-        predicate: Predicate,
-        dimensions: usize,
+        (predicate, wanted): (Predicate, Wanted),
         (pairs, other): (&[(u32, u32)], &Self),
         decided: &mut Vec<Option<f32>>,
     ) {
-        let lengths = |(x, y): (u32, u32)| self.squared_norms[x as usize] * other.squared_norms[y as usize];
-        if let (Values::Stored(Element::U8 | Element::I8, a), Values::Stored(element, b)) =
-            (&self.values, &other.values)
+        let of = |(x, y): (u32, u32)| match predicate {
+            Predicate::L2 { .. } => 1.0,
+            Predicate::Cosine { .. } => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
+        };
+        if let (Predicate::Cosine { .. }, Values::Stored(element @ (Element::U8 | Element::I8), a)) =
+            (predicate, &self.values)
         {
-            let at = |member: u32| member as usize * dimensions..(member as usize + 1) * dimensions;
-            let value = |pair: (u32, u32)| dot(*element, &a[at(pair.0)], &b[at(pair.1)]) / lengths(pair).sqrt();
+            let Values::Stored(_, b) = &other.values else { unreachable!("vectors of one type") };
+            let at = |member: u32| member as usize * self.dimensions..(member as usize + 1) * self.dimensions;
+            let value = |pair: (u32, u32)| dot(*element, &a[at(pair.0)], &b[at(pair.1)]) / of(pair);
             return decided.extend(pairs.iter().map(|&pair| predicate.accept(value(pair))));
         }
-        let (mut a, mut b) = (self.as_floats(dimensions), other.as_floats(dimensions));
+        let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
-            let (a, b, length) = (a.member(pair.0), b.member(pair.1), lengths(pair).sqrt());
-            // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
-            let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(dimensions));
-            predicate.accept_near(nearly, || cosine_of_floats(a, b))
+            let (a, b, length) = (a.member(pair.0), b.member(pair.1), of(pair));
+            match predicate.tells(near(kernel, predicate, (a, b), length)) {
+                Some(false) => None,
+                Some(true) if wanted == Wanted::Members => Some(f32::NAN),
+                _ => decide_floats(kernel, predicate, (a, b), length),
+            }
         }));
     }
 }
 
-/// Writes a vector divided by its length; returns its squared length.
-fn load_floats<T: Coordinate>(kernel: Kernel, vector: &[f32], to: &mut [T]) -> f64 {
-    let squared_norm = kernel.dot_wide(vector, vector);
-    let length = squared_norm.sqrt();
-    to.iter_mut().zip(vector).for_each(|(to, &x)| *to = T::from_mean(f64::from(x) / length));
-    squared_norm
+/// The squared distance of two vectors, or their cosine given the product of their lengths, by sums in f32, and how far
+/// that may be off.
+fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> (f64, f64) {
+    let error = near_error(a.len());
+    let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
+    match predicate {
+        Predicate::L2 { .. } => {
+            let squared = f64::from(kernel.squared_distance_near(a, b));
+            (squared, squared * error + underflow)
+        }
+        // The terms of the inner product add up to one length at most, and the lengths are hardly off.
+        Predicate::Cosine { .. } => {
+            (f64::from(kernel.dot_near(a, b)) / length, error + underflow / length + wide_error(a.len()))
+        }
+    }
+}
+
+/// The same in f64, decided.
+fn decide_floats(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> Option<f32> {
+    match predicate {
+        Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
+        // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
+        Predicate::Cosine { .. } => {
+            let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(a.len()));
+            predicate.accept_near(nearly, || cosine_of_floats(a, b))
+        }
+    }
 }
 
 impl<T: Coordinate> Members<T> {
     /// Takes vectors as stored, end to end.
-    pub(crate) fn new(kernel: Kernel, vectors: VectorType, metric: Metric, stored: &[u8]) -> Self {
-        let mut panel = Panel::zeroed(stored.len() / vectors.bytes(), vectors.dimensions);
-        let exact = (metric == Metric::Cosine).then(|| Exact::load(kernel, vectors, stored, &mut panel));
-        if exact.is_none() {
-            T::load(vectors, metric, stored, &mut panel);
-        }
-        Self { panel, exact, codes: OnceLock::new(), vectors }
+    pub(crate) fn new(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> Self {
+        let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+        let Converted { squared_norms, residuals } = T::load(space, kernel, stored, &mut panel);
+        let rounded = space.metric == Metric::Cosine || space.coding.is_some();
+        let exact = rounded.then(|| Exact::new(kernel, space.vectors, stored, squared_norms));
+        Self { panel, residual: residuals.into_iter().fold(0.0, f32::max).into(), exact }
     }
 
     /// Bytes that so many vectors take in memory.
     pub(crate) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
-        let exact = if metric == Metric::Cosine { Exact::memory_bytes(rows, vectors) } else { 0 };
-        let codes = if T::is_float() { Codes::memory_bytes(rows as usize, vectors.dimensions) } else { 0 };
-        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact + codes
-    }
-
-    /// The vectors rounded; always with the same coding.
-    pub(crate) fn codes(&self, coding: &Coding) -> &Codes {
-        self.codes.get_or_init(|| coding.codes(&self.panel))
+        let rounded = metric == Metric::Cosine || (!vectors.element.is_integer() && !T::is_float());
+        let exact = if rounded { Exact::memory_bytes(rows, vectors) } else { 0 };
+        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact
     }
 
     pub(crate) fn len(&self) -> usize {
         self.panel.rows()
     }
 
-    /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result. Under
-    /// L2, coordinates are the stored elements, or as far from each other.
+    /// Whether distances of coordinates are those of the vectors, to the last bit.
+    pub(crate) fn are_exact(&self) -> bool {
+        self.exact.is_none() && !T::is_float()
+    }
+
+    /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result, or some
+    /// number where these are not wanted. Where nothing was rounded, coordinates are the stored elements, or as far from
+    /// each other.
     pub(crate) fn decide(
         &self,
         kernel: Kernel,
-        predicate: Predicate,
+        (predicate, wanted): (Predicate, Wanted),
         pairs: &[(u32, u32)],
         other: &Self,
         decided: &mut Vec<Option<f32>>,
     ) {
         decided.clear();
         match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.decide(kernel, predicate, self.vectors.dimensions, (pairs, b), decided),
+            (Some(a), Some(b)) => a.decide(kernel, (predicate, wanted), (pairs, b), decided),
             _ => {
                 decided.extend(pairs.iter().map(|&(x, y)| {
                     T::decide(kernel, predicate, self.panel.row(x as usize), other.panel.row(y as usize))

@@ -2,14 +2,12 @@
 //!
 //! What is read becomes vectors in memory here and nowhere else: buckets ahead of their use ([`ReadAhead`]), each checked
 //! and converted by whoever works on it (`bucket.rs`), in one pass over all of them (`pass.rs`) or held in a cache that
-//! carries out what [`crate::plan`] decided (`cache.rs`); single vectors that were drawn (`sample.rs`); floats rounded to
-//! bytes (`codes.rs`).
+//! carries out what [`crate::plan`] decided (`cache.rs`); single vectors that were drawn (`sample.rs`).
 
 mod bucket;
 mod buckets;
 mod buffers;
 mod cache;
-mod codes;
 mod members;
 mod pass;
 mod read_ahead;
@@ -19,8 +17,7 @@ mod vectors;
 pub(crate) use bucket::LoadedBucket;
 pub use buckets::{Buckets, ReadCounts};
 pub(crate) use cache::{Cache, CachedBucket};
-pub(crate) use codes::Coding;
-pub(crate) use members::Members;
+pub(crate) use members::{Members, Wanted};
 pub(crate) use pass::BucketPass;
 pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};
 pub(crate) use sample::{Drawn, draw_places};

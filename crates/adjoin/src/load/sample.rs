@@ -47,7 +47,7 @@ impl<T: Coordinate> Drawn<T> {
         places: &[(u32, u32)],
     ) -> Result<Self> {
         let stored = read_vectors(context, buckets, places)?;
-        let members = Members::new(context.kernel, buckets.vectors(), buckets.metric(), &stored);
+        let members = Members::new(context.kernel, buckets.space(), &stored);
         let own = |(k, &(bucket, _)): (usize, &(u32, u32))| {
             let squared = context.kernel.distance(members.panel.row(k), centers.row(bucket as usize));
             T::at_most(squared, centers.dimensions())

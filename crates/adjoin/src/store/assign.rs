@@ -2,14 +2,15 @@
 //! means of all groups and then with the centers of the nearest few. So about `sqrt(M)` distances replace `M`, and a
 //! few vectors lie with a center that is not quite the nearest; no rule rests on its being so.
 
+use std::ops::Range;
+
 use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
 use super::centers::move_to_means;
 use super::tree::groups;
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::options::{Metric, VectorType};
+use crate::geometry::{Converted, Coordinate, Space};
 use crate::workers::map_items;
 
 /// Groups whose centers a vector is compared with.
@@ -28,6 +29,8 @@ pub(crate) struct Nearest<D> {
     pub(crate) center: u32,
     /// Its computed squared distance.
     pub(crate) squared: D,
+    /// How far the vector may be from what it was rounded to, in coordinates.
+    pub(crate) residual: f32,
 }
 
 /// Centers in groups, packed for the kernels.
@@ -106,27 +109,47 @@ impl<T: Coordinate> TwoLevel<T> {
     pub(crate) fn nearest(
         &self,
         context: &Context,
-        vectors: VectorType,
-        metric: Metric,
+        space: Space<'_>,
         stored: &[u8],
     ) -> Result<Vec<Nearest<T::Distance>>> {
-        let even = (stored.len() / vectors.bytes()).div_ceil(2 * context.threads.max(1));
-        let chunk_rows = chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN));
-        let chunks: Vec<&[u8]> = stored.chunks(chunk_rows * vectors.bytes()).collect();
-        let search = || CenterSearch::new(self, chunk_rows);
-        let found = map_items(context.threads, chunks.len(), &context.cancel, search, |search, k| {
-            let rows = chunks[k].len() / vectors.bytes();
-            T::load(vectors, metric, chunks[k], &mut search.panel);
-            Ok(search.run(rows))
+        let bytes = space.vectors.bytes();
+        let chunk_rows = self.chunk_rows(context, stored.len() / bytes);
+        let chunks: Vec<&[u8]> = stored.chunks(chunk_rows * bytes).collect();
+        let state = || (CenterSearch::new(self), Panel::zeroed(chunk_rows, self.dimensions));
+        let found = map_items(context.threads, chunks.len(), &context.cancel, state, |(search, panel), k| {
+            let Converted { residuals, .. } = T::load(space, context.kernel, chunks[k], panel);
+            let mut nearest = search.run(panel, 0..chunks[k].len() / bytes);
+            nearest.iter_mut().zip(residuals).for_each(|(nearest, residual)| nearest.residual = residual);
+            Ok(nearest)
         })?;
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The same of vectors as coordinates.
+    ///
+    /// # Errors
+    /// Where the work is cancelled.
+    pub(crate) fn nearest_of(&self, context: &Context, panel: &Panel<T>) -> Result<Vec<Nearest<T::Distance>>> {
+        let rows = panel.rows();
+        let chunk_rows = self.chunk_rows(context, rows);
+        let state = || CenterSearch::new(self);
+        let found = map_items(context.threads, rows.div_ceil(chunk_rows), &context.cancel, state, |search, k| {
+            Ok(search.run(panel, k * chunk_rows..rows.min((k + 1) * chunk_rows)))
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Vectors that a worker takes at once, of so many.
+    fn chunk_rows(&self, context: &Context, rows: usize) -> usize {
+        let even = rows.div_ceil(2 * context.threads.max(1));
+        chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN))
     }
 }
 
 /// What a worker compares vectors with, and its space for that.
 struct CenterSearch<'a, T: Coordinate> {
     levels: &'a TwoLevel<T>,
-    panel: Panel<T>,
+    /// Of each vector to the means of groups.
     distances: Vec<T::Distance>,
     /// For each group, the vectors that are compared with it.
     searching: Vec<Vec<u32>>,
@@ -135,40 +158,33 @@ struct CenterSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> CenterSearch<'a, T> {
-    fn new(levels: &'a TwoLevel<T>, rows: usize) -> Self {
-        let panel = Panel::zeroed(rows, levels.dimensions);
-        Self {
-            levels,
-            panel,
-            distances: Vec::new(),
-            searching: vec![Vec::new(); levels.groups.len()],
-            found: Vec::new(),
-        }
+    fn new(levels: &'a TwoLevel<T>) -> Self {
+        Self { levels, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()], found: Vec::new() }
     }
 
-    /// The nearest centers of the first `rows` vectors in the panel.
-    fn run(&mut self, rows: usize) -> Vec<Nearest<T::Distance>> {
-        self.choose_groups(rows);
-        let mut nearest = vec![Nearest { center: u32::MAX, squared: T::FARTHEST }; rows];
+    /// The nearest centers of some vectors in the panel.
+    fn run(&mut self, panel: &Panel<T>, rows: Range<usize>) -> Vec<Nearest<T::Distance>> {
+        self.choose_groups(panel, rows.clone());
+        let mut nearest = vec![Nearest { center: u32::MAX, squared: T::FARTHEST, residual: 0.0 }; rows.len()];
         for (group, searching) in self.levels.groups.iter().zip(&self.searching) {
             self.found.resize(searching.len(), (0, T::FARTHEST));
-            self.levels.kernel.nearest(&self.panel, searching, &group.columns, &mut self.found);
+            self.levels.kernel.nearest(panel, searching, &group.columns, &mut self.found);
             for (&row, &(place, squared)) in searching.iter().zip(&self.found) {
-                let (best, center) = (&mut nearest[row as usize], group.centers[place as usize]);
+                let (best, center) = (&mut nearest[row as usize - rows.start], group.centers[place as usize]);
                 if (squared, center) < (best.squared, best.center) {
-                    *best = Nearest { center, squared };
+                    *best = Nearest { center, squared, residual: 0.0 };
                 }
             }
         }
         nearest
     }
 
-    fn choose_groups(&mut self, rows: usize) {
+    fn choose_groups(&mut self, panel: &Panel<T>, rows: Range<usize>) {
         self.searching.iter_mut().for_each(Vec::clear);
         let groups = self.levels.groups.len();
-        let order: Vec<u32> = (0..rows as u32).collect();
-        self.distances.resize(rows * groups, T::Distance::default());
-        self.levels.kernel.many_to_many(&self.panel, &order, &self.levels.means, &mut self.distances);
+        let order: Vec<u32> = (rows.start as u32..rows.end as u32).collect();
+        self.distances.resize(rows.len() * groups, T::Distance::default());
+        self.levels.kernel.many_to_many(panel, &order, &self.levels.means, &mut self.distances);
         for (row, distances) in order.iter().zip(self.distances.chunks_exact_mut(groups)) {
             for _ in 0..GROUPS_SEARCHED.min(groups) {
                 let group = self.levels.kernel.first_least::<T>(distances);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::Error;
 use crate::message::{Message, message};
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{f16_values, f32_values, squared_norm};
+use crate::predicate::{f16_values, f32_values};
 use crate::source::{Fault, VectorBatch, VectorSource};
 
 /// Bad rows that an error names.
@@ -15,18 +15,35 @@ const LENGTHS_NAMED: usize = 4;
 /// Lengths that are counted.
 const LENGTHS_COUNTED: usize = 1_000;
 
+/// The bits of the exponent of a half and of a float, all set where it is not finite, and those of its size.
+const HALF: (u16, u16) = (0x7c00, 0x7fff);
+const FLOAT: (u32, u32) = (0x7f80_0000, 0x7fff_ffff);
+
 /// What is wrong with a vector that its source delivered, if something is.
 pub(super) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
-    let not_finite = match element {
-        Element::F32 => f32_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
-        Element::F16 => f16_values(vector).enumerate().find(|(_, value)| !value.is_finite()),
-        Element::U8 | Element::I8 => None,
+    // By bits, eight and more at a time: each row of a source is looked at.
+    let (finite, zero) = match element {
+        Element::F32 => {
+            let bits = vector.as_chunks().0.iter().map(|&x| u32::from_le_bytes(x));
+            let finite = bits.clone().fold(true, |finite, x| finite & (x & FLOAT.0 != FLOAT.0));
+            (finite, bits.fold(0, |any, x| any | (x & FLOAT.1)) == 0)
+        }
+        Element::F16 => {
+            let bits = vector.as_chunks().0.iter().map(|&x| u16::from_le_bytes(x));
+            let finite = bits.clone().fold(true, |finite, x| finite & (x & HALF.0 != HALF.0));
+            (finite, bits.fold(0, |any, x| any | (x & HALF.1)) == 0)
+        }
+        Element::U8 | Element::I8 => (true, vector.iter().fold(0, |any, x| any | x) == 0),
     };
-    if let Some((at, value)) = not_finite {
+    if !finite {
+        let values: Vec<f64> = match element {
+            Element::F16 => f16_values(vector).collect(),
+            _ => f32_values(vector).collect(),
+        };
+        let (at, value) = values.into_iter().enumerate().find(|(_, value)| !value.is_finite())?;
         return Some(format!("has {value} at element {at}"));
     }
-    let zero = metric == Metric::Cosine && squared_norm(element, vector) == 0.0;
-    zero.then(|| "is all zeros, which has no cosine".into())
+    (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
 }
 
 /// What is wrong with a row for which its source has no vector.

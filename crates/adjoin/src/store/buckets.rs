@@ -78,8 +78,8 @@ impl<'a> Record<'a> {
 pub(crate) struct Tally {
     pub(crate) rows: u64,
     pub(crate) id_bytes: u64,
-    /// No row is farther; squared.
-    pub(crate) squared_radius: f64,
+    /// No row is farther from the stored center.
+    pub(crate) radius: f64,
 }
 
 /// An extent to be written: rows of a center, from one of them on.
@@ -269,7 +269,7 @@ impl BucketWriter<'_> {
             let (body_bytes, id_bytes) =
                 format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
             headers.update(&out[..HEADER_BYTES]);
-            let radius = (self.tallies[part.center as usize].squared_radius.sqrt() as f32).next_up();
+            let radius = (self.tallies[part.center as usize].radius as f32).next_up();
             let extent = Extent { offset: written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
             written.centers.push(part.center);
             written.table.extend_from_slice(extent.as_bytes());

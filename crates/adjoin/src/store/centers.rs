@@ -1,13 +1,13 @@
 //! Where buckets have their centers: k-means on a sample.
 
-use adjoin_kernels::Panel;
+use adjoin_device::Reservation;
+use adjoin_kernels::{Kernel, Panel};
 
 use super::assign::{TwoLevel, center_groups};
 use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::options::{Metric, VectorType};
+use crate::geometry::{Coding, Coordinate, Space};
 use crate::random::Random;
 
 /// Rounds of Lloyd's algorithm; the study found 10 enough on 15 vectors a center.
@@ -39,19 +39,87 @@ pub(crate) struct TrainingSample {
     /// One partition.
     pub(crate) records: Records,
     pub(crate) rows: u64,
-    pub(crate) vectors: VectorType,
-    pub(crate) metric: Metric,
 }
 
+/// Vectors from which is learned how floats are rounded.
+const CODING_ROWS: u64 = 500;
+
 impl TrainingSample {
-    /// Hands the coordinates of all rows to `take`, in order, beside the vectors as stored.
-    fn for_each<T: Coordinate>(&self, mut take: impl FnMut(&Panel<T>, &[u8]) -> Result<()>) -> Result<()> {
-        let mut panel = Panel::zeroed(0, self.vectors.dimensions);
+    /// How floats are rounded to bytes: not where that would blur which center is nearest.
+    ///
+    /// # Errors
+    /// Where the sample cannot be read.
+    pub(crate) fn coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
+        if !space.is_of_floats() {
+            return Ok(None);
+        }
+        let drawn = self.draw::<f32>(kernel, space, CODING_ROWS, (seed, "coding"))?;
+        Ok(Coding::fit(kernel, &drawn).filter(Coding::tells_neighbours_apart))
+    }
+
+    /// Rows that are drawn by the seed.
+    fn draw<T: Coordinate>(
+        &self,
+        kernel: Kernel,
+        space: Space<'_>,
+        count: u64,
+        (seed, purpose): (u64, &str),
+    ) -> Result<Panel<T>> {
+        let (count, bytes) = (count.min(self.rows), space.vectors.bytes());
+        let mut picked = Random::new(seed, purpose).ascending_sample(count, self.rows).into_iter().peekable();
+        let (mut drawn, mut first_row) = (Vec::with_capacity(count as usize * bytes), 0);
         self.records.read(0, |stored| {
-            panel.reset(stored.len() / self.vectors.bytes(), self.vectors.dimensions);
-            T::load(self.vectors, self.metric, stored, &mut panel);
-            take(&panel, stored)
-        })
+            let rows = (stored.len() / bytes) as u64;
+            while let Some(row) = picked.next_if(|&row| row < first_row + rows) {
+                drawn.extend_from_slice(&stored[(row - first_row) as usize * bytes..][..bytes]);
+            }
+            first_row += rows;
+            Ok(())
+        })?;
+        let mut panel = Panel::zeroed(count as usize, space.vectors.dimensions);
+        T::load(space, kernel, &drawn, &mut panel);
+        Ok(panel)
+    }
+}
+
+/// The sample as coordinates: all at once where memory has room for that, else block by block, again and again.
+enum Coordinates<'a, T: Coordinate> {
+    All { panel: Panel<T>, _memory: Reservation },
+    Blocks(&'a TrainingSample),
+}
+
+impl<'a, T: Coordinate> Coordinates<'a, T> {
+    fn of(context: &Context, sample: &'a TrainingSample, space: Space<'_>) -> Result<Self> {
+        let (rows, dimensions) = (sample.rows as usize, space.vectors.dimensions);
+        let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions), "the build") else {
+            return Ok(Self::Blocks(sample));
+        };
+        let mut panel = Panel::zeroed(0, dimensions);
+        let mut all = Panel::zeroed(rows, dimensions);
+        let mut next = 0;
+        sample.records.read(0, |stored| {
+            panel.reset(stored.len() / space.vectors.bytes(), dimensions);
+            T::load(space, context.kernel, stored, &mut panel);
+            (0..panel.rows()).for_each(|row| copy_row(&panel, row, &mut all, next + row));
+            next += panel.rows();
+            Ok(())
+        })?;
+        Ok(Self::All { panel: all, _memory: memory })
+    }
+
+    /// Hands all rows to `take`, in order.
+    fn for_each(&self, kernel: Kernel, space: Space<'_>, mut take: impl FnMut(&Panel<T>) -> Result<()>) -> Result<()> {
+        match self {
+            Self::All { panel, .. } => take(panel),
+            Self::Blocks(sample) => {
+                let mut panel = Panel::zeroed(0, space.vectors.dimensions);
+                sample.records.read(0, |stored| {
+                    panel.reset(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+                    T::load(space, kernel, stored, &mut panel);
+                    take(&panel)
+                })
+            }
+        }
     }
 }
 
@@ -75,22 +143,26 @@ pub(crate) fn training_bytes<T: Coordinate>(threads: usize, centers: usize, dime
 pub(crate) fn train<T: Coordinate>(
     context: &Context,
     sample: &TrainingSample,
+    space: Space<'_>,
     buckets: u32,
     trained: bool,
     seed: u64,
 ) -> Result<Training<T>> {
-    let mut training = Training { centers: first_centers(sample, buckets, seed)?, distances: 0 };
+    let kernel = context.kernel;
+    let centers = sample.draw(kernel, space, buckets.into(), (seed, "first centers"))?;
+    let mut training = Training { centers, distances: 0 };
     let rounds = if trained { ROUNDS } else { 0 };
     context.progress.begin("train", "rounds", rounds as u64);
     let mut groups = Vec::new();
+    let coordinates = Coordinates::of(context, sample, space)?;
     for round in 0..rounds {
         if round < GROUPED_ROUNDS {
-            groups = center_groups(context.kernel, &training.centers);
+            groups = center_groups(kernel, &training.centers);
         }
-        let levels = TwoLevel::of_groups(context.kernel, &training.centers, &groups);
+        let levels = TwoLevel::of_groups(kernel, &training.centers, &groups);
         let mut means = Means::new(training.centers.rows(), training.centers.dimensions());
-        sample.for_each::<T>(|panel, stored| {
-            let nearest = levels.nearest(context, sample.vectors, sample.metric, stored)?;
+        coordinates.for_each(kernel, space, |panel| {
+            let nearest = levels.nearest_of(context, panel)?;
             (0..panel.rows()).for_each(|row| means.add(nearest[row].center as usize, panel.row(row)));
             Ok(())
         })?;
@@ -99,23 +171,6 @@ pub(crate) fn train<T: Coordinate>(
         context.progress.advance(round as u64 + 1);
     }
     Ok(training)
-}
-
-/// Rows of the sample, drawn by the seed.
-fn first_centers<T: Coordinate>(sample: &TrainingSample, buckets: u32, seed: u64) -> Result<Panel<T>> {
-    let count = u64::from(buckets).min(sample.rows);
-    let mut picked = Random::new(seed, "first centers").ascending_sample(count, sample.rows).into_iter().peekable();
-    let mut centers = Panel::zeroed(count as usize, sample.vectors.dimensions);
-    let (mut next, mut first_row) = (0, 0);
-    sample.for_each::<T>(|panel, _| {
-        while let Some(row) = picked.next_if(|&row| row < first_row + panel.rows() as u64) {
-            copy_row(panel, (row - first_row) as usize, &mut centers, next);
-            next += 1;
-        }
-        first_row += panel.rows() as u64;
-        Ok(())
-    })?;
-    Ok(centers)
 }
 
 /// Moves each center to the mean of its members; one without members stays.
@@ -166,7 +221,7 @@ pub(super) fn copy_row<T: Coordinate>(from: &Panel<T>, row: usize, to: &mut Pane
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Element;
+    use crate::options::{Element, Metric, VectorType};
     use crate::store::partitions::{PartitionSizes, Partitions};
 
     #[test]
@@ -184,9 +239,9 @@ mod tests {
         (0..60).for_each(|k| records.push(0, &[&[[0, 60, 200][k % 3] + (k / 30) as u8, (k / 3 % 2) as u8]]).unwrap());
         let records = records.finish().unwrap();
         let vectors = VectorType { element: Element::U8, dimensions: 2 };
-        let sample = TrainingSample { records, rows: 60, vectors, metric: Metric::L2 };
-        assert_eq!(train::<u8>(&context, &sample, 1, true, 1).unwrap().centers.row(0)[..2], [87, 1]);
-        let all = train::<u8>(&context, &sample, 60, false, 1).unwrap().centers;
+        let (sample, space) = (TrainingSample { records, rows: 60 }, Space::plain(vectors, Metric::L2));
+        assert_eq!(train::<u8>(&context, &sample, space, 1, true, 1).unwrap().centers.row(0)[..2], [87, 1]);
+        let all = train::<u8>(&context, &sample, space, 60, false, 1).unwrap().centers;
         assert_eq!((all.rows(), &all.row(5)[..2]), (60, &[200, 1][..]));
     }
 }

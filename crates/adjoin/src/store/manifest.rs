@@ -10,7 +10,7 @@ use super::files::{Files, Role, read_whole};
 use super::format::{BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, MANIFEST_FILE, checksum, hexadecimal};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::with_coordinates;
+use crate::geometry::Space;
 use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::source::IdKind;
 
@@ -252,7 +252,7 @@ impl Manifest {
         if !(1..=DIMENSIONS_MAX).contains(&dimensions) {
             return Some("its number of dimensions");
         }
-        let coordinate = with_coordinates!(self.vectors, self.metric, T => size_of::<T>() as u64);
+        let coordinate = Space::plain(self.vectors, self.metric).center_bytes();
         let (centers, table) = (&self.files[Role::Centers], &self.files[Role::Table]);
         let vectors = self.files[Role::Vectors].bytes;
         let facts = [

@@ -13,7 +13,7 @@ use super::kind::has_manifest;
 use super::manifest::{Manifest, is_replaced, read_manifest};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, with_coordinates};
+use crate::geometry::{Coordinate, Space, with_coordinates};
 
 /// Centers are read in pieces of about so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -55,7 +55,8 @@ impl Store {
         // whoever uses centers makes coordinates of them: what would not bear that is refused now.
         let table = manifest.files[Role::Table].bytes;
         let (count, dimensions) = (manifest.buckets as usize, manifest.vectors.dimensions);
-        let panel = with_coordinates!(manifest.vectors, manifest.metric, T => Panel::<T>::bytes_for(count, dimensions));
+        let space = Space::plain(manifest.vectors, manifest.metric);
+        let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, dimensions));
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
         let open = |role| open_file(context, folder, &manifest.files[role]);
@@ -92,9 +93,13 @@ impl Store {
     /// # Errors
     /// Where the device fails, the centers are not as written any more, or `T` is not the coordinate of such elements
     /// under such a metric.
-    pub(crate) fn read_centers<T: Coordinate>(&self, panel: &mut Panel<T>, first: usize) -> Result<()> {
-        let vectors = self.manifest.vectors;
-        let bytes = vectors.dimensions * size_of::<T>();
+    pub(crate) fn read_centers<T: Coordinate>(
+        &self,
+        space: Space<'_>,
+        panel: &mut Panel<T>,
+        first: usize,
+    ) -> Result<()> {
+        let bytes = space.vectors.dimensions * space.center_bytes() as usize;
         if self.centers.len() != (bytes * self.extents.len()) as u64 {
             return Err(Error::input(format!("{}: its centers have other coordinates", self.folder.display())));
         }
@@ -102,7 +107,7 @@ impl Store {
         let mut rows = first..;
         read_checked(&*self.centers, &self.folder, facts, PIECE_BYTES.next_multiple_of(bytes), |piece| {
             for (center, row) in piece.chunks_exact(bytes).zip(&mut rows) {
-                T::read_center(vectors.element, center, panel.row_mut(row));
+                T::read_center(space, center, panel.row_mut(row));
             }
         })
     }

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 use zerocopy::IntoBytes;
 
@@ -22,7 +23,7 @@ use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, with_coordinates};
+use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::options::Metric;
@@ -183,15 +184,15 @@ pub fn build(
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
     check_target(context, store, options.force)?;
-    with_coordinates!(info.vectors, options.metric, T => {
-        let (context, memory) = BuildMemory::plan::<T>(context, source, options)?;
-        let context = &context;
-        let drafts = Drafts::begin(context, store)?;
-        intake::tell(context, source);
-        let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
-        let intake = Intake { context, source, metric, on_bad, remedy, batch_bytes: memory.batch };
-        Build { context, intake, info, drafts, options, memory }.run::<T>()
-    })
+    let plain = Space::plain(info.vectors, options.metric);
+    // Whether floats are rounded shows once some were read; what are bytes take less.
+    let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
+    let context = &context;
+    let drafts = Drafts::begin(context, store)?;
+    intake::tell(context, source);
+    let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
+    let intake = Intake { context, source, metric, on_bad, remedy, batch_bytes: memory.batch };
+    Build { context, intake, info, drafts, options, memory }.run()
 }
 
 /// A build under way.
@@ -225,20 +226,35 @@ struct Assigned {
 }
 
 impl Build<'_> {
-    fn run<T: Coordinate>(self) -> Result<BuildReport> {
+    fn run(self) -> Result<BuildReport> {
         let watch = Stopwatch::start();
-        let mut seconds = BuildSeconds::default();
-        let mut phase = Stopwatch::start();
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
         let survey = self.survey()?;
-        seconds.survey = phase.lap();
-        let Training { centers, distances: training_distances } = self.train::<T>(&survey.sample)?;
+        let survey_seconds = watch.seconds();
+        let plain = Space::plain(self.info.vectors, self.options.metric);
+        let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
+        let space = Space { coding: coding.as_ref(), ..plain };
+        let mut report = with_coordinates!(space, T => self.lay_out::<T>(space, survey, sample_memory)?);
+        (report.seconds.survey, report.seconds.total) = (survey_seconds, watch.seconds());
+        Ok(report)
+    }
+
+    /// All but the survey.
+    fn lay_out<T: Coordinate>(
+        self,
+        space: Space<'_>,
+        survey: Survey,
+        sample_memory: Reservation,
+    ) -> Result<BuildReport> {
+        let mut seconds = BuildSeconds::default();
+        let mut phase = Stopwatch::start();
+        let Training { centers, distances: training_distances } = self.train::<T>(&survey.sample, space)?;
         let order = tree_order(self.context.kernel, &centers);
         let Survey { scanned, duplicate_ids, id_bytes, sample } = survey;
         let sample_spilled = sample.records.spilled();
         drop((sample, sample_memory)); // granted to what follows
         seconds.train = phase.lap();
-        let assigned = self.assign(&centers, &order, scanned, id_bytes)?;
+        let assigned = self.assign(space, (&centers, &order), scanned, id_bytes)?;
         seconds.assign = phase.lap();
         let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
         let written = self.write_buckets(&assigned, &order, rows_max)?;
@@ -247,11 +263,10 @@ impl Build<'_> {
         drop(records);
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
-        let centers = stored_centers(&centers, &written.centers, self.info);
+        let centers = stored_centers(space, &centers, &written.centers);
         let manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
         let manifest_bytes = self.drafts.publish(&manifest, &centers, &written.table, self.options.force)?;
         let bytes_written = written.bytes + (centers.len() + written.table.len()) as u64 + manifest_bytes;
-        seconds.total = watch.seconds();
         let center_distances = training_distances + distances;
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
     }
@@ -290,22 +305,22 @@ impl Build<'_> {
             draw = Draw::new(self, scanned.usable_rows);
             self.intake.scan(|usable| draw.take(&usable))?;
         }
-        let sample = draw.finish(self)?;
+        let sample = draw.finish()?;
         Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, sample })
     }
 
-    fn train<T: Coordinate>(&self, sample: &TrainingSample) -> Result<Training<T>> {
+    fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
         let _memory = self.context.reserve(self.memory.training, "the build")?;
         let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
         let trained = self.options.centers == Centers::Trained;
-        train(self.context, sample, buckets, trained, self.options.seed)
+        train(self.context, sample, space, buckets, trained, self.options.seed)
     }
 
     /// Scans the source again; each row goes to the partition of its center.
     fn assign<T: Coordinate>(
         &self,
-        centers: &Panel<T>,
-        order: &[u32],
+        space: Space<'_>,
+        (centers, order): (&Panel<T>, &[u32]),
         surveyed: Scanned,
         id_bytes_total: u64,
     ) -> Result<Assigned> {
@@ -325,14 +340,15 @@ impl Build<'_> {
         let mut id = Vec::new();
         self.context.progress.begin("assign", "rows", self.info.rows);
         let scanned = self.intake.scan(|usable| {
-            let nearest = levels.nearest(self.context, self.info.vectors, self.options.metric, &usable.stored)?;
+            let nearest = levels.nearest(self.context, space, &usable.stored)?;
             let vectors = usable.stored.chunks_exact(self.info.vectors.bytes());
             for (k, (nearest, vector)) in nearest.iter().zip(vectors).enumerate() {
                 id_bytes(&usable.ids, k, &mut id);
                 let tally = &mut tallies[nearest.center as usize];
                 tally.rows += 1;
                 tally.id_bytes += id.len() as u64;
-                tally.squared_radius = tally.squared_radius.max(T::at_most(nearest.squared, centers.dimensions()));
+                let away = T::at_most(nearest.squared, centers.dimensions()).sqrt() + f64::from(nearest.residual);
+                tally.radius = tally.radius.max(space.stored_length(away));
                 let head = RecordHead::new(nearest.center, usable.rows[k], &id);
                 records.push(partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
             }
@@ -423,22 +439,17 @@ impl Draw {
         Ok(())
     }
 
-    fn finish(self, build: &Build<'_>) -> Result<TrainingSample> {
-        Ok(TrainingSample {
-            records: self.records.finish()?,
-            rows: self.drawn,
-            vectors: build.info.vectors,
-            metric: build.options.metric,
-        })
+    fn finish(self) -> Result<TrainingSample> {
+        Ok(TrainingSample { records: self.records.finish()?, rows: self.drawn })
     }
 }
 
 /// The centers of the extents as stored.
-fn stored_centers<T: Coordinate>(centers: &Panel<T>, of_extents: &[u32], info: &SourceInfo) -> Vec<u8> {
+fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
     let mut stored = Vec::new();
     for &center in of_extents {
-        let coordinates = &centers.row(center as usize)[..info.vectors.dimensions];
-        T::write_center(info.vectors.element, coordinates, &mut stored);
+        let coordinates = &centers.row(center as usize)[..space.vectors.dimensions];
+        T::write_center(space, coordinates, &mut stored);
     }
     stored
 }

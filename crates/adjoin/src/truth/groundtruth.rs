@@ -7,7 +7,7 @@ use adjoin_kernels::{HitMask, PackedColumns, Panel};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Threshold, with_coordinates};
+use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
 use crate::predicate::Predicate;
 use crate::random::Random;
 use crate::sink::{PairBatch, PairSink};
@@ -54,7 +54,8 @@ pub fn groundtruth(
 ) -> Result<GroundtruthReport> {
     let info = source.info();
     let metric = options.predicate.metric();
-    with_coordinates!(info.vectors, metric, T => {
+    let space = Space::plain(info.vectors, metric);
+    with_coordinates!(space, T => {
         let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
         let chunk = PackedColumns::<T>::bytes_for(CHUNK_COLUMNS, info.vectors.dimensions);
         let hits = (2 * 8 * BLOCK_ROWS * CHUNK_COLUMNS) as u64;
@@ -63,8 +64,8 @@ pub fn groundtruth(
         let _memory = context.reserve(bytes, "the ground truth")?;
         let intake = read_all(context, source, metric)?;
         let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
-        T::load(info.vectors, metric, &intake.stored, &mut panel);
-        let threshold = Threshold::new(options.predicate, info.vectors);
+        T::load(space, context.kernel, &intake.stored, &mut panel);
+        let threshold = Threshold::new(options.predicate, space);
         Scan { context, source, options, intake: &intake, panel: &panel, threshold }.run(sink)
     })
 }

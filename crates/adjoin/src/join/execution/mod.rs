@@ -67,13 +67,13 @@ pub fn join(
 /// # Errors
 /// As [`join`].
 pub fn run(context: &Context, store: &Store, prepared: &Prepared, sink: &mut dyn PairSink) -> Result<Done> {
-    let buckets = &Buckets::of(store);
+    let buckets = &Buckets::of(store).rounded(prepared.decided.coding.clone());
     // All at once: two runs of one plan that each held a part would wait for each other.
     let RunMemory { budget, division, .. } = &prepared.memory;
     let held = budget.reserve_when_free(division.bytes() - division.tasks);
     let memory = &MemoryBudget::within(held.expect("the plan holds what its run needs"));
     let context = &context.with_threads(division.threads);
-    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
+    with_coordinates!(buckets.space(), T => {
         let centers = &buckets.centers::<T>()?;
         Run::<T> { context, store, buckets, prepared, centers, memory }.execute(sink)
     })
@@ -183,9 +183,9 @@ impl<T: Coordinate> Run<'_, T> {
 
     fn verifier<'r>(&'r self, found: Found<'r>) -> Verifier<'r, T> {
         let Self { context, prepared, centers, .. } = *self;
-        let Decided { predicate, admission, ref coding, .. } = prepared.decided;
+        let Decided { predicate, admission, .. } = prepared.decided;
         let looked_for = (predicate, &prepared.threshold);
-        Verifier::new(context.kernel, centers, looked_for, coding.as_ref(), admission, found)
+        Verifier::new(context.kernel, centers, looked_for, admission, found)
     }
 
     /// Batches of the size that the queue bears.

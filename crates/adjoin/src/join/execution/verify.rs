@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::execute::{Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
-use crate::load::{Coding, LoadedBucket};
+use crate::load::LoadedBucket;
 use crate::plan::{Combine, Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
@@ -119,11 +119,10 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         kernel: Kernel,
         centers: &'a Panel<T>,
         (predicate, threshold): (Predicate, &'a Threshold),
-        coding: Option<&'a Coding>,
         admission: Admission,
         found: Found<'a>,
     ) -> Self {
-        let tiles = Tiles::new(kernel, predicate, threshold, coding);
+        let tiles = Tiles::new(kernel, predicate, threshold);
         let (rows, others, reach) = (Side::default(), Side::default(), Vec::new());
         let (computed, counts) = (Computed::default(), Counts::default());
         Self { kernel, centers, threshold, admission, tiles, rows, others, reach, computed, found, counts }
@@ -155,7 +154,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.rows.look(self.kernel, a, center_j);
         self.others.look(self.kernel, b, center_i);
         self.counts.center_distances += (a.len() + b.len()) as u64;
-        let [first, second] = self.selections(task);
+        let [first, second] = self.selections(task, a.members.residual + b.members.residual);
         let Some(first) = first else { return Ok(()) };
         self.select(first, (a, b));
         let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };
@@ -170,14 +169,16 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         compared
     }
 
-    /// What the rule admits on an edge.
-    fn selections(&self, (i, j): (u32, u32)) -> [Option<Selection>; 2] {
+    /// What the rule admits on an edge of members with such residuals.
+    fn selections(&self, (i, j): (u32, u32), residuals: f64) -> [Option<Selection>; 2] {
         let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
         let gap = Gap { squared: T::at_most(squared, self.centers.dimensions()) };
         let Admission { rule, t } = self.admission;
-        let limit = T::margin_limit(self.threshold, gap.squared);
         match t {
-            None => [Some(Selection { measure: Measure::Margin, combine: Combine::Sum, limit }), None],
+            None => {
+                let limit = T::margin_limit(&self.threshold.widened(residuals), gap.squared);
+                [Some(Selection { measure: Measure::Margin, combine: Combine::Sum, limit }), None]
+            }
             Some(t) => rule.parts(self.threshold.distance, gap).map(|part| {
                 part.map(|part| Selection { measure: part.measure, combine: part.combine, limit: part.limit(t) })
             }),
@@ -215,7 +216,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             }
         };
         self.counts.verified_pairs += compared.verified_pairs;
-        self.counts.exact_checks += if T::is_float() { compared.decided_pairs } else { 0 };
+        self.counts.exact_checks += if a.members.are_exact() { 0 } else { compared.decided_pairs };
         Ok(())
     }
 

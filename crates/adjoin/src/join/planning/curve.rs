@@ -27,7 +27,7 @@ const BINS: usize = 1 << 16;
 pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
     let buckets = Buckets::of(store);
-    let counts = with_coordinates!(manifest.vectors, manifest.metric, T => count::<T>(context, &buckets, seed)?);
+    let counts = with_coordinates!(buckets.space(), T => count::<T>(context, &buckets, seed)?);
     let drawn = VECTORS.min(manifest.rows) as f64;
     let at = |&neighbours: &f64| {
         let wanted = (neighbours * drawn).ceil() as u64;

@@ -16,6 +16,20 @@ use crate::source::IdKind;
 /// Vectors from which is learned how floats are rounded.
 pub(super) const CODING_VECTORS: u64 = 500;
 
+/// The least that a join needs, whether floats are rounded or not, which is decided by vectors that are drawn.
+pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
+    let of_bytes = least::<u8>(buckets, options, with_ids, 1);
+    if !buckets.space().is_of_floats() {
+        return of_bytes;
+    }
+    of_bytes.max(least::<f32>(buckets, options, with_ids, 1)).max(coding_bytes(buckets))
+}
+
+/// Bytes that the vectors take from which is learned how floats are rounded.
+pub(super) fn coding_bytes(buckets: &Buckets<'_>) -> u64 {
+    centers_bytes::<f32>(buckets) + Drawn::<f32>::memory_bytes(buckets, CODING_VECTORS)
+}
+
 /// The least that a join needs with so many threads, whatever its passes over the buckets find.
 pub(super) fn least<T: Coordinate>(
     buckets: &Buckets<'_>,
@@ -26,12 +40,11 @@ pub(super) fn least<T: Coordinate>(
     let sizes = sizes::<T>(buckets, with_ids);
     let tasks = buckets.extents().len() as u64; // each with itself
     let run = needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, Policy::Lru);
-    let coding = if T::is_float() { Drawn::<T>::memory_bytes(buckets, CODING_VECTORS) } else { 0 };
     let pass = match options.rule {
         Some(rule) if !rule.is_exact() => calibration::least_bytes::<T>(buckets, rule, threads, CALIBRATION_VECTORS),
         _ => margins::least_bytes::<T>(threads, buckets),
     };
-    let planning = pass.max(coding).max(PairSample::<T>::memory_bytes(buckets));
+    let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
     run.max(centers_bytes::<T>(buckets) + planning)
 }
 

@@ -5,17 +5,17 @@ use adjoin_kernels::Panel;
 
 use super::PURPOSE;
 use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
-use super::division::{CODING_VECTORS, centers_bytes};
+use super::division::{CODING_VECTORS, centers_bytes, coding_bytes};
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
 use super::neighbours::NeighbourSearch;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Threshold};
+use crate::geometry::{Coding, Coordinate, Threshold};
 use crate::join::options::{Aim, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::Watched;
-use crate::load::{Buckets, Coding, Drawn, draw_places, read_ahead_bytes};
+use crate::load::{Buckets, Drawn, draw_places, read_ahead_bytes};
 use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, choose, guessed_threshold, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
@@ -44,31 +44,26 @@ pub(super) struct Passes<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
     threshold: &'a Threshold,
-    /// How floats are rounded for a first look.
-    coding: Option<Coding>,
     centers: Panel<T>,
     /// Of the centers.
     _memory: Reservation,
 }
 
-/// How floats are rounded, from drawn vectors; integers need no rounding.
-fn fit_coding<T: Coordinate>(
-    context: &Context,
-    buckets: &Buckets<'_>,
-    centers: &Panel<T>,
-    seed: u64,
-) -> Result<Option<Coding>> {
-    if !T::is_float() {
+/// How floats are rounded to bytes, from drawn vectors: not where that would blur the threshold, nor for the rule that
+/// rests on the radii of the store.
+pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &JoinOptions) -> Result<Option<Coding>> {
+    if !buckets.space().is_of_floats() || options.rule == Some(Rule::Triangle) {
         return Ok(None);
     }
-    let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, CODING_VECTORS), PURPOSE)?;
-    let places = draw_places(buckets, CODING_VECTORS, seed, "coding");
-    let drawn = Drawn::read(context, buckets, centers, &places)?;
-    Ok(Some(Coding::fit(&drawn.members.panel)))
+    let _memory = context.reserve(coding_bytes(buckets), PURPOSE)?;
+    let places = draw_places(buckets, CODING_VECTORS, options.seed, "coding");
+    let drawn = Drawn::<f32>::read(context, buckets, &buckets.centers()?, &places)?;
+    let eps = Threshold::new(options.predicate, buckets.space()).distance;
+    Ok(Coding::fit(context.kernel, &drawn.members.panel).filter(|coding| coding.tells_apart(eps)))
 }
 
 impl<'a, T: Coordinate> Passes<'a, T> {
-    /// Reads the centers, and finds out how floats are rounded.
+    /// Reads the centers.
     pub(super) fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
@@ -76,13 +71,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     ) -> Result<Self> {
         let memory = context.reserve(centers_bytes::<T>(buckets), PURPOSE)?;
         let centers = buckets.centers()?;
-        let coding = fit_coding(context, buckets, &centers, options.seed)?;
-        Ok(Self { context, buckets, options, threshold, coding, centers, _memory: memory })
-    }
-
-    /// How floats are rounded; the centers and their memory go.
-    pub(super) fn into_coding(self) -> Option<Coding> {
-        self.coding
+        Ok(Self { context, buckets, options, threshold, centers, _memory: memory })
     }
 
     /// The edges by the rule that is asked for, or that costs least and keeps the promise.
@@ -125,10 +114,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     }
 
     fn search(&self, rule: Rule) -> NeighbourSearch<'_, T> {
-        let Self { context, buckets, options, threshold, ref centers, ref coding, .. } = *self;
-        let (coding, predicate) = (coding.as_ref(), options.predicate);
+        let Self { context, buckets, options, threshold, ref centers, .. } = *self;
+        let predicate = options.predicate;
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
-        NeighbourSearch { context, buckets, centers, threshold, predicate, coding, rule, read_ahead }
+        NeighbourSearch { context, buckets, centers, threshold, predicate, rule, read_ahead }
     }
 
     /// What a choice of the rule needs to know.

@@ -21,6 +21,8 @@ pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
 const SHORTFALL_EXPECTED: f64 = 0.125;
+/// Where floats were rounded, residuals are taken to be at most so many times the largest that was seen.
+const RESIDUAL_EXPECTED: f64 = 1.25;
 
 /// A bucket graph and what it cost to make.
 pub(super) struct Graph {
@@ -48,24 +50,28 @@ pub(super) fn margin_edges<T: Coordinate>(
     memory: PassMemory,
 ) -> Result<Graph> {
     let count = buckets.count();
-    let radii = buckets.extents().iter().map(|extent| f64::from(extent.radius));
-    let expected = radii.map(|radius| SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE)).collect();
+    let expected = (0..count).map(|bucket| {
+        let radius = buckets.radius(bucket);
+        let shortfall = SHORTFALL_EXPECTED * radius * radius + f64::from(f32::MIN_POSITIVE);
+        Depth { shortfall, residual: RESIDUAL_EXPECTED * buckets.space().residual_seen() }
+    });
     let sink = EdgeSides::new(context, count, memory.margins);
-    let of = |towards, shortfalls| {
-        MarginPass::new(context, buckets, centers, threshold, towards, shortfalls, memory.read_ahead)
-    };
-    let mut pass = of((0..count).collect(), expected);
+    let of =
+        |towards, depths| MarginPass::new(context, buckets, centers, threshold, towards, depths, memory.read_ahead);
+    let mut pass = of((0..count).collect(), expected.collect());
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
-    let deeper: Vec<u32> = (0..count).filter(|&j| measured[j as usize] > pass.shortfalls[j as usize]).collect();
+    let deeper = |j: &u32| !measured[*j as usize].is_within(&pass.depths[*j as usize]);
+    let deeper: Vec<u32> = (0..count).filter(deeper).collect();
     if !deeper.is_empty() {
-        pass = of(deeper, measured);
+        pass = of(deeper, measured.clone());
         pass.run(&sink)?;
         distances += pass.distances();
     }
     let limit = |i: u32, j: u32| {
         let squared = context.kernel.distance(centers.row(i as usize), centers.row(j as usize));
-        T::margin_limit(threshold, T::at_most(squared, centers.dimensions()))
+        let residuals = measured[i as usize].residual + measured[j as usize].residual;
+        T::margin_limit(&threshold.widened(residuals), T::at_most(squared, centers.dimensions()))
     };
     let gathered = sink.gather()?;
     let edges = room_for_edges(context, gathered.count());
@@ -118,9 +124,9 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     // Of each center its bound, the distance that this is made of and the least margin; of each member its number and
     // its distance to its own center; sides on their way in.
     let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
-    let shortfalls = 2 * 8 * count;
+    let depths = 2 * size_of::<Depth>() * count;
     columns_bytes::<T>(count, dimensions)
-        + (shortfalls + threads * a_worker) as u64
+        + (depths + threads * a_worker) as u64
         + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
@@ -128,6 +134,21 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
 fn columns_bytes<T: Coordinate>(centers: usize, dimensions: usize) -> u64 {
     let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
     (0..centers).step_by(CHUNK_CENTERS).map(of).sum()
+}
+
+/// What the members of a bucket add to the margins with which others can take part.
+#[derive(Debug, Clone, Copy)]
+struct Depth {
+    /// How far below 0 their margins are at most.
+    shortfall: f64,
+    /// How far they are at most from what they were rounded to.
+    residual: f64,
+}
+
+impl Depth {
+    fn is_within(&self, other: &Self) -> bool {
+        self.shortfall <= other.shortfall && self.residual <= other.residual
+    }
 }
 
 /// A pass over all members that finds their margins towards some centers.
@@ -139,8 +160,8 @@ struct MarginPass<'a, T: Coordinate> {
     /// The centers in question, ascending, and the same packed, some at a time.
     towards: Vec<u32>,
     columns: Vec<PackedColumns<T>>,
-    /// For each bucket, how far below 0 the margins of its members are taken to be at most.
-    shortfalls: Vec<f64>,
+    /// For each bucket, what its members are taken to add at most.
+    depths: Vec<Depth>,
     /// Bytes for reading ahead.
     read_ahead: u64,
 }
@@ -152,11 +173,11 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         centers: &'a Panel<T>,
         threshold: &'a Threshold,
         towards: Vec<u32>,
-        shortfalls: Vec<f64>,
+        depths: Vec<Depth>,
         read_ahead: u64,
     ) -> Self {
         let columns = towards.chunks(CHUNK_CENTERS).map(|chunk| context.kernel.pack(centers, chunk)).collect();
-        Self { context, buckets, centers, threshold, towards, columns, shortfalls, read_ahead }
+        Self { context, buckets, centers, threshold, towards, columns, depths, read_ahead }
     }
 
     /// Distances that a run computes.
@@ -165,8 +186,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         vectors * self.towards.len() as u64 + buckets * buckets
     }
 
-    /// Hands all margins that may matter to `sink`; says of each bucket how far below 0 its least margin is.
-    fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<f64>> {
+    /// Hands all margins that may matter to `sink`; says what the members of each bucket add.
+    fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<Depth>> {
         let Self { context, buckets, centers, read_ahead, .. } = *self;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
         pass.run(Vec::new, |distances, bucket, loaded| self.least_margins(bucket, loaded, distances, sink))
@@ -179,9 +200,9 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         loaded: &LoadedBucket<T>,
         distances: &mut Vec<T::Distance>,
         sink: &EdgeSides<'_, LeastMargin>,
-    ) -> Result<f64> {
+    ) -> Result<Depth> {
         let towards = self.towards.len();
-        let bounds = self.bounds(bucket);
+        let bounds = self.bounds(bucket, loaded.members.residual);
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
         let own: Vec<f32> = all.iter().map(|&member| (loaded.own_at_most(member) as f32).next_up()).collect();
@@ -202,18 +223,21 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let down = |margin: f64| (margin as f32).next_down();
         let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
         sink.take(near.map(said))?;
-        Ok(-certain(least.iter().copied().fold(f32::INFINITY, f32::min)))
+        let shortfall = -certain(least.iter().copied().fold(f32::INFINITY, f32::min));
+        Ok(Depth { shortfall, residual: loaded.members.residual })
     }
 
     /// For each center in question, the largest margin towards it with which a member can still take part: the limit
     /// of the edge less the least margin that any member of that bucket is taken to have.
-    fn bounds(&self, bucket: u32) -> Vec<f64> {
+    fn bounds(&self, bucket: u32, residual: f64) -> Vec<f64> {
         let dimensions = self.centers.dimensions();
         let mut squared = vec![T::Distance::default(); self.centers.rows()];
         self.context.kernel.one_to_many(self.centers.row(bucket as usize), self.centers, &mut squared);
         let of = |&j: &u32| {
-            let limit = T::margin_limit(self.threshold, T::at_most(squared[j as usize], dimensions));
-            let bound = limit + self.shortfalls[j as usize];
+            let depth = self.depths[j as usize];
+            let threshold = self.threshold.widened(residual + depth.residual);
+            let limit = T::margin_limit(&threshold, T::at_most(squared[j as usize], dimensions));
+            let bound = limit + depth.shortfall;
             if bound.is_nan() { f64::INFINITY } else { bound }
         };
         self.towards.iter().map(of).collect()

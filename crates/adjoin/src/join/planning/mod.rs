@@ -13,15 +13,15 @@ mod neighbours;
 use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
-use self::division::{least, least_to_calibrate, needs, sizes};
-use self::edges::{Edges, Passes};
+use self::division::{least_of_any, least_to_calibrate, needs, sizes};
+use self::edges::{Edges, Passes, fit_coding};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
-use crate::load::{Buckets, Coding};
+use crate::load::Buckets;
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
@@ -42,9 +42,9 @@ const PLAN_PURPOSE: &str = "the plan of this join";
 /// that is asked for cannot be shown to reach the recall.
 pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
     check_metric(store, options)?;
-    let buckets = &Buckets::of(store);
-    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
-        Planner::begin::<T>(context, buckets, options, with_ids)?.prepare::<T>()
+    let begun = begin(context, Buckets::of(store), options, with_ids)?;
+    with_coordinates!(begun.buckets.space(), T => {
+        Planner::new::<T>(&begun, options, with_ids).prepare::<T>()
     })
 }
 
@@ -55,8 +55,7 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
 /// Where the predicate is not of the store's metric.
 pub fn least_memory(store: &Store, options: &JoinOptions) -> Result<u64> {
     check_metric(store, options)?;
-    let buckets = &Buckets::of(store);
-    Ok(with_coordinates!(buckets.vectors(), buckets.metric(), T => least::<T>(buckets, options, false, 1)))
+    Ok(least_of_any(&Buckets::of(store), options, false))
 }
 
 /// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
@@ -73,9 +72,10 @@ pub fn prepare_each(
     with_ids: bool,
 ) -> Result<Vec<Option<Prepared>>> {
     check_metric(store, options)?;
-    let buckets = &Buckets::of(store);
-    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
-        Planner::begin::<T>(context, buckets, options, with_ids)?.prepare_each::<T>(rule, recalls)
+    let options = &JoinOptions { rule: Some(rule), ..*options };
+    let begun = begin(context, Buckets::of(store), options, with_ids)?;
+    with_coordinates!(begun.buckets.space(), T => {
+        Planner::new::<T>(&begun, options, with_ids).prepare_each::<T>(rule, recalls)
     })
 }
 
@@ -85,13 +85,15 @@ pub fn prepare_each(
 /// # Errors
 /// Where the plan is not of this store, or the budget is too small.
 pub fn resume(context: &Context, store: &Store, plan: JoinPlan) -> Result<Prepared> {
-    let buckets = &Buckets::of(store);
-    with_coordinates!(buckets.vectors(), buckets.metric(), T => {
-        plan.check(store, T::is_float())?;
-        let Decided { predicate, seed, with_ids, .. } = plan.decided;
-        let (policy, cache_bytes) = (plan.policy, Some(plan.capacity));
-        let options = JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
-        Planner::begin::<T>(context, buckets, &options, with_ids)?.resume::<T>(plan)
+    plan.check(store)?;
+    let Decided { predicate, seed, with_ids, ref coding, .. } = plan.decided;
+    let (policy, cache_bytes) = (plan.policy, Some(plan.capacity));
+    let options = &JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
+    let (watch, buckets) = (Stopwatch::start(), Buckets::of(store).rounded(coding.clone()));
+    let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
+    let begun = Begun { context, buckets, watch };
+    with_coordinates!(begun.buckets.space(), T => {
+        Planner::new::<T>(&begun, options, with_ids).resume::<T>(plan)
     })
 }
 
@@ -110,6 +112,23 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
     ]))
 }
 
+/// A join that begins to be planned.
+struct Begun<'a> {
+    /// Its budget is that of the run, from now to its last pair.
+    context: Context,
+    buckets: Buckets<'a>,
+    /// Since planning began.
+    watch: Stopwatch,
+}
+
+/// Takes the memory of the run, and decides how floats are rounded.
+fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
+    let watch = Stopwatch::start();
+    let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
+    let coding = fit_coding(&context, &buckets, options)?;
+    Ok(Begun { context, buckets: buckets.rounded(coding), watch })
+}
+
 struct Planner<'a> {
     /// Its budget is that of the run, from now to its last pair; its threads are those that find room there.
     context: Context,
@@ -118,30 +137,23 @@ struct Planner<'a> {
     with_ids: bool,
     threshold: Threshold,
     /// Since planning began.
-    watch: Stopwatch,
+    watch: &'a Stopwatch,
 }
 
 impl<'a> Planner<'a> {
-    /// Takes the memory of the run.
-    fn begin<T: Coordinate>(
-        context: &Context,
-        buckets: &'a Buckets<'a>,
-        options: &'a JoinOptions,
-        with_ids: bool,
-    ) -> Result<Self> {
-        let watch = Stopwatch::start();
-        let context = context.for_run(least::<T>(buckets, options, with_ids, 1), PURPOSE)?;
+    fn new<T: Coordinate>(begun: &'a Begun<'a>, options: &'a JoinOptions, with_ids: bool) -> Self {
+        let Begun { ref context, ref buckets, ref watch } = *begun;
         let least = |threads| least_to_calibrate::<T>(buckets, options, with_ids, threads);
         let context = context.with_threads(threads_within(context.threads, context.budget().free(), least));
-        let threshold = Threshold::new(options.predicate, buckets.vectors());
-        Ok(Self { context, buckets, options, with_ids, threshold, watch })
+        let threshold = Threshold::new(options.predicate, buckets.space());
+        Self { context, buckets, options, with_ids, threshold, watch }
     }
 
     fn prepare<T: Coordinate>(&self) -> Result<Prepared> {
         let passes = self.passes::<T>()?;
         let edges = passes.edges()?;
-        let coding = passes.into_coding();
-        let prepared = self.plan::<T>(edges, coding, self.context.budget().free())?;
+        drop(passes); // and the memory of the centers
+        let prepared = self.plan::<T>(edges, self.context.budget().free())?;
         self.context.budget().shrink(0); // to what the plan and its run hold
         Ok(prepared)
     }
@@ -149,13 +161,13 @@ impl<'a> Planner<'a> {
     fn prepare_each<T: Coordinate>(&self, rule: Rule, recalls: &[f64]) -> Result<Vec<Option<Prepared>>> {
         let passes = self.passes::<T>()?;
         let all = passes.calibrated(rule, recalls, u64::MAX)?;
-        let coding = passes.into_coding();
+        drop(passes); // and the memory of the centers
         // Each gets an equal part of what is left, as they may be run at the same time.
         let mut left = all.iter().flatten().count() as u64;
         let mut plan = |edges| {
             let free = self.context.budget().free() / left;
             left -= 1;
-            self.plan::<T>(edges, coding.clone(), free)
+            self.plan::<T>(edges, free)
         };
         all.into_iter().map(|edges| edges.map(&mut plan).transpose()).collect()
     }
@@ -165,7 +177,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A plan for edges whose run, as the plan itself, finds room in `free` bytes: from now on it holds what it needs.
-    fn plan<T: Coordinate>(&self, edges: Edges, coding: Option<Coding>, free: u64) -> Result<Prepared> {
+    fn plan<T: Coordinate>(&self, edges: Edges, free: u64) -> Result<Prepared> {
         let Self { buckets, options, with_ids, .. } = *self;
         let Edges { graph, memory, admission, recall, watched, .. } = edges;
         let free = free + memory.bytes();
@@ -184,7 +196,7 @@ impl<'a> Planner<'a> {
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
         };
-        let (predicate, seed) = (options.predicate, options.seed);
+        let (predicate, seed, coding) = (options.predicate, options.seed, buckets.coding().cloned());
         let decided = Decided { predicate, seed, with_ids, admission, coding, recall, predicted, spent };
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })

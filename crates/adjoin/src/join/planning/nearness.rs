@@ -226,11 +226,11 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     /// Notes the least measures of a bucket's members towards all candidates; returns the distances computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
         let NeighbourSearch { context, buckets, centers, threshold, rule, .. } = *self.search;
-        let own_radius = f64::from(buckets.extent(number).radius);
+        let own_radius = buckets.radius(number);
         let candidate = |(other, squared): (u32, f64)| {
             let gap = Gap { squared };
             let parts = rule.parts(threshold.distance, gap);
-            let radius = f64::from(buckets.extent(other).radius);
+            let radius = buckets.radius(other);
             let [first, second] = excess_limits(&parts, self.horizon.t, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
             // Where even the nearest a member could be is too far, nothing needs to be computed.

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Ordered, Tiles};
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{BucketPass, Buckets, Coding, Drawn, LoadedBucket};
+use crate::load::{BucketPass, Buckets, Drawn, LoadedBucket};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
 use crate::predicate::Predicate;
 use crate::random::Random;
@@ -77,7 +77,6 @@ pub(super) struct NeighbourSearch<'a, T: Coordinate> {
     pub(super) centers: &'a Panel<T>,
     pub(super) threshold: &'a Threshold,
     pub(super) predicate: Predicate,
-    pub(super) coding: Option<&'a Coding>,
     pub(super) rule: Rule,
     /// Bytes for reading ahead.
     pub(super) read_ahead: u64,
@@ -145,6 +144,9 @@ impl Neighbours {
     }
 }
 
+/// Neighbours, each with the number of the vector that has it.
+type Found = Vec<(u32, Neighbour)>;
+
 /// A worker's state.
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighbourSearch<'a, T>,
@@ -162,13 +164,13 @@ pub(super) struct Comparison<'a, T: Coordinate> {
     rows: Vec<u32>,
     reach: Vec<u32>,
     tiles: Tiles<'a, T>,
-    found: Vec<(u32, Neighbour)>,
+    found: Found,
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
     fn new(search: &'a NeighbourSearch<'a, T>, chunk: &'a Chunk<T>) -> Self {
-        let NeighbourSearch { context, predicate, threshold, coding, .. } = *search;
-        let tiles = Tiles::new(context.kernel, predicate, threshold, coding);
+        let NeighbourSearch { context, predicate, threshold, .. } = *search;
+        let tiles = Tiles::new(context.kernel, predicate, threshold);
         let vectors = chunk.drawn.len();
         let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
         let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
@@ -203,7 +205,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         &mut self,
         number: u32,
         bucket: &LoadedBucket<T>,
-        take: &dyn Fn(&mut Vec<(u32, Neighbour)>) -> Result<()>,
+        take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
         let NeighbourSearch { context, centers, .. } = *self.search;
         let all = &self.chunk.drawn;
@@ -228,7 +230,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     /// Puts the members of a bucket in descending order of their distance to its center, and finds out how far from there
     /// a vector may lie to have a neighbour in each tile of them.
     fn order(&mut self, bucket: &LoadedBucket<T>) {
-        let (eps, dimensions) = (self.search.threshold.distance, bucket.members.panel.dimensions());
+        let residuals = bucket.members.residual + self.chunk.drawn.members.residual;
+        let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
         T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
         self.chosen.clear();
         self.chosen.extend(self.keys.iter().zip(0..).map(|(&key, member)| u64::from(!key) << 32 | member));

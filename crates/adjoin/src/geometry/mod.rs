@@ -1,18 +1,20 @@
 //! Where stored vectors lie for the kernels, and how far their computed distances can be trusted.
 //!
-//! A store's vectors become rows of a panel of *coordinates*: bytes for u8 and i8 under L2 (i8 shifted by 128, which
-//! leaves differences as they are), f32 for everything else; under cosine each vector is divided by its length, so
-//! that a similarity becomes a distance on the unit sphere. [`Threshold`] is the predicate seen from there, never too
-//! small: each pair of the result lies within it. [`Coordinate`] bounds what rounding can do. With these bounds a rule
-//! that leaves out pairs is a proof (docs/methods.md, "Rounding").
+//! A store's vectors become rows of a panel of *coordinates*, as a [`Space`] says: bytes for u8 and i8 under L2 (i8 shifted
+//! by 128, which leaves differences as they are); floats for everything else, or bytes that floats are rounded to
+//! (`codes.rs`). Under cosine each vector is divided by its length, so that a similarity becomes a distance on the unit
+//! sphere. [`Threshold`] is the predicate seen from there, never too small: each pair of the result lies within it.
+//! [`Coordinate`] bounds what rounding can do. With these bounds a rule that leaves out pairs is a proof
+//! (docs/methods.md, "Rounding").
+
+mod codes;
 
 use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
+pub(crate) use self::codes::Coding;
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, f32_values, halves_as_floats, squared_difference, squared_norms, sums};
+use crate::predicate::{Predicate, squared_difference, sums};
 
-/// Vectors that are converted at once: what is held beside them stays in the first-level caches.
-const LOADED_AT_ONCE: usize = 16;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 /// Twice the unit roundoff of f64.
@@ -20,16 +22,73 @@ const F64_EPSILON: f64 = f64::EPSILON;
 /// Covers the few f64 operations between two bounds.
 const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
 
+/// How stored vectors become coordinates.
+#[derive(Debug, Clone, Copy)]
+pub struct Space<'a> {
+    /// What is stored.
+    pub vectors: VectorType,
+    /// Under cosine, vectors are divided by their lengths.
+    pub metric: Metric,
+    /// How floats are rounded to bytes, where they are.
+    pub(crate) coding: Option<&'a Coding>,
+}
+
+/// What is known of vectors that became coordinates.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// Under cosine, the squared length of each.
+    pub(crate) squared_norms: Vec<f64>,
+    /// Where they were rounded to bytes, no vector is farther from what it became, in coordinates.
+    pub(crate) residuals: Vec<f32>,
+}
+
+impl Space<'_> {
+    /// Where vectors lie as they are stored.
+    pub fn plain(vectors: VectorType, metric: Metric) -> Self {
+        Self { vectors, metric, coding: None }
+    }
+
+    /// Whether coordinates would be floats unless they were rounded.
+    pub fn is_of_floats(&self) -> bool {
+        !self.vectors.element.is_integer() || self.metric == Metric::Cosine
+    }
+
+    /// Bytes of a coordinate of a stored center.
+    pub fn center_bytes(&self) -> u64 {
+        (if self.is_of_floats() { size_of::<f32>() } else { size_of::<u8>() }) as u64
+    }
+
+    /// Whether coordinates are bytes.
+    pub fn is_of_bytes(&self) -> bool {
+        self.coding.is_some() || !self.is_of_floats()
+    }
+
+    /// The length of what is so long in coordinates, residuals included, for vectors and centers as they are stored.
+    pub fn stored_length(&self, length: f64) -> f64 {
+        self.coding.map_or(length, |coding| coding.length(length + coding.center_residual()))
+    }
+
+    /// The largest residual that was seen before, in coordinates.
+    pub(crate) fn residual_seen(&self) -> f64 {
+        self.coding.map_or(0.0, Coding::residual_seen)
+    }
+
+    /// The reverse, about.
+    pub fn rough_length(&self, stored: f64) -> f64 {
+        self.coding.map_or(stored, |coding| coding.in_steps(stored) + coding.residual_seen())
+    }
+}
+
 /// A type of coordinates: u8 or f32.
 pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Reads stored vectors into the rows of a panel, from row 0 on.
-    fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>);
+    fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted;
 
     /// Writes coordinates as a center is stored; the reverse of [`Coordinate::read_center`].
-    fn write_center(element: Element, center: &[Self], stored: &mut Vec<u8>);
+    fn write_center(space: Space<'_>, center: &[Self], stored: &mut Vec<u8>);
 
     /// Reads a stored center into coordinates.
-    fn read_center(element: Element, stored: &[u8], center: &mut [Self]);
+    fn read_center(space: Space<'_>, stored: &[u8], center: &mut [Self]);
 
     /// A sum of coordinates: of bytes exact, of up to 2^24 of them.
     type Sum: Copy + Default + Into<f64> + Send + Sync;
@@ -102,9 +161,10 @@ pub struct Threshold {
 }
 
 impl Threshold {
-    /// The predicate seen from the coordinates of `vectors`.
-    pub fn new(predicate: Predicate, vectors: VectorType) -> Self {
-        let dimensions = vectors.dimensions;
+    /// The predicate seen from the coordinates of a space. Where vectors were rounded to bytes, it holds once it is
+    /// [widened](Self::widened) by their residuals.
+    pub fn new(predicate: Predicate, space: Space<'_>) -> Self {
+        let dimensions = space.vectors.dimensions;
         let roundings = (dimensions + 8) as f64 * F64_EPSILON;
         let (distance, squared) = match predicate {
             // The predicate's f64 sum is at most `roundings` off.
@@ -115,15 +175,32 @@ impl Threshold {
                 (squared.sqrt() * (1.0 + roundings) + 4.0 * F32_ROUNDOFF, squared)
             }
         };
-        let largest = 255.0 * 255.0 * dimensions as f64;
-        Self { distance, squared_integer: squared.floor().min(largest) as u32, dimensions }
+        match space.coding {
+            None => Self { distance, squared_integer: floor(squared, dimensions), dimensions },
+            Some(coding) => Self { distance: 0.0, squared_integer: 0, dimensions }.widened(coding.in_steps(distance)),
+        }
+    }
+
+    /// A threshold that is larger by the residuals of both vectors of a pair.
+    #[must_use]
+    pub fn widened(self, residuals: f64) -> Self {
+        if residuals == 0.0 {
+            return self;
+        }
+        let distance = self.distance + residuals;
+        Self { distance, squared_integer: floor(distance * distance * F64_SLACK, self.dimensions), ..self }
     }
 }
 
-/// Calls `$body` with the type `$T` that holds the coordinates of vectors of this element type and metric.
+/// The largest integer up to a squared distance of bytes.
+fn floor(squared: f64, dimensions: usize) -> u32 {
+    squared.floor().min(255.0 * 255.0 * dimensions as f64) as u32
+}
+
+/// Calls `$body` with the type `$T` that holds the coordinates of a space.
 macro_rules! with_coordinates {
-    ($vectors:expr, $metric:expr, $T:ident => $body:expr) => {
-        if $vectors.element.is_integer() && $metric == $crate::options::Metric::L2 {
+    ($space:expr, $T:ident => $body:expr) => {
+        if $space.is_of_bytes() {
             type $T = u8;
             $body
         } else {
@@ -141,22 +218,34 @@ fn shift_of(element: Element) -> u8 {
 }
 
 impl Coordinate for u8 {
-    fn load(vectors: VectorType, _metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
-        let shift = shift_of(vectors.element);
-        for (k, vector) in stored.chunks_exact(vectors.dimensions).enumerate() {
+    fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted {
+        if let Some(coding) = space.coding {
+            return coding.load(space, kernel, stored, panel);
+        }
+        let shift = shift_of(space.vectors.element);
+        for (k, vector) in stored.chunks_exact(space.vectors.dimensions).enumerate() {
             for (to, from) in panel.row_mut(k).iter_mut().zip(vector) {
                 *to = from ^ shift;
             }
         }
+        Converted::default()
     }
 
-    fn write_center(element: Element, center: &[Self], stored: &mut Vec<u8>) {
-        stored.extend(center.iter().map(|x| x ^ shift_of(element)));
+    fn write_center(space: Space<'_>, center: &[Self], stored: &mut Vec<u8>) {
+        match space.coding {
+            Some(coding) => stored.extend(coding.decode(center).flat_map(f32::to_le_bytes)),
+            None => stored.extend(center.iter().map(|x| x ^ shift_of(space.vectors.element))),
+        }
     }
 
-    fn read_center(element: Element, stored: &[u8], center: &mut [Self]) {
+    fn read_center(space: Space<'_>, stored: &[u8], center: &mut [Self]) {
+        if let Some(coding) = space.coding {
+            let mut floats = vec![0.0; center.len()];
+            read_f32(stored, &mut floats);
+            return coding.nearest_code(&floats, center);
+        }
         for (to, from) in center.iter_mut().zip(stored) {
-            *to = from ^ shift_of(element);
+            *to = from ^ shift_of(space.vectors.element);
         }
     }
 
@@ -226,34 +315,27 @@ impl Coordinate for u8 {
 }
 
 impl Coordinate for f32 {
-    fn load(vectors: VectorType, metric: Metric, stored: &[u8], panel: &mut Panel<Self>) {
-        for (chunk, start) in stored.chunks(LOADED_AT_ONCE * vectors.bytes()).zip((0..).step_by(LOADED_AT_ONCE)) {
-            let lengths = match metric {
-                Metric::L2 => vec![1.0; chunk.len() / vectors.bytes()],
-                Metric::Cosine => squared_norms(vectors, chunk).into_iter().map(f64::sqrt).collect(),
-            };
-            for ((k, length), vector) in lengths.into_iter().enumerate().zip(chunk.chunks_exact(vectors.bytes())) {
-                let to = panel.row_mut(start + k);
-                match vectors.element {
-                    Element::F32 if metric == Metric::L2 => read_f32(vector, to),
-                    Element::F16 if metric == Metric::L2 => halves_as_floats(vector, to),
-                    Element::F32 => divide(f32_values(vector), length, to),
-                    Element::F16 => {
-                        halves_as_floats(vector, to);
-                        to.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as Self);
-                    }
-                    Element::U8 => divide(vector.iter().map(|&x| f64::from(x)), length, to),
-                    Element::I8 => divide(vector.iter().map(|&x| f64::from(x.cast_signed())), length, to),
-                }
+    fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted {
+        let Space { vectors, metric, .. } = space;
+        let mut converted = Converted::default();
+        for (row, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
+            let to = panel.row_mut(row);
+            as_floats(kernel, vectors.element, vector, to);
+            if metric == Metric::Cosine {
+                let squared_norm = kernel.dot_wide(to, to);
+                let length = squared_norm.sqrt();
+                to.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as Self);
+                converted.squared_norms.push(squared_norm);
             }
         }
+        converted
     }
 
-    fn write_center(_element: Element, center: &[Self], stored: &mut Vec<u8>) {
+    fn write_center(_space: Space<'_>, center: &[Self], stored: &mut Vec<u8>) {
         stored.extend(center.iter().flat_map(|x| x.to_le_bytes()));
     }
 
-    fn read_center(_element: Element, stored: &[u8], center: &mut [Self]) {
+    fn read_center(_space: Space<'_>, stored: &[u8], center: &mut [Self]) {
         read_f32(stored, center);
     }
 
@@ -358,14 +440,19 @@ fn underflow(dimensions: usize) -> f64 {
 }
 
 fn read_f32(stored: &[u8], to: &mut [f32]) {
-    for (to, &from) in to.iter_mut().zip(stored.as_chunks::<4>().0) {
-        *to = f32::from_le_bytes(from);
-    }
+    to.iter_mut().zip(stored.as_chunks().0).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
 }
 
-fn divide(values: impl Iterator<Item = f64>, length: f64, to: &mut [f32]) {
-    for (to, value) in to.iter_mut().zip(values) {
-        *to = (value / length) as f32;
+/// Writes stored elements, which are finite, as the equal floats.
+///
+/// # Panics
+/// If there is no place for each half.
+pub(crate) fn as_floats(kernel: Kernel, element: Element, stored: &[u8], to: &mut [f32]) {
+    match element {
+        Element::F16 => kernel.halves_as_floats(stored, to),
+        Element::F32 => read_f32(stored, to),
+        Element::U8 => to.iter_mut().zip(stored).for_each(|(to, &x)| *to = x.into()),
+        Element::I8 => to.iter_mut().zip(stored).for_each(|(to, &x)| *to = x.cast_signed().into()),
     }
 }
 
@@ -374,7 +461,7 @@ mod tests {
     use super::*;
 
     fn threshold(eps: f64, element: Element, dimensions: usize) -> Threshold {
-        Threshold::new(Predicate::L2 { eps }, VectorType { element, dimensions })
+        Threshold::new(Predicate::L2 { eps }, Space::plain(VectorType { element, dimensions }, Metric::L2))
     }
 
     #[test]
@@ -454,8 +541,8 @@ mod tests {
 
     #[test]
     fn a_cosine_threshold_covers_the_rounding_of_unit_vectors() {
-        let vectors = VectorType { element: Element::F32, dimensions: 384 };
-        let equal = Threshold::new(Predicate::Cosine { min_similarity: 1.0 }, vectors);
+        let space = Space::plain(VectorType { element: Element::F32, dimensions: 384 }, Metric::Cosine);
+        let equal = Threshold::new(Predicate::Cosine { min_similarity: 1.0 }, space);
         assert!(equal.distance > 2.0 * F32_ROUNDOFF && equal.distance < 1e-6);
     }
 }

@@ -1,0 +1,52 @@
+//! Floats rounded to bytes, and what that takes away: one loop over lanes, which the compiler turns into the vector
+//! instructions of each level. Sums are taken in one fixed order, so every level gives the same bits.
+
+use crate::reference::{Reference, sum_in_halves};
+
+/// Partial sums.
+const LANES: usize = 16;
+
+/// A byte `q` of coordinate `k` stands for `origin[k] + (q - 128) * step`.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid<'a> {
+    /// What 128 stands for.
+    pub origin: &'a [f32],
+    /// From one byte to the next; positive.
+    pub step: f32,
+}
+
+/// What a level computes.
+pub(crate) trait Rounding {
+    fn round(&self, vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32;
+}
+
+impl Rounding for Reference {
+    fn round(&self, vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32 {
+        round(vector, scale, grid, bytes)
+    }
+}
+
+/// Rounds `vector * scale`; returns the squared distance to what that became.
+#[inline(always)]
+pub(crate) fn round(vector: &[f32], scale: f32, Grid { origin, step }: Grid<'_>, bytes: &mut [u8]) -> f32 {
+    let per_step = step.recip();
+    let mut lanes = [0.0_f32; LANES];
+    let one = |x: f32, origin: f32, byte: &mut u8, lane: &mut f32| {
+        let away = x * scale - origin;
+        let nearest = (away * per_step + 128.5).clamp(0.0, 255.0) as i32;
+        *byte = nearest as u8;
+        let left = away - (nearest - 128) as f32 * step;
+        *lane += left * left;
+    };
+    let ((xs, x_rest), (origins, origin_rest)) = (vector.as_chunks::<LANES>(), origin.as_chunks::<LANES>());
+    let (chunks, rest) = bytes.as_chunks_mut::<LANES>();
+    for ((x, origin), bytes) in xs.iter().zip(origins).zip(chunks) {
+        for lane in 0..LANES {
+            one(x[lane], origin[lane], &mut bytes[lane], &mut lanes[lane]);
+        }
+    }
+    for (((&x, &origin), byte), lane) in x_rest.iter().zip(origin_rest).zip(rest).zip(&mut lanes) {
+        one(x, origin, byte, lane);
+    }
+    sum_in_halves(lanes)
+}

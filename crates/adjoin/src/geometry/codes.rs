@@ -1,0 +1,258 @@
+//! Floats rounded to bytes, which cost a fraction of floats to hold and to compare.
+//!
+//! With an origin o and a step s shared by all vectors, x is rounded to `x^ = o + s (q_x - 128)` with q_x in 0..=255, and
+//! what that takes away, `r_x >= |x - x^|`, is known. Then `s |q_x - q_y| = |x^ - y^| <= |x - y| + r_x + r_y`: whatever is
+//! proved of integers and a threshold holds of floats and that threshold widened by both residuals. The idea of a
+//! quantised first pass is that of scalar-quantised indexes (faiss, Starling's PQ navigation); knowing the residuals makes
+//! it a proof.
+
+use std::ops::RangeInclusive;
+
+use adjoin_kernels::{Grid, Kernel, Panel};
+use serde::{Deserialize, Serialize};
+
+use super::{Converted, Space, as_floats};
+use crate::options::Metric;
+
+/// Steps that are tried, each half of the one before but for a factor of sqrt(2).
+const STEPS_TRIED: i32 = 8;
+/// Vectors on which they are tried, and whose neighbours are looked for.
+const VECTORS_TRIED: usize = 256;
+/// Squares of steps beyond these leave no room for the arithmetic of f32.
+const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
+/// A coding is fine enough where residuals are at most this share of what is to be told apart.
+const FINE: f64 = 0.25;
+/// Covers the roundings of sums of f64.
+const SLACK: f64 = 1e-12;
+/// Unit roundoff of f32.
+const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
+
+/// How floats are rounded to bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Coding {
+    origin: Vec<f32>,
+    step: f32,
+    /// The largest residual of the vectors that it was fitted to, and how far from its nearest other one half of them is.
+    residual: f64,
+    nearest: f64,
+}
+
+impl Coding {
+    /// Whether it rounds vectors of so many dimensions: one that was read may be anything.
+    pub(crate) fn fits(&self, dimensions: usize) -> bool {
+        self.origin.len() == dimensions
+            && self.origin.iter().all(|x| x.is_finite())
+            && STEPS.contains(&self.step)
+            && [self.residual, self.nearest].iter().all(|x| x.is_finite() && *x >= 0.0)
+    }
+
+    /// A coding for vectors like those drawn: their mean as the origin, and the step with which the largest residual is
+    /// least. A finer one would clip more coordinates. None where the arithmetic of f32 has no room for one.
+    pub(crate) fn fit(kernel: Kernel, drawn: &Panel<f32>) -> Option<Self> {
+        let dimensions = drawn.dimensions();
+        let rows = || (0..drawn.rows()).map(|row| &drawn.row(row)[..dimensions]);
+        let mut sums = vec![0.0; dimensions];
+        rows().for_each(|vector| sums.iter_mut().zip(vector).for_each(|(sum, &x)| *sum += f64::from(x)));
+        let origin: Vec<f32> = sums.iter().map(|sum| (sum / drawn.rows().max(1) as f64) as f32).collect();
+        let away = |vector: &[f32]| vector.iter().zip(&origin).fold(0.0_f32, |most, (x, o)| most.max((x - o).abs()));
+        let farthest = rows().map(away).fold(0.0, f32::max);
+        let of_step = |k: i32| {
+            let step = farthest / 127.0 * (-0.5 * k as f32).exp2();
+            let mut coding = Self { origin: origin.clone(), step, residual: 0.0, nearest: 0.0 };
+            let mut code = vec![0; dimensions];
+            let residual = |vector| f64::from(coding.encode(kernel, vector, (1.0, 0.0), &mut code)) * f64::from(step);
+            coding.residual = rows().take(VECTORS_TRIED).map(residual).fold(0.0, f64::max);
+            coding
+        };
+        let tried = (0..STEPS_TRIED).map(of_step).filter(|coding| coding.fits(dimensions));
+        let mut best = tried.min_by(|a, b| a.residual.total_cmp(&b.residual))?;
+        best.nearest = half_are_farther(kernel, drawn);
+        Some(best)
+    }
+
+    /// Whether it tells vectors apart that are so far from each other.
+    pub(crate) fn tells_apart(&self, distance: f64) -> bool {
+        self.residual <= FINE * distance
+    }
+
+    /// Whether it tells most vectors from their neighbours.
+    pub(crate) fn tells_neighbours_apart(&self) -> bool {
+        self.tells_apart(self.nearest)
+    }
+
+    /// The largest residual of the vectors that it was fitted to, in steps.
+    pub(super) fn residual_seen(&self) -> f64 {
+        self.residual / f64::from(self.step)
+    }
+
+    /// A length in coordinates of the vectors, in steps.
+    pub(super) fn in_steps(&self, length: f64) -> f64 {
+        length / f64::from(self.step) * (1.0 + SLACK)
+    }
+
+    /// How far what is stored of a center may be from what its code stands for, in steps.
+    pub(super) fn center_residual(&self) -> f64 {
+        let origin = self.origin.iter().map(|&o| f64::from(o).powi(2)).sum::<f64>().sqrt();
+        let farthest = 128.0 * (self.origin.len() as f64).sqrt();
+        2.0 * F32_ROUNDOFF * (origin / f64::from(self.step) + farthest)
+    }
+
+    /// A length in steps, in coordinates of the vectors.
+    pub(super) fn length(&self, steps: f64) -> f64 {
+        steps * f64::from(self.step) * (1.0 + SLACK)
+    }
+
+    /// Rounds a vector times `scale`, which is exact where it is 1 and the `length` that comes of it is said to be 0. Returns a
+    /// bound of its distance to what it was rounded to, in steps.
+    ///
+    /// With `u = 2^-24`, a coordinate less its origin and less what it was rounded to takes five roundings: of the scale and
+    /// the product, relative to the coordinate; of both differences and of `(q - 128) s`, relative to these. The sum of squares is off by `d + 2` roundings at most. Twice all that is granted.
+    fn encode(&self, kernel: Kernel, vector: &[f32], (scale, length): (f32, f64), code: &mut [u8]) -> f32 {
+        let grid = Grid { origin: &self.origin, step: self.step };
+        let (dimensions, step) = (vector.len() as f64, f64::from(self.step));
+        let squared = f64::from(kernel.round_to_bytes(vector, scale, grid, code));
+        let left = squared.sqrt() * (1.0 + (dimensions + 2.0) * 2.0 * F32_ROUNDOFF);
+        let lengths = length + 128.0 * step * dimensions.sqrt() + left;
+        let bound = (left + 8.0 * F32_ROUNDOFF * lengths) / step;
+        (bound as f32).next_up()
+    }
+
+    /// Rounds stored vectors into the rows of a panel, from row 0 on.
+    pub(super) fn load(&self, space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<u8>) -> Converted {
+        let Space { vectors, metric, .. } = space;
+        let mut converted = Converted::default();
+        let mut floats = vec![0.0; vectors.dimensions];
+        for (row, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
+            as_floats(kernel, vectors.element, vector, &mut floats);
+            let scale = match metric {
+                Metric::L2 => (1.0, 0.0),
+                Metric::Cosine => {
+                    let squared_norm = kernel.dot_wide(&floats, &floats);
+                    converted.squared_norms.push(squared_norm);
+                    (squared_norm.sqrt().recip() as f32, 1.0)
+                }
+            };
+            converted.residuals.push(self.encode(kernel, &floats, scale, panel.row_mut(row)));
+        }
+        converted
+    }
+
+    /// The coordinates that a code stands for.
+    pub(super) fn decode<'a>(&'a self, code: &'a [u8]) -> impl Iterator<Item = f32> + 'a {
+        let of = |(&q, &o): (&u8, &f32)| (f64::from(o) + (f64::from(q) - 128.0) * f64::from(self.step)) as f32;
+        code.iter().zip(&self.origin).map(of)
+    }
+
+    /// The code nearest to coordinates.
+    pub(super) fn nearest_code(&self, coordinates: &[f32], code: &mut [u8]) {
+        for ((&x, &o), code) in coordinates.iter().zip(&self.origin).zip(code) {
+            *code = ((x - o) / self.step + 128.5) as u8; // half up; at most 255, at least 0
+        }
+    }
+}
+
+/// How far from its nearest other one half of some vectors is.
+fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
+    let count = drawn.rows().min(VECTORS_TRIED);
+    let mut distances = vec![0.0_f32; drawn.rows()];
+    let mut nearest: Vec<f32> = (0..count)
+        .map(|row| {
+            kernel.one_to_many(drawn.row(row), drawn, &mut distances);
+            distances[row] = f32::INFINITY;
+            distances.iter().copied().fold(f32::INFINITY, f32::min)
+        })
+        .collect();
+    nearest.sort_unstable_by(f32::total_cmp);
+    nearest.get(count / 2).map_or(0.0, |squared| f64::from(squared.min(f32::MAX)).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{Coordinate, Threshold};
+    use crate::options::{Element, VectorType};
+    use crate::predicate::Predicate;
+    use crate::random::Random;
+
+    /// Vectors around a far point, with coordinates of very different sizes.
+    fn vectors(count: usize, dimensions: usize, spread: f64, seed: u64) -> Panel<f32> {
+        let mut random = Random::new(seed, "codes");
+        let mut panel = Panel::zeroed(count, dimensions);
+        for row in 0..count {
+            for (k, x) in panel.row_mut(row).iter_mut().enumerate() {
+                *x = (7.0 + random.normal() * if k == 0 { spread } else { 0.1 }) as f32;
+            }
+        }
+        panel
+    }
+
+    fn stored(panel: &Panel<f32>) -> Vec<u8> {
+        let rows = (0..panel.rows()).map(|row| &panel.row(row)[..panel.dimensions()]);
+        rows.flatten().flat_map(|x| x.to_le_bytes()).collect()
+    }
+
+    /// Whatever the coding, metric and level: codes of a pair are no farther from each other than threshold and residuals
+    /// say.
+    #[test]
+    fn codes_leave_out_no_pair_within_the_threshold() {
+        let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
+        for (spread, scale) in [(0.1, 1.0), (100.0, 1.0), (1e12, 1.0), (0.0, 1.0), (0.1, 1e-3)] {
+            let (fitted, panel) = (vectors(50, 20, spread, 1), vectors(80, 20, spread, 2));
+            for kernel in Kernel::available() {
+                // A step that does not fit the data makes a bad bound and still a bound.
+                let mut coding = Coding::fit(kernel, &fitted).unwrap();
+                coding.step *= scale;
+                let stored = stored(&panel);
+                for metric in [Metric::L2, Metric::Cosine] {
+                    let space = Space { vectors: vectors_of, metric, coding: Some(&coding) };
+                    let mut codes = Panel::zeroed(80, 20);
+                    let Converted { residuals, .. } = u8::load(space, kernel, &stored, &mut codes);
+                    let row = |row: usize| &stored[row * 80..][..80];
+                    for (i, j) in (0..80).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                        let predicate = match metric {
+                            Metric::L2 => {
+                                let squared = crate::predicate::squared_distance(Element::F32, row(i), row(j));
+                                Predicate::L2 { eps: squared.sqrt() }
+                            }
+                            Metric::Cosine => {
+                                let min_similarity = crate::predicate::cosine(Element::F32, row(i), row(j));
+                                Predicate::Cosine { min_similarity }
+                            }
+                        };
+                        let residual = f64::from(residuals[i]) + f64::from(residuals[j]);
+                        let limit = u8::tile_limit(&Threshold::new(predicate, space).widened(residual));
+                        let between = kernel.distance(codes.row(i), codes.row(j));
+                        assert!(between <= limit, "{spread} {scale} {metric} {i} {j}: {between} {limit}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_of_ordinary_vectors_are_near_them() {
+        let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 0.1, 3)).unwrap();
+        assert!(coding.residual < 0.02 * coding.nearest && coding.tells_neighbours_apart());
+        let coding = Coding::fit(Kernel::detect(), &vectors(500, 64, 1e4, 3)).unwrap();
+        assert!(!coding.tells_apart(1.0) && coding.tells_apart(1e5), "{} {}", coding.residual, coding.nearest);
+    }
+
+    #[test]
+    fn vectors_that_are_all_the_same_have_no_codes() {
+        let mut panel = Panel::<f32>::zeroed(3, 4);
+        (0..3).for_each(|row| panel.row_mut(row).fill(0.5));
+        assert_eq!(Coding::fit(Kernel::detect(), &panel), None);
+        assert_eq!(Coding::fit(Kernel::detect(), &Panel::zeroed(0, 4)), None);
+    }
+
+    #[test]
+    fn a_center_is_what_its_code_stands_for() {
+        let panel = vectors(100, 20, 3.0, 5);
+        let coding = Coding::fit(Kernel::detect(), &panel).unwrap();
+        let mut code = vec![0; 20];
+        coding.nearest_code(&panel.row(7)[..20], &mut code);
+        let mut again = vec![0; 20];
+        coding.nearest_code(&coding.decode(&code).collect::<Vec<_>>(), &mut again);
+        assert_eq!(code, again);
+    }
+}
