@@ -26,7 +26,7 @@ pub(crate) use tiles::{Ordered, Tiles};
 /// Jobs and batches that wait for each worker.
 const QUEUED_PER_WORKER: usize = 4;
 /// Tasks of a job: waking a worker costs as much as a small task.
-const TASKS_PER_JOB: usize = 32;
+pub(crate) const TASKS_PER_JOB: usize = 32;
 
 /// Batches on their way at most: each worker fills one while its others wait, and the calling thread has one.
 pub(crate) fn batches_in_flight(threads: usize) -> usize {
@@ -47,6 +47,13 @@ pub(crate) struct Execution<'a, T: Coordinate> {
     pub(crate) phase: &'static str,
 }
 
+/// A bucket with itself, or two buckets that have a task.
+pub(crate) struct Loaded<'a, T: Coordinate> {
+    pub(crate) task: Task,
+    pub(crate) a: &'a LoadedBucket<T>,
+    pub(crate) b: &'a LoadedBucket<T>,
+}
+
 /// One worker's part in an execution.
 pub(crate) trait Visitor<T: Coordinate> {
     /// What the calling thread is handed.
@@ -54,13 +61,8 @@ pub(crate) trait Visitor<T: Coordinate> {
     /// What the worker has to say at the end.
     type Report: Send;
 
-    /// Visits a bucket with itself, or two buckets that have a task; full batches go to `emit`.
-    fn visit(
-        &mut self,
-        task: Task,
-        buckets: (&LoadedBucket<T>, &LoadedBucket<T>),
-        emit: &mut dyn FnMut(Self::Batch),
-    ) -> Result<()>;
+    /// Makes some visits, at most [`TASKS_PER_JOB`]; full batches go to `emit`.
+    fn visit(&mut self, visits: &[Loaded<'_, T>], emit: &mut dyn FnMut(Self::Batch)) -> Result<()>;
 
     /// After the last task.
     fn finish(self, emit: &mut dyn FnMut(Self::Batch)) -> Self::Report;
@@ -219,27 +221,22 @@ impl<T: Coordinate> Run<'_, T> {
             match job {
                 _ if self.stop.is_cancelled() => {}
                 Job::Load(bucket) => self.note(bucket.load_ahead(|stored| self.load(stored))),
-                Job::Visit(visits) => {
-                    for visit in visits.into_iter().take_while(|_| !self.stop.is_cancelled()) {
-                        self.note(self.visit(&visit, &mut visitor, &mut emit));
-                    }
-                }
+                Job::Visit(visits) => self.note(self.visit(&visits, &mut visitor, &mut emit)),
             }
         }
         visitor.finish(&mut emit)
     }
 
-    fn visit<V: Visitor<T>>(
-        &self,
-        Visit { task, a, b }: &Visit<T>,
-        visitor: &mut V,
-        emit: &mut dyn FnMut(V::Batch),
-    ) -> Result<()> {
+    fn visit<V: Visitor<T>>(&self, visits: &[Visit<T>], visitor: &mut V, emit: &mut dyn FnMut(V::Batch)) -> Result<()> {
         let loaded = |bucket| CachedBucket::loaded(bucket, |stored| self.load(stored));
-        match (loaded(a)?, loaded(b)?) {
-            (Some(a), Some(b)) => visitor.visit(*task, (a, b), emit),
-            _ => Ok(()), // whoever tried to load it told the error
+        let mut all = Vec::with_capacity(visits.len());
+        for Visit { task, a, b } in visits {
+            match (loaded(a)?, loaded(b)?) {
+                (Some(a), Some(b)) => all.push(Loaded { task: *task, a, b }),
+                _ => return Ok(()), // whoever tried to load it told the error
+            }
         }
+        visitor.visit(&all, emit)
     }
 
     fn load(&self, stored: StoredBucket) -> Result<LoadedBucket<T>> {

@@ -36,14 +36,9 @@ impl Visitor<u8> for Meetings<'_> {
     type Batch = (Task, usize);
     type Report = usize;
 
-    fn visit(
-        &mut self,
-        task: Task,
-        (a, b): (&LoadedBucket<u8>, &LoadedBucket<u8>),
-        emit: &mut dyn FnMut(Self::Batch),
-    ) -> Result<()> {
+    fn visit(&mut self, visits: &[Loaded<'_, u8>], emit: &mut dyn FnMut(Self::Batch)) -> Result<()> {
         assert!(!self.panics.load(Ordering::Relaxed), "a visitor panics");
-        emit((task, a.len() * b.len()));
+        visits.iter().for_each(|Loaded { task, a, b }| emit((*task, a.len() * b.len())));
         Ok(())
     }
 

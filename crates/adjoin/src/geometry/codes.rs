@@ -17,11 +17,13 @@ use crate::options::Metric;
 /// Steps that are tried, each half of the one before but for a factor of sqrt(2).
 const STEPS_TRIED: i32 = 8;
 /// Vectors on which they are tried, and whose neighbours are looked for.
-const VECTORS_TRIED: usize = 256;
+const VECTORS_TRIED: usize = 500;
 /// Squares of steps beyond these leave no room for the arithmetic of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
 /// A coding is fine enough where residuals are at most this share of what is to be told apart.
 const FINE: f64 = 0.25;
+/// How much larger than the least the residuals may be.
+const WORSE: f64 = 1.25;
 /// Covers the roundings of sums of f64.
 const SLACK: f64 = 1e-12;
 /// Unit roundoff of f32.
@@ -46,8 +48,8 @@ impl Coding {
             && [self.residual, self.nearest].iter().all(|x| x.is_finite() && *x >= 0.0)
     }
 
-    /// A coding for vectors like those drawn: their mean as the origin, and the step with which the largest residual is
-    /// least. A finer one would clip more coordinates. None where the arithmetic of f32 has no room for one.
+    /// A coding for vectors like those drawn: their mean as the origin, and a step with which the largest residual is hardly
+    /// more than the least. A finer one would clip more coordinates. None where the arithmetic of f32 has no room for one.
     pub(crate) fn fit(kernel: Kernel, drawn: &Panel<f32>) -> Option<Self> {
         let dimensions = drawn.dimensions();
         let rows = || (0..drawn.rows()).map(|row| &drawn.row(row)[..dimensions]);
@@ -65,7 +67,10 @@ impl Coding {
             coding
         };
         let tried = (0..STEPS_TRIED).map(of_step).filter(|coding| coding.fits(dimensions));
-        let mut best = tried.min_by(|a, b| a.residual.total_cmp(&b.residual))?;
+        let tried: Vec<Self> = tried.collect();
+        let least = tried.iter().map(|coding| coding.residual).min_by(f64::total_cmp)?;
+        // The coarsest that is hardly worse clips least of what was not drawn.
+        let mut best = tried.into_iter().find(|coding| coding.residual <= WORSE * least)?;
         best.nearest = half_are_farther(kernel, drawn);
         Some(best)
     }

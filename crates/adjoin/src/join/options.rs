@@ -7,7 +7,7 @@ use crate::predicate::Predicate;
 
 /// The recall that is wanted where nothing is said.
 const RECALL_UNSAID: f64 = 0.95;
-/// Where nothing is said, finding every pair may compute so many times the distances.
+/// Where nothing is said, finding every pair may cost so many times as much.
 const PATIENCE: f64 = 2.0;
 
 /// How many of the pairs are wanted.
@@ -57,7 +57,7 @@ impl Aim {
         }
     }
 
-    /// How many times the distances of a rule that misses some pairs one that misses none may compute.
+    /// How many times the cost of a rule that misses some pairs one that misses none may have.
     pub(super) fn patience(self) -> f64 {
         if self == Self::Unsaid { PATIENCE } else { 1.0 }
     }

@@ -8,6 +8,9 @@ use super::bucket_graph::BucketGraph;
 use super::reorder::{cuthill_mckee, gorder, shuffled};
 use crate::error::{Error, Result};
 
+/// Buckets that meet the others together, at most.
+const TOGETHER: u64 = 8;
+
 /// Compare two buckets, or one with itself.
 pub type Task = (u32, u32);
 
@@ -15,8 +18,8 @@ pub type Task = (u32, u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Bucket by bucket in the order on disk, which is that of the k-means tree of the centers: each with the later
-    /// buckets that it has an edge to.
+    /// In the order on disk, which is that of the k-means tree of the centers: a few buckets together, with each of the later
+    /// buckets that they have edges to.
     Tree,
     /// Block-nested loops: as many consecutive buckets as fit are held, all others that have an edge to one of them
     /// pass by once. Reads less where the graph is dense.
@@ -68,14 +71,18 @@ pub fn tasks_of(graph: BucketGraph) -> Vec<Task> {
 /// Puts tasks in order. `sizes` are the bytes that buckets take in memory, of which `capacity` fit.
 pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order) {
     match order {
-        Order::Tree => tasks.sort_unstable(),
+        Order::Tree => {
+            let together = together(sizes, capacity);
+            tasks.sort_unstable_by_key(|&(i, j)| (i / together, j, i));
+        }
         Order::BlockNested => {
             let largest = sizes.iter().copied().max().unwrap_or(0);
+            let together = together(sizes, capacity);
             let block_of = blocks(sizes, capacity.saturating_sub(largest));
             // Within a block as in tree order; then each later bucket once, with all of the block that it meets.
             tasks.sort_unstable_by_key(|&(i, j)| {
                 let inside = block_of[i as usize] == block_of[j as usize];
-                if inside { (block_of[i as usize], 0, i, j) } else { (block_of[i as usize], 1, j, i) }
+                if inside { (block_of[i as usize], i / together, j, i) } else { (block_of[i as usize], u32::MAX, j, i) }
             });
         }
         Order::Id | Order::Gorder | Order::CuthillMcKee => {
@@ -101,6 +108,13 @@ fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32>
     let mut rank = vec![0; buckets.len()];
     buckets.iter().zip(0..).for_each(|(&bucket, at)| rank[bucket as usize] = at);
     rank
+}
+
+/// How many consecutive buckets meet the others together, so that each of these passes through the caches of the processor
+/// once for all of them: few of those that fit.
+fn together(sizes: &[u64], capacity: u64) -> u32 {
+    let largest = sizes.iter().copied().max().unwrap_or(0).max(1);
+    (capacity / largest / 4).clamp(1, TOGETHER) as u32
 }
 
 /// The number of each bucket's block: consecutive buckets of at most `block_bytes`, at least one.

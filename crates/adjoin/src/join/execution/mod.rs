@@ -2,6 +2,7 @@
 
 mod found;
 mod verify;
+mod views;
 
 use std::ops::AddAssign;
 use std::sync::atomic::AtomicU64;

@@ -4,7 +4,7 @@
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 
 use crate::error::Result;
-use crate::execute::{Ordered, Tiles, Visitor};
+use crate::execute::{Loaded, Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
 use crate::load::LoadedBucket;
@@ -13,6 +13,7 @@ use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
 use super::found::Found;
+use super::views::Views;
 
 /// What was compared so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     threshold: &'a Threshold,
     admission: Admission,
     tiles: Tiles<'a, T>,
+    views: Views<T>,
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
@@ -123,16 +125,20 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         found: Found<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold);
-        let (rows, others, reach) = (Side::default(), Side::default(), Vec::new());
+        let (views, rows, others, reach) =
+            (Views::new(kernel, threshold.dimensions), Side::default(), Side::default(), Vec::new());
         let (computed, counts) = (Computed::default(), Counts::default());
-        Self { kernel, centers, threshold, admission, tiles, rows, others, reach, computed, found, counts }
+        Self { kernel, centers, threshold, admission, tiles, views, rows, others, reach, computed, found, counts }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
     pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         // Of both sides; then the reach of each row, and what was computed for the first part of a rule.
-        let a_member = 2 * (size_of::<T::Distance>() + 4 + 8 + 4) + 4 + 8;
-        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * a_member) as u64 + Found::members_bytes(rows)
+        let a_member = 2 * (4 + 8 + 4) + 4 + 8;
+        Tiles::<T>::memory_bytes(rows, dimensions)
+            + Views::<T>::memory_bytes(rows, dimensions)
+            + (rows * a_member) as u64
+            + Found::members_bytes(rows)
     }
 
     /// Compares a bucket with itself, or two buckets that have an edge.
@@ -150,10 +156,6 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.select_all(a, b);
             return self.compare(a, b, |_, _| true, emit);
         }
-        let (center_i, center_j) = (self.centers.row(task.0 as usize), self.centers.row(task.1 as usize));
-        self.rows.look(self.kernel, a, center_j);
-        self.others.look(self.kernel, b, center_i);
-        self.counts.center_distances += (a.len() + b.len()) as u64;
         let [first, second] = self.selections(task, a.members.residual + b.members.residual);
         let Some(first) = first else { return Ok(()) };
         self.select(first, (a, b));
@@ -290,13 +292,15 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
     type Batch = PairBatch;
     type Report = Counts;
 
-    fn visit(
-        &mut self,
-        task: Task,
-        buckets: (&LoadedBucket<T>, &LoadedBucket<T>),
-        emit: &mut dyn FnMut(PairBatch),
-    ) -> Result<()> {
-        self.verify(task, buckets, emit)
+    fn visit(&mut self, visits: &[Loaded<'_, T>], emit: &mut dyn FnMut(PairBatch)) -> Result<()> {
+        if !self.admission.rule.takes_whole() {
+            self.counts.center_distances += self.views.look(self.centers, visits);
+        }
+        visits.iter().enumerate().try_for_each(|(number, visit)| {
+            let sides = [&mut self.rows.distances, &mut self.others.distances];
+            sides.into_iter().zip(self.views.of(number)).for_each(|(side, view)| std::mem::swap(side, view));
+            self.verify(visit.task, (visit.a, visit.b), emit)
+        })
     }
 
     /// Hands over the last batch, which may be short.
@@ -307,12 +311,6 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
 }
 
 impl<T: Coordinate> Side<T> {
-    /// Finds out where the members of a bucket lie, seen from another center.
-    fn look(&mut self, kernel: Kernel, bucket: &LoadedBucket<T>, center: &[T]) {
-        self.distances.resize(bucket.len(), T::Distance::default());
-        kernel.one_to_many(center, &bucket.members.panel, &mut self.distances);
-    }
-
     /// Takes a measure of all members of the bucket that was looked at.
     fn measure(&mut self, measure: Measure, bucket: &LoadedBucket<T>) -> &Self {
         let own = (measure == Measure::Margin).then_some(&bucket.own[..]);

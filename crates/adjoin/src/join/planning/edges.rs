@@ -17,7 +17,7 @@ use crate::join::prepared::Admission;
 use crate::join::watched::Watched;
 use crate::load::{Buckets, Drawn, draw_places, read_ahead_bytes};
 use crate::message::{Argument, message};
-use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, choose, guessed_threshold, pair_threshold};
+use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, guessed_threshold, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
 
 /// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
@@ -100,7 +100,9 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             None if pointless => self.exact(Rule::MarginSum),
             None => {
                 let (recall, patience) = (target, options.aim.patience());
-                match choose(&self.facts(recall)?, Wanted { recall, patience, sample: CALIBRATION_VECTORS }) {
+                let wanted = Wanted { recall, patience, sample: CALIBRATION_VECTORS };
+                let weights = Weights::of(!T::is_float(), self.centers.dimensions());
+                match choose(&self.facts(recall)?, wanted, &weights) {
                     Choice::Exact(rule) => self.exact(rule),
                     Choice::Calibrated { rule, sample_max } => {
                         match self.calibrated(rule, &[target], sample_max)?.remove(0) {
@@ -126,10 +128,12 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
         let (eps, guessed) = (self.threshold.distance, guessed_threshold(recall));
+        // A proof goes by the threshold widened by what rounding took away.
+        let proved = self.threshold.widened(2.0 * self.buckets.space().residual_seen()).distance;
         let [margin_sum_pairs, union_pairs, near_pairs] = pairs.expect(|pair| {
-            let of = |rule: Rule| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
+            let of = |rule: Rule, eps| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
             let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
-            [of(Rule::MarginSum) <= 1.0, of(Rule::Union) <= guessed, near]
+            [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
         });
         let (rows, buckets) = (self.buckets.rows(), u64::from(self.buckets.count()));
         Ok(Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs })

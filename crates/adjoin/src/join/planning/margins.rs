@@ -20,7 +20,7 @@ pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 
 /// Members that lie with another center than their nearest have negative margins. At first none is taken to be below
 /// this share of its bucket's squared radius; where that proves wrong, the pass is made again with what it found.
-const SHORTFALL_EXPECTED: f64 = 0.125;
+const SHORTFALL_EXPECTED: f64 = 0.5;
 /// Where floats were rounded, residuals are taken to be at most so many times the largest that was seen.
 const RESIDUAL_EXPECTED: f64 = 1.25;
 

@@ -1,0 +1,108 @@
+//! Where the members of buckets lie, seen from other centers: for some visits at once, so that a bucket passes through the
+//! caches of the processor once for all others that it meets there.
+
+use adjoin_kernels::{Kernel, PackedColumns, Panel};
+
+use crate::execute::{Loaded, TASKS_PER_JOB};
+use crate::geometry::Coordinate;
+use crate::load::LoadedBucket;
+
+/// Fewer centers are looked at one after the other: a tile computes as many anyway.
+const CENTERS_OF_A_TILE: usize = 3;
+
+/// Squared distances of the members of two buckets, each to the other center, for some visits.
+pub(super) struct Views<T: Coordinate> {
+    kernel: Kernel,
+    /// By visit.
+    distances: Vec<[Vec<T::Distance>; 2]>,
+    wanted: Vec<Wanted>,
+    /// All members of a bucket, the centers from which they are seen, and what was computed of these.
+    order: Vec<u32>,
+    centers: Vec<u32>,
+    columns: PackedColumns<T>,
+    tile: Vec<T::Distance>,
+}
+
+/// A bucket that is seen from a center; in the order of buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    bucket: u32,
+    center: u32,
+    visit: usize,
+    /// Of the visit.
+    side: usize,
+}
+
+impl<T: Coordinate> Views<T> {
+    pub(super) fn new(kernel: Kernel, dimensions: usize) -> Self {
+        Self {
+            kernel,
+            distances: (0..TASKS_PER_JOB).map(|_| [Vec::new(), Vec::new()]).collect(),
+            wanted: Vec::with_capacity(2 * TASKS_PER_JOB),
+            order: Vec::new(),
+            centers: Vec::with_capacity(TASKS_PER_JOB),
+            columns: kernel.pack(&Panel::zeroed(0, dimensions), &[]),
+            tile: Vec::new(),
+        }
+    }
+
+    /// Bytes that it holds for buckets of at most `rows` members.
+    pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        // Of both sides of each visit and in a tile, also where vectors double as they grow; and the order.
+        let a_member = 2 * 3 * TASKS_PER_JOB * size_of::<T::Distance>() + 4;
+        let wanted = 2 * TASKS_PER_JOB * size_of::<Wanted>();
+        (rows * a_member + wanted) as u64 + PackedColumns::<T>::bytes_for(TASKS_PER_JOB, dimensions)
+    }
+
+    /// Computes the distances for some visits; says how many these are.
+    pub(super) fn look(&mut self, centers: &Panel<T>, visits: &[Loaded<'_, T>]) -> u64 {
+        self.wanted.clear();
+        for (visit, Loaded { task: (i, j), .. }) in
+            visits.iter().enumerate().filter(|(_, visit)| visit.task.0 != visit.task.1)
+        {
+            self.wanted.push(Wanted { bucket: *i, center: *j, visit, side: 0 });
+            self.wanted.push(Wanted { bucket: *j, center: *i, visit, side: 1 });
+        }
+        self.wanted.sort_unstable();
+        let wanted = std::mem::take(&mut self.wanted);
+        let computed = wanted.chunk_by(|a, b| a.bucket == b.bucket).map(|of_bucket| {
+            let Wanted { visit, side, .. } = of_bucket[0];
+            let bucket = [visits[visit].a, visits[visit].b][side];
+            self.look_at(bucket, centers, of_bucket);
+            (of_bucket.len() * bucket.len()) as u64
+        });
+        let computed = computed.sum();
+        self.wanted = wanted;
+        computed
+    }
+
+    /// The same for the visits of one bucket.
+    fn look_at(&mut self, bucket: &LoadedBucket<T>, centers: &Panel<T>, wanted: &[Wanted]) {
+        let (rows, panel) = (bucket.len(), &bucket.members.panel);
+        for &Wanted { visit, side, .. } in wanted {
+            self.distances[visit][side].resize(rows, T::Distance::default());
+        }
+        if wanted.len() < CENTERS_OF_A_TILE {
+            for &Wanted { center, visit, side, .. } in wanted {
+                self.kernel.one_to_many(centers.row(center as usize), panel, &mut self.distances[visit][side]);
+            }
+            return;
+        }
+        self.order.clear();
+        self.order.extend(0..rows as u32);
+        self.centers.clear();
+        self.centers.extend(wanted.iter().map(|wanted| wanted.center));
+        self.kernel.pack_into(centers, &self.centers, &mut self.columns);
+        self.tile.resize(rows * wanted.len(), T::Distance::default());
+        self.kernel.many_to_many(panel, &self.order, &self.columns, &mut self.tile);
+        for (place, &Wanted { visit, side, .. }) in wanted.iter().enumerate() {
+            let of_center = self.tile.iter().skip(place).step_by(wanted.len());
+            self.distances[visit][side].iter_mut().zip(of_center).for_each(|(to, &from)| *to = from);
+        }
+    }
+
+    /// The distances for a visit: of the members of the first bucket, and of the second.
+    pub(super) fn of(&mut self, visit: usize) -> &mut [Vec<T::Distance>; 2] {
+        &mut self.distances[visit]
+    }
+}
