@@ -21,10 +21,35 @@ pub(crate) struct Drawn<T> {
 
 /// Places of `count` different vectors, ascending.
 pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
+    draw_other_places(buckets, &[], count, seed, purpose)
+}
+
+/// The same of vectors that are not among those `known`, which ascend; all others where there are no more.
+pub(crate) fn draw_other_places(
+    buckets: &Buckets<'_>,
+    known: &[(u32, u32)],
+    count: u64,
+    seed: u64,
+    purpose: &str,
+) -> Vec<(u32, u32)> {
+    let others = buckets.rows() - known.len() as u64;
+    let drawn = Random::new(seed, purpose).ascending_sample(count.min(others), others);
+    let mut firsts = Vec::with_capacity(buckets.extents().len());
+    let mut rows = 0;
+    for extent in buckets.extents() {
+        firsts.push(rows);
+        rows += u64::from(extent.rows);
+    }
+    let mut known = known.iter().map(|&(bucket, place)| firsts[bucket as usize] + u64::from(place)).peekable();
+    let mut skipped = 0;
+    let numbers = drawn.into_iter().map(|number| {
+        while known.next_if(|&known| known <= number + skipped).is_some() {
+            skipped += 1;
+        }
+        number + skipped
+    });
     let mut numbered = buckets.extents().iter().zip(0u32..);
     let (mut bucket, mut start, mut end) = (0, 0, 0);
-    let rows = buckets.rows();
-    let drawn = Random::new(seed, purpose).ascending_sample(count.min(rows), rows);
     let place_of = |number: u64| {
         while number >= end {
             let (extent, next) = numbered.next().expect("buckets hold all vectors");
@@ -32,7 +57,7 @@ pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose:
         }
         (bucket, (number - start) as u32)
     };
-    drawn.into_iter().map(place_of).collect()
+    numbers.map(place_of).collect()
 }
 
 impl<T: Coordinate> Drawn<T> {

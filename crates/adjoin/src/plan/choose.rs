@@ -30,7 +30,7 @@ pub struct Wanted {
     pub recall: f64,
     /// How many times the cost of a rule that misses some pairs one that misses none may have.
     pub patience: f64,
-    /// Vectors that a calibration draws at least.
+    /// Vectors that a calibration may have to draw.
     pub sample: u64,
 }
 

@@ -10,7 +10,7 @@ use super::neighbours::{Chunk, Comparison, NeighbourSearch, Neighbours, Room, ne
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors};
-use crate::load::{BucketPass, Buckets, Drawn, draw_places, least_read_ahead, read_ahead_bytes};
+use crate::load::{BucketPass, Buckets, Drawn, draw_other_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::{Rule, Task};
 use crate::random::Random;
 use crate::store::format::Extent;
@@ -85,6 +85,7 @@ pub(super) fn calibrate<T: Coordinate>(
     let rows = search.buckets.rows();
     let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
     let mut vectors = VECTORS;
+    let mut sampled = None;
     for round in 0u64.. {
         let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
         let wanted = if whole { rows } else { 2 * vectors };
@@ -97,7 +98,10 @@ pub(super) fn calibrate<T: Coordinate>(
         if open.is_empty() || wanted > vectors_max {
             break;
         }
-        let (sampled, distances) = Sampled::draw(search, wanted, whole, open[0].goal.seed)?;
+        // Those that were drawn before are drawn still.
+        let before = sampled.take().unwrap_or_else(Sampled::default);
+        let (more, distances) = before.draw_more(search, wanted, whole, open[0].goal.seed)?;
+        let sampled = sampled.insert(more);
         open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
         let mut sought = Vec::new();
         for attempt in open {
@@ -117,6 +121,8 @@ pub(super) fn calibrate<T: Coordinate>(
 
 /// Vectors whose neighbours a calibration looks for at first.
 pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
+/// The same where few have neighbours.
+pub(super) const MORE_VECTORS: u64 = MORE * CALIBRATION_VECTORS;
 
 /// A goal on its way.
 struct Attempt {
@@ -133,24 +139,36 @@ impl Attempt {
     }
 }
 
-/// Drawn vectors with their neighbours.
+/// Drawn vectors with their neighbours, by ascending place.
+#[derive(Default)]
 struct Sampled {
     places: Vec<(u32, u32)>,
     neighbours: Vec<Neighbours>,
-    /// Those that set the threshold, by their number, ascending.
-    setting: Vec<u64>,
+    /// Whether each sets the threshold; the others are aside.
+    setting: Vec<bool>,
     whole: bool,
     /// The edges between the buckets of neighbours, ascending.
     edges: Vec<Task>,
-    /// Of the neighbours and these.
-    _memory: [Reservation; 2],
+    /// Of the neighbours, and of these.
+    memory: Vec<Reservation>,
+    of_edges: Option<Reservation>,
 }
 
 impl Sampled {
-    /// Draws vectors and finds their neighbours; returns how many distances that took, too.
-    fn draw<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: u64, whole: bool, seed: u64) -> Result<(Self, u64)> {
+    /// Draws more vectors, up to `wanted` in all, and finds their neighbours; returns how many distances that took, too. One
+    /// half of those that come sets the threshold, or all where these are all there are.
+    fn draw_more<T: Coordinate>(
+        mut self,
+        search: &NeighbourSearch<'_, T>,
+        wanted: u64,
+        whole: bool,
+        seed: u64,
+    ) -> Result<(Self, u64)> {
         let NeighbourSearch { context, buckets, centers, .. } = *search;
-        let places = draw_places(buckets, count, seed, "calibration");
+        let known = self.places.len();
+        let places = draw_other_places(buckets, &self.places, wanted - known as u64, seed, "calibration");
+        let count = places.len() as u64;
+        self.of_edges = None; // they are made anew
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
@@ -162,20 +180,40 @@ impl Sampled {
         let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
         let mut room = Room { bytes, refusal: &refusal };
         for chunk in places.chunks(chunk as usize) {
-            let drawn = Chunk { drawn: Drawn::read(context, buckets, centers, chunk)?, first: found.len(), of: count };
+            let first = known + found.len();
+            let drawn = Chunk { drawn: Drawn::read(context, buckets, centers, chunk)?, first, of: wanted };
             let (neighbours, distances) = neighbours(search, &drawn, &mut room)?;
             computed += distances;
             found.extend(neighbours);
         }
         reserved.shrink(of_vectors + (bytes - room.bytes));
-        let setting = match whole {
-            true => (0..count).collect(),
-            false => Random::new(seed, "setting").ascending_sample(count / 2, count),
-        };
-        let noted: usize = found.iter().map(|found| found.noted.len()).sum();
-        let of_edges = context.reserve((noted * size_of::<Task>()) as u64, PURPOSE)?;
-        let edges = edges_between(&places, &found);
-        Ok((Self { places, neighbours: found, setting, whole, edges, _memory: [reserved, of_edges] }, computed))
+        self.memory.push(reserved);
+        let mut setting = vec![false; places.len()];
+        Random::new(seed, "setting")
+            .ascending_sample(count / 2, count)
+            .iter()
+            .for_each(|&k| setting[k as usize] = true);
+        self.add(places, found, setting);
+        if whole {
+            self.setting.fill(true);
+        }
+        self.whole = whole;
+        let noted: usize = self.neighbours.iter().map(|found| found.noted.len()).sum();
+        self.of_edges = Some(context.reserve((noted * size_of::<Task>()) as u64, PURPOSE)?);
+        self.edges = edges_between(&self.places, &self.neighbours);
+        Ok((self, computed))
+    }
+
+    /// Takes in more vectors.
+    fn add(&mut self, places: Vec<(u32, u32)>, neighbours: Vec<Neighbours>, setting: Vec<bool>) {
+        let known = self.places.drain(..).zip(self.neighbours.drain(..)).zip(self.setting.drain(..));
+        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbours).zip(setting)).collect();
+        all.sort_unstable_by_key(|((place, _), _)| *place);
+        for ((place, neighbours), setting) in all {
+            self.places.push(place);
+            self.neighbours.push(neighbours);
+            self.setting.push(setting);
+        }
     }
 
     /// Finds threshold and edges for each goal that this sample supports.
@@ -268,7 +306,7 @@ impl Sampled {
 
     /// Whether a vector is one of those that set the threshold.
     fn sets(&self, number: u64) -> bool {
-        self.setting.binary_search(&number).is_ok()
+        self.setting[number as usize]
     }
 
     /// The sampled vectors of some numbers; neighbours on edges that a graph does not have are never found.

@@ -4,7 +4,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::calibration::{CALIBRATION_VECTORS, Calibrated, Goal, calibrate, calibration_read_ahead};
+use super::calibration::{Calibrated, Goal, MORE_VECTORS, calibrate, calibration_read_ahead};
 use super::division::{CODING_VECTORS, centers_bytes, coding_bytes};
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
@@ -100,7 +100,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             None if pointless => self.exact(Rule::MarginSum),
             None => {
                 let (recall, patience) = (target, options.aim.patience());
-                let wanted = Wanted { recall, patience, sample: CALIBRATION_VECTORS };
+                let wanted = Wanted { recall, patience, sample: MORE_VECTORS };
                 let weights = Weights::of(!T::is_float(), self.centers.dimensions());
                 match choose(&self.facts(recall)?, wanted, &weights) {
                     Choice::Exact(rule) => self.exact(rule),

@@ -48,7 +48,8 @@ pub(super) struct Neighbour {
 /// Bytes of so many vectors, and the most that their neighbours take beside that.
 pub(super) fn neighbours_bytes(vectors: u64) -> (u64, u64) {
     let noted = noted_and_more(noted_max(vectors)) * size_of::<Neighbour>();
-    (vectors * size_of::<Neighbours>() as u64, vectors * noted as u64)
+    // Of each its place and whether it sets the threshold too; all twice while more are taken in.
+    (2 * vectors * (size_of::<Neighbours>() + 16) as u64, vectors * noted as u64)
 }
 
 /// Memory for neighbours, of which most vectors have few.
