@@ -78,7 +78,7 @@ impl<'a> Record<'a> {
 pub(crate) struct Tally {
     pub(crate) rows: u64,
     pub(crate) id_bytes: u64,
-    /// No row is farther from the stored center.
+    /// No row is farther from the center.
     pub(crate) radius: f64,
 }
 

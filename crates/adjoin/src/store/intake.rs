@@ -16,8 +16,8 @@ use crate::workers::spawn_scoped;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 /// The least that is worth a batch.
 const BATCH_BYTES_MIN: u64 = 64 << 10;
-/// Batches in memory at once: read, decoded, checked, waiting, and taken.
-const BATCHES: u64 = 5;
+/// Batches in memory at once: read, decoded, checked, waiting, and taken; then waiting again and sorted.
+const BATCHES: u64 = 7;
 /// Bytes granted for an id on its way.
 const BYTES_AN_ID: u64 = 48;
 

@@ -7,9 +7,10 @@ use std::str::FromStr;
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
+use crossbeam_channel::bounded;
 use zerocopy::IntoBytes;
 
-use super::assign::TwoLevel;
+use super::assign::{Nearest, TwoLevel};
 use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::files::{FileFacts, Files, Role};
@@ -26,10 +27,11 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
-use crate::options::Metric;
+use crate::options::{Metric, VectorType};
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::source::{IdKind, SourceInfo, VectorSource};
+use crate::workers::spawn_scoped;
 
 /// What a build is to do with rows that have no usable vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -335,25 +337,28 @@ impl Build<'_> {
             .enumerate()
             .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
 
-        let mut records = Partitions::new(self.context, &self.temporary(), "rows", sizes);
-        let mut tallies = vec![Tally::default(); centers.rows()];
-        let mut id = Vec::new();
+        let records = Partitions::new(self.context, &self.temporary(), "rows", sizes);
+        let mut sorting = Sorting { records, tallies: vec![Tally::default(); centers.rows()], partition_of_center };
         self.context.progress.begin("assign", "rows", self.info.rows);
-        let scanned = self.intake.scan(|usable| {
-            let nearest = levels.nearest(self.context, space, &usable.stored)?;
-            let vectors = usable.stored.chunks_exact(self.info.vectors.bytes());
-            for (k, (nearest, vector)) in nearest.iter().zip(vectors).enumerate() {
-                id_bytes(&usable.ids, k, &mut id);
-                let tally = &mut tallies[nearest.center as usize];
-                tally.rows += 1;
-                tally.id_bytes += id.len() as u64;
-                let away = T::at_most(nearest.squared, centers.dimensions()).sqrt() + f64::from(nearest.residual);
-                tally.radius = tally.radius.max(space.stored_length(away));
-                let head = RecordHead::new(nearest.center, usable.rows[k], &id);
-                records.push(partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
-            }
-            Ok(())
+        let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
+        let scanned = std::thread::scope(|scope| {
+            let sorting = &mut sorting;
+            // Rows are sorted while those behind them are compared.
+            let sorter = spawn_scoped(scope, "adjoin sorter", move || {
+                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, self.info.vectors))
+            })?;
+            let scanned = self.intake.scan(|usable| {
+                let nearest = levels.nearest(self.context, space, &usable.stored)?;
+                // Where nobody receives, the sorter has an error.
+                let sent = send.send((usable, nearest));
+                sent.map_err(|_| Error::input("rows can no longer be sorted"))
+            });
+            drop(send);
+            let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sorted.and(scanned)
         })?;
+        let Sorting { records, mut tallies, .. } = sorting;
+        tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
         if scanned.usable_rows != surveyed.usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
@@ -407,6 +412,36 @@ impl Build<'_> {
             files: Files::new(facts),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
+    }
+}
+
+/// Rows on their way to the partitions of their centers.
+struct Sorting {
+    records: Partitions,
+    /// By center; radii in coordinates.
+    tallies: Vec<Tally>,
+    partition_of_center: Vec<usize>,
+}
+
+impl Sorting {
+    fn add<T: Coordinate>(
+        &mut self,
+        usable: &UsableRows,
+        nearest: &[Nearest<T::Distance>],
+        vectors: VectorType,
+    ) -> Result<()> {
+        let mut id = Vec::new();
+        for (k, (nearest, vector)) in nearest.iter().zip(usable.stored.chunks_exact(vectors.bytes())).enumerate() {
+            id_bytes(&usable.ids, k, &mut id);
+            let tally = &mut self.tallies[nearest.center as usize];
+            tally.rows += 1;
+            tally.id_bytes += id.len() as u64;
+            let away = T::at_most(nearest.squared, vectors.dimensions).sqrt() + f64::from(nearest.residual);
+            tally.radius = tally.radius.max(away);
+            let head = RecordHead::new(nearest.center, usable.rows[k], &id);
+            self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
+        }
+        Ok(())
     }
 }
 
