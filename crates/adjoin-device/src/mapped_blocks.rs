@@ -3,6 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 #[cfg(target_os = "linux")]
@@ -12,15 +13,27 @@ use rustix::mm::{MremapFlags, mremap};
 const BLOCK_BYTES_MAPPED: usize = 64 << 10;
 /// Every system's pages are at least so large, and mappings aligned to them.
 const PAGE_BYTES_MIN: usize = 4096;
-/// Freed blocks that are kept for the next that is wanted, in bytes and in number.
+/// Freed blocks that are kept for the next that is wanted, in bytes where nothing else was said, and in number.
 const SPARE_BYTES: usize = 1 << 20;
-const SPARE_BLOCKS: usize = 32;
+const SPARE_BLOCKS: usize = 64;
 
 /// The global allocator of a program or an extension that has a budget: a large block is a mapping of its own, which goes
 /// back to the system when it is freed. (In Python a first join held 71 MB with the allocator of the C library, where one
 /// of the command line held 45.) As a join makes and drops buckets all the time, and the system clears each page of a new
 /// mapping, the last few blocks are kept and given out again: that was a third of the time in which floats were loaded.
 pub struct MappedBlocks;
+
+impl MappedBlocks {
+    /// Bytes of freed blocks that are kept from the first.
+    pub const KEPT_AT_FIRST: u64 = SPARE_BYTES as u64;
+
+    /// Keeps so many bytes of freed blocks from now on.
+    pub fn keep(bytes: u64) {
+        KEPT.store(bytes as usize, Ordering::Relaxed);
+    }
+}
+
+static KEPT: AtomicUsize = AtomicUsize::new(SPARE_BYTES);
 
 /// Mappings that nobody uses.
 struct Spare {
@@ -57,11 +70,12 @@ impl Spare {
 
     /// Keeps a block; those that must go for it are handed to `free`.
     fn keep(&mut self, block: Block, free: &mut dyn FnMut(Block)) {
-        if block.bytes > SPARE_BYTES {
+        let most = KEPT.load(Ordering::Relaxed);
+        if block.bytes > most {
             return free(block);
         }
         let mut held = self.blocks.iter().filter(|block| block.address != 0).count();
-        while held == SPARE_BLOCKS || self.bytes + block.bytes > SPARE_BYTES {
+        while held == SPARE_BLOCKS || (held > 0 && self.bytes + block.bytes > most) {
             free(self.blocks[0]);
             self.bytes -= self.blocks[0].bytes;
             self.blocks.rotate_left(1);

@@ -113,38 +113,41 @@ impl Intake<'_> {
             self.context.cancel.check()?;
             let seen = batch.first_row + batch.rows as u64;
             lengths.add(&batch);
-            if !send((self.usable(&batch, &lengths)?, seen)) {
+            if !send((self.usable(batch, &lengths)?, seen)) {
                 return Ok(());
             }
         }
         lengths.refusal(self.source).map_or(Ok(()), Err)
     }
 
-    fn usable(&self, batch: &VectorBatch, lengths: &Lengths) -> Result<UsableRows> {
-        let info = self.source.info();
-        let mut usable =
-            UsableRows { stored: Vec::with_capacity(batch.bytes.len()), rows: Vec::new(), ids: Ids::empty(info.ids) };
-        usable.rows.reserve_exact(batch.rows);
+    fn usable(&self, batch: VectorBatch, lengths: &Lengths) -> Result<UsableRows> {
+        let vectors = self.source.info().vectors;
         let mut bad = BadRows::default();
+        let mut rows = Vec::with_capacity(batch.rows);
         let mut faults = batch.faults.iter().peekable();
-        for (k, vector) in batch.bytes.chunks_exact(info.vectors.bytes()).enumerate() {
+        for (k, vector) in batch.bytes.chunks_exact(vectors.bytes()).enumerate() {
             let row = batch.first_row + k as u64;
-            if let Some((_, fault)) = faults.next_if(|(row, _)| *row == k) {
-                bad.add(row, || in_words(*fault, info.vectors));
-                continue;
+            match faults.next_if(|(row, _)| *row == k) {
+                Some((_, fault)) => bad.add(row, || in_words(*fault, vectors)),
+                None => match fault_of_vector(vectors.element, self.metric, vector) {
+                    Some(fault) => bad.add(row, || fault),
+                    None => rows.push(row),
+                },
             }
-            if let Some(fault) = fault_of_vector(info.vectors.element, self.metric, vector) {
-                bad.add(row, || fault);
-                continue;
-            }
-            usable.stored.extend_from_slice(vector);
-            usable.rows.push(row);
+        }
+        if bad.is_empty() {
+            return Ok(UsableRows { stored: batch.bytes, rows, ids: batch.ids });
+        }
+        if self.on_bad == OnBad::Error {
+            return Err(bad.refusal(self.source, lengths, (self.remedy)()));
+        }
+        let mut usable =
+            UsableRows { stored: Vec::with_capacity(batch.bytes.len()), rows, ids: Ids::empty(batch.ids.kind()) };
+        for k in usable.rows.iter().map(|row| (row - batch.first_row) as usize) {
+            usable.stored.extend_from_slice(&batch.bytes[k * vectors.bytes()..][..vectors.bytes()]);
             usable.ids.push_from(&batch.ids, k);
         }
-        match bad.is_empty() || self.on_bad == OnBad::Skip {
-            true => Ok(usable),
-            false => Err(bad.refusal(self.source, lengths, (self.remedy)())),
-        }
+        Ok(usable)
     }
 }
 
