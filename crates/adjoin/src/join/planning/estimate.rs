@@ -9,7 +9,7 @@ use crate::load::{Buckets, Drawn, draw_places};
 use crate::plan::{Gap, Place};
 
 /// Vectors whose pairs are looked at.
-const VECTORS: u64 = 1_500;
+const VECTORS: u64 = 1_000;
 /// Vectors that are compared with all others at once.
 const BLOCK: usize = 32;
 
