@@ -160,12 +160,7 @@ impl Visitor<u8> for Together<'_> {
     type Batch = ();
     type Report = bool;
 
-    fn visit(
-        &mut self,
-        _task: Task,
-        _buckets: (&LoadedBucket<u8>, &LoadedBucket<u8>),
-        _emit: &mut dyn FnMut(()),
-    ) -> Result<()> {
+    fn visit(&mut self, _visits: &[Loaded<'_, u8>], _emit: &mut dyn FnMut(())) -> Result<()> {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.begun.fetch_add(1, Ordering::Relaxed);
             let since = Instant::now();
