@@ -96,6 +96,11 @@ macro_rules! seal {
 seal!(u8, first_least_u32);
 seal!(f32, first_least_f32);
 
+/// What a level makes of plain loops.
+trait Loops: Lists + Near + Rounding + Wide {}
+
+impl<L: Lists + Near + Rounding + Wide> Loops for L {}
+
 /// A level and the proof of it.
 #[derive(Clone, Copy, Debug)]
 enum Level {
@@ -202,7 +207,7 @@ impl Kernel {
     /// If the lengths differ.
     pub fn dot_wide(&self, x: &[f32], y: &[f32]) -> f64 {
         assert_eq!(x.len(), y.len(), "elements of both");
-        self.wide().dot(x, y)
+        Wide::dot(self.loops(), x, y)
     }
 
     /// Squared distance in f64, within [`crate::wide_error`] of the sum in the order of the elements.
@@ -211,7 +216,7 @@ impl Kernel {
     /// If the lengths differ.
     pub fn squared_distance_wide(&self, x: &[f32], y: &[f32]) -> f64 {
         assert_eq!(x.len(), y.len(), "elements of both");
-        self.wide().squared_distance(x, y)
+        Wide::squared_distance(self.loops(), x, y)
     }
 
     /// Inner product in f32, within [`crate::near_error`].
@@ -220,7 +225,7 @@ impl Kernel {
     /// If the lengths differ.
     pub fn dot_near(&self, x: &[f32], y: &[f32]) -> f32 {
         assert_eq!(x.len(), y.len(), "elements of both");
-        self.near().dot(x, y)
+        Near::dot(self.loops(), x, y)
     }
 
     /// Squared distance in f32, within [`crate::near_error`].
@@ -229,7 +234,7 @@ impl Kernel {
     /// If the lengths differ.
     pub fn squared_distance_near(&self, x: &[f32], y: &[f32]) -> f32 {
         assert_eq!(x.len(), y.len(), "elements of both");
-        self.near().squared_distance(x, y)
+        Near::squared_distance(self.loops(), x, y)
     }
 
     /// Writes finite halves, as stored, as the equal floats.
@@ -238,7 +243,7 @@ impl Kernel {
     /// If there is no float for each half.
     pub fn halves_as_floats(&self, halves: &[u8], floats: &mut [f32]) {
         assert_eq!(halves.len(), 2 * floats.len(), "a float for each half");
-        self.near().halves_as_floats(halves, floats);
+        self.loops().halves_as_floats(halves, floats);
     }
 
     /// Rounds each coordinate of `vector * scale`, halves up, to the nearest byte of the grid; returns the squared distance
@@ -249,56 +254,27 @@ impl Kernel {
     pub fn round_to_bytes(&self, vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32 {
         assert_eq!(vector.len(), grid.origin.len(), "coordinates of the origin");
         assert_eq!(vector.len(), bytes.len(), "a byte for each coordinate");
-        self.rounding().round(vector, scale, grid, bytes)
+        self.loops().round(vector, scale, grid, bytes)
     }
 
     /// Place of the least distance, the first of equal ones; 0 where there is none.
     pub fn first_least<T: Scalar>(&self, distances: &[T::Distance]) -> usize {
-        T::first_least(self.lists(), distances)
+        T::first_least(self.loops(), distances)
     }
 
     /// Adds `value << 32 | place` of each value that is at most `most`, in the order of places: sorted as integers, they
     /// are in the order of values, then of places.
     pub fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
-        self.lists().at_most(values, most, found);
+        self.loops().at_most(values, most, found);
     }
 
     /// How many values are at most `most`.
     pub fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
-        self.lists().count_at_most(values, most)
+        self.loops().count_at_most(values, most)
     }
 
-    fn lists(&self) -> &dyn Lists {
-        match &self.level {
-            Level::Reference(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => token,
-        }
-    }
-
-    fn near(&self) -> &dyn Near {
-        match &self.level {
-            Level::Reference(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => token,
-        }
-    }
-
-    fn rounding(&self) -> &dyn Rounding {
-        match &self.level {
-            Level::Reference(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2(token) => token,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512(token) => token,
-        }
-    }
-
-    fn wide(&self) -> &dyn Wide {
+    /// The plain loops of the level.
+    fn loops(&self) -> &dyn Loops {
         match &self.level {
             Level::Reference(token) => token,
             #[cfg(target_arch = "x86_64")]
