@@ -19,8 +19,9 @@ use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries, memory that was freed and is kept.
 pub const RUNTIME_BYTES: u64 = 15_000_000;
-/// Of a large budget, this share is for more of the memory that was freed and is kept, up to so many bytes.
-const KEPT_SHARE: u64 = 64;
+/// Of what a budget has beyond so many bytes, this share is for more of the memory that was freed and is kept, up to a most.
+const KEPT_BEYOND: u64 = 32 << 20;
+const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// What the program itself comes to hold beyond what was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
@@ -84,7 +85,8 @@ impl Context {
     /// The same with a budget of `memory_bytes` for the whole process.
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
-        let kept = (memory_bytes / KEPT_SHARE).clamp(MappedBlocks::KEPT_AT_FIRST, KEPT_BYTES_MAX);
+        let beyond = memory_bytes.saturating_sub(KEPT_BEYOND);
+        let kept = (beyond / KEPT_SHARE).clamp(MappedBlocks::KEPT_AT_FIRST, KEPT_BYTES_MAX);
         MappedBlocks::keep(kept);
         let runtime = self.runtime_bytes + (kept - MappedBlocks::KEPT_AT_FIRST);
         Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(runtime)), ..self }
@@ -233,7 +235,7 @@ impl Context {
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
         // Of a larger budget more is kept aside.
-        let least = least + least.saturating_sub(self.memory_bytes) / (KEPT_SHARE - 1);
+        let least = least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
         Error::budget(message![
             format!("{purpose} needs at least {needed} of memory, the budget is {budget}; give "),
