@@ -35,6 +35,7 @@ fn any_range_is_read_and_the_end_is_an_error() {
             file.read_at(offset as u64, &mut read).unwrap();
             assert_eq!(read, bytes[offset..offset + len], "{}", bench.what);
         }
+        assert_eq!(file.read_at(30_001, &mut []).unwrap(), 0, "{}: nothing can be read anywhere", bench.what);
         let mut aligned = AlignedBuffer::zeroed(8_192);
         assert_eq!(file.read_at(4_096, &mut aligned).unwrap(), 8_192);
         assert_eq!(*aligned, bytes[4_096..12_288]);

@@ -3,11 +3,12 @@
 use adjoin_device::Reservation;
 use adjoin_kernels::{Kernel, Panel};
 
-use super::assign::{TwoLevel, center_groups};
+use super::assign::{Nearest, TwoLevel, center_groups};
 use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coding, Coordinate, Space};
+use crate::options::VectorType;
 use crate::random::Random;
 
 /// Rounds of Lloyd's algorithm: 10 make buckets of no fewer edges and pairs (docs/methods.md, "Number of buckets").
@@ -41,8 +42,21 @@ pub(crate) struct TrainingSample {
     pub(crate) rows: u64,
 }
 
-/// Vectors from which is learned how floats are rounded.
+/// Vectors from which is learned how floats are rounded: so many, or fewer that take so many bytes.
 const CODING_ROWS: u64 = 500;
+const CODING_BYTES: u64 = 4 << 20;
+
+/// Rows that are drawn to learn how floats are rounded, and the bytes that they take as stored and as floats.
+fn coding_rows(vectors: VectorType) -> (u64, u64) {
+    let a_row = vectors.bytes() as u64 + Panel::<f32>::bytes_for(1, vectors.dimensions);
+    let rows = CODING_ROWS.min(CODING_BYTES / a_row).max(2);
+    (rows, rows * a_row)
+}
+
+/// Bytes that [`TrainingSample::coding`] holds.
+pub(crate) fn coding_bytes(vectors: VectorType) -> u64 {
+    coding_rows(vectors).1
+}
 
 impl TrainingSample {
     /// How floats are rounded to bytes: not where that would blur which center is nearest.
@@ -53,7 +67,7 @@ impl TrainingSample {
         if !space.is_of_floats() {
             return Ok(None);
         }
-        let drawn = self.draw::<f32>(kernel, space, CODING_ROWS, (seed, "coding"))?;
+        let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, (seed, "coding"))?;
         Ok(Coding::fit(kernel, &drawn).filter(Coding::tells_neighbours_apart))
     }
 
@@ -91,7 +105,9 @@ enum Coordinates<'a, T: Coordinate> {
 impl<'a, T: Coordinate> Coordinates<'a, T> {
     fn of(context: &Context, sample: &'a TrainingSample, space: Space<'_>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows as usize, space.vectors.dimensions);
-        let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions), "the build") else {
+        // With what is found of all, while it is put together.
+        let found = 2 * rows * size_of::<Nearest<T::Distance>>();
+        let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
             return Ok(Self::Blocks(sample));
         };
         let mut panel = Panel::zeroed(0, dimensions);
@@ -221,7 +237,7 @@ pub(super) fn copy_row<T: Coordinate>(from: &Panel<T>, row: usize, to: &mut Pane
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Element, Metric, VectorType};
+    use crate::options::{Element, Metric};
     use crate::store::partitions::{PartitionSizes, Partitions};
 
     #[test]

@@ -5,7 +5,7 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
 use super::buckets::{Tally, extent_rows_max, row_bytes};
-use super::centers::{default_buckets, sample_rows, training_bytes};
+use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
 use super::partitions::PartitionSizes;
 use super::{BuildOptions, assign, ids, intake};
@@ -91,7 +91,8 @@ impl BuildMemory {
         let comparing = assign::memory_bytes::<T>(threads, buckets, vectors.dimensions);
         let training = (training_bytes::<T>(threads, buckets, vectors.dimensions)
             + Panel::<T>::bytes_for(1, vectors.dimensions))
-        .max(panel + tree);
+        .max(panel + tree)
+        .max(if T::is_float() { coding_bytes(vectors) } else { 0 });
 
         let picks = 8 * sample_rows;
         let wanted = 2 * PartitionSizes::least() + sample_rows * vectors.bytes() as u64 * 11 / 10;

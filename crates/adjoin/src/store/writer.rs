@@ -234,7 +234,9 @@ impl Build<'_> {
         let survey = self.survey()?;
         let survey_seconds = watch.seconds();
         let plain = Space::plain(self.info.vectors, self.options.metric);
+        let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
+        drop(memory);
         let space = Space { coding: coding.as_ref(), ..plain };
         let mut report = with_coordinates!(space, T => self.lay_out::<T>(space, survey, sample_memory)?);
         (report.seconds.survey, report.seconds.total) = (survey_seconds, watch.seconds());
