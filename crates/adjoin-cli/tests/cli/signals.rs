@@ -1,6 +1,6 @@
 //! Interrupted work ends in order: its exit code says which signal, and nothing temporary stays behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,17 @@ pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> b
 
 /// Whether the folder holds a file or folder whose path contains `part`.
 pub(crate) fn holds(place: &Place, part: &str) -> bool {
+    holds_one(place, |path| path.to_string_lossy().contains(part))
+}
+
+/// Whether the folder holds a file or folder of which `is_it` says so.
+pub(crate) fn holds_one(place: &Place, is_it: impl Fn(&Path) -> bool) -> bool {
     // Unlike a whole listing, this bears files that come and go.
     let mut waiting = vec![place.path("")];
     while let Some(folder) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         let paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        if paths.iter().any(|path| path.to_string_lossy().contains(part)) {
+        if paths.iter().any(|path| is_it(path)) {
             return true;
         }
         waiting.extend(paths.into_iter().filter(|path| path.is_dir()));
