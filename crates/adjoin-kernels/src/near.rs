@@ -1,7 +1,7 @@
 //! Sums in f32 over vectors of floats, for a quick look whose error is known, and halves as floats: loops over lanes, which
 //! the compiler turns into the vector instructions of each level. Every level gives the same bits.
 
-use crate::reference::{Reference, sum_in_halves};
+use crate::reference::{Reference, sum_in_lanes};
 
 /// Partial sums.
 const LANES: usize = 64;
@@ -31,28 +31,12 @@ impl Near for Reference {
 
 #[inline(always)]
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
-    sum(x, y, |x, y| x * y)
+    sum_in_lanes::<_, LANES>(x, y, |x, y| x * y)
 }
 
 #[inline(always)]
 pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f32 {
-    sum(x, y, |x, y| (x - y) * (x - y))
-}
-
-/// Sums a term: lane `l` those of elements `l`, `l + 64`, ..., then the lanes are added in halves.
-#[inline(always)]
-fn sum(x: &[f32], y: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut lanes = [0.0_f32; LANES];
-    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
-    for (x, y) in xs.iter().zip(ys) {
-        for lane in 0..LANES {
-            lanes[lane] += term(x[lane], y[lane]);
-        }
-    }
-    for (lane, (&x, &y)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
-        *lane += term(x, y);
-    }
-    sum_in_halves(lanes)
+    sum_in_lanes::<_, LANES>(x, y, |x, y| (x - y) * (x - y))
 }
 
 /// A half has the layout of a float with fewer bits: shifted into place, only its exponent is too small.

@@ -44,6 +44,26 @@ pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut l
     lanes[0]
 }
 
+/// Sums a term over the elements of two vectors: lane `l` those of elements `l`, `l + N`, ..., then the lanes are added in
+/// halves.
+#[inline(always)]
+pub(crate) fn sum_in_lanes<F, const N: usize>(x: &[f32], y: &[f32], term: impl Fn(f32, f32) -> F) -> F
+where
+    F: Copy + Default + std::ops::AddAssign,
+{
+    let mut lanes = [F::default(); N];
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<N>(), y.as_chunks::<N>());
+    for (x, y) in xs.iter().zip(ys) {
+        for lane in 0..N {
+            lanes[lane] += term(x[lane], y[lane]);
+        }
+    }
+    for (lane, (&x, &y)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
+        *lane += term(x, y);
+    }
+    sum_in_halves(lanes)
+}
+
 /// Bound `r` on the relative error of a float distance of `dimensions` elements: computed and exact squared distance
 /// `s` differ by at most `r * s`, where neither a sum overflows nor a square underflows.
 ///

@@ -1,7 +1,7 @@
 //! Sums in f64 over vectors of floats, in one fixed order that suits vector registers: every level repeats it bit for bit,
 //! as each is these loops compiled for it.
 
-use crate::reference::{Reference, sum_in_halves};
+use crate::reference::{Reference, sum_in_lanes};
 
 /// Partial sums.
 const LANES: usize = 32;
@@ -25,29 +25,16 @@ impl Wide for Reference {
 /// Inner product. The product of two floats is exact in f64, so it does not matter whether it is fused with the sum.
 #[inline(always)]
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f64 {
-    sum(x, y, |x, y| x * y)
+    sum_in_lanes::<_, LANES>(x, y, |x, y| f64::from(x) * f64::from(y))
 }
 
 /// Squared distance.
 #[inline(always)]
 pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f64 {
-    sum(x, y, |x, y| (x - y) * (x - y))
-}
-
-/// Sums a term: lane `l` those of elements `l`, `l + 32`, ..., then the lanes are added in halves.
-#[inline(always)]
-fn sum(x: &[f32], y: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut lanes = [0.0_f64; LANES];
-    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
-    for (x, y) in xs.iter().zip(ys) {
-        for lane in 0..LANES {
-            lanes[lane] += term(x[lane].into(), y[lane].into());
-        }
-    }
-    for (lane, (&x, &y)) in lanes.iter_mut().zip(x_rest.iter().zip(y_rest)) {
-        *lane += term(x.into(), y.into());
-    }
-    sum_in_halves(lanes)
+    sum_in_lanes::<_, LANES>(x, y, |x, y| {
+        let difference = f64::from(x) - f64::from(y);
+        difference * difference
+    })
 }
 
 /// How far [`crate::Kernel::dot_wide`] and [`crate::Kernel::squared_distance_wide`] may be from the same sums taken in

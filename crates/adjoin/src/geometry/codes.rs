@@ -16,8 +16,6 @@ use crate::options::Metric;
 
 /// Steps that are tried, each half of the one before but for a factor of sqrt(2).
 const STEPS_TRIED: i32 = 8;
-/// Vectors on which they are tried, and whose neighbours are looked for.
-const VECTORS_TRIED: usize = 500;
 /// Squares of steps beyond these leave no room for the arithmetic of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
 /// A coding is fine enough where residuals are at most this share of what is to be told apart.
@@ -63,7 +61,7 @@ impl Coding {
             let mut coding = Self { origin: origin.clone(), step, residual: 0.0, nearest: 0.0 };
             let mut code = vec![0; dimensions];
             let residual = |vector| f64::from(coding.encode(kernel, vector, (1.0, 0.0), &mut code)) * f64::from(step);
-            coding.residual = rows().take(VECTORS_TRIED).map(residual).fold(0.0, f64::max);
+            coding.residual = rows().map(residual).fold(0.0, f64::max);
             coding
         };
         let tried = (0..STEPS_TRIED).map(of_step).filter(|coding| coding.fits(dimensions));
@@ -158,8 +156,8 @@ impl Coding {
 
 /// How far from its nearest other one half of some vectors is.
 fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
-    let count = drawn.rows().min(VECTORS_TRIED);
-    let mut distances = vec![0.0_f32; drawn.rows()];
+    let count = drawn.rows();
+    let mut distances = vec![0.0_f32; count];
     let mut nearest: Vec<f32> = (0..count)
         .map(|row| {
             kernel.one_to_many(drawn.row(row), drawn, &mut distances);

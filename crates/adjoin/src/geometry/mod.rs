@@ -68,14 +68,14 @@ impl Space<'_> {
         self.coding.map_or(length, |coding| coding.length(length + coding.center_residual()))
     }
 
-    /// The largest residual that was seen before, in coordinates.
-    pub(crate) fn residual_seen(&self) -> f64 {
-        self.coding.map_or(0.0, Coding::residual_seen)
-    }
-
     /// The reverse, about.
     pub fn rough_length(&self, stored: f64) -> f64 {
         self.coding.map_or(stored, |coding| coding.in_steps(stored) + coding.residual_seen())
+    }
+
+    /// The largest residual that was seen before, in coordinates.
+    pub(crate) fn residual_seen(&self) -> f64 {
+        self.coding.map_or(0.0, Coding::residual_seen)
     }
 }
 

@@ -4,7 +4,7 @@ use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
 use crate::geometry::{Converted, Coordinate, Space, as_floats};
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, cosine_of_floats, dot};
+use crate::predicate::{Predicate, cosine_of_floats};
 
 /// Vectors as coordinates, and what the last decision needs beside them.
 pub(crate) struct Members<T> {
@@ -99,14 +99,6 @@ impl Exact {
             Predicate::L2 { .. } => 1.0,
             Predicate::Cosine { .. } => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
         };
-        if let (Predicate::Cosine { .. }, Values::Stored(element @ (Element::U8 | Element::I8), a)) =
-            (predicate, &self.values)
-        {
-            let Values::Stored(_, b) = &other.values else { unreachable!("vectors of one type") };
-            let at = |member: u32| member as usize * self.dimensions..(member as usize + 1) * self.dimensions;
-            let value = |pair: (u32, u32)| dot(*element, &a[at(pair.0)], &b[at(pair.1)]) / of(pair);
-            return decided.extend(pairs.iter().map(|&pair| predicate.accept(value(pair))));
-        }
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
             let (a, b, length) = (a.member(pair.0), b.member(pair.1), of(pair));

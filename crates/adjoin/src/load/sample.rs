@@ -60,6 +60,21 @@ pub(crate) fn draw_other_places(
     numbers.map(place_of).collect()
 }
 
+/// The vectors at some places as coordinates, where nothing else of them is wanted.
+///
+/// # Errors
+/// Where the device fails.
+pub(crate) fn read_coordinates<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    places: &[(u32, u32)],
+) -> Result<Panel<T>> {
+    let stored = read_vectors(context, buckets, places)?;
+    let mut panel = Panel::zeroed(places.len(), buckets.vectors().dimensions);
+    T::load(buckets.space(), context.kernel, &stored, &mut panel);
+    Ok(panel)
+}
+
 impl<T: Coordinate> Drawn<T> {
     /// Reads vectors.
     ///

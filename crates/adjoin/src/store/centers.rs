@@ -110,13 +110,10 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
         let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
             return Ok(Self::Blocks(sample));
         };
-        let mut panel = Panel::zeroed(0, dimensions);
         let mut all = Panel::zeroed(rows, dimensions);
         let mut next = 0;
-        sample.records.read(0, |stored| {
-            panel.reset(stored.len() / space.vectors.bytes(), dimensions);
-            T::load(space, context.kernel, stored, &mut panel);
-            (0..panel.rows()).for_each(|row| copy_row(&panel, row, &mut all, next + row));
+        Self::Blocks(sample).for_each(context.kernel, space, |panel| {
+            (0..panel.rows()).for_each(|row| copy_row(panel, row, &mut all, next + row));
             next += panel.rows();
             Ok(())
         })?;

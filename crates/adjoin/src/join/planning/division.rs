@@ -27,7 +27,7 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
 
 /// Bytes that the vectors take from which is learned how floats are rounded.
 pub(super) fn coding_bytes(buckets: &Buckets<'_>) -> u64 {
-    centers_bytes::<f32>(buckets) + Drawn::<f32>::memory_bytes(buckets, CODING_VECTORS)
+    Drawn::<f32>::memory_bytes(buckets, CODING_VECTORS)
 }
 
 /// The least that a join needs with so many threads, whatever its passes over the buckets find.

@@ -15,7 +15,7 @@ use crate::geometry::{Coding, Coordinate, Threshold};
 use crate::join::options::{Aim, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::Watched;
-use crate::load::{Buckets, Drawn, draw_places, read_ahead_bytes};
+use crate::load::{Buckets, draw_places, read_ahead_bytes, read_coordinates};
 use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, guessed_threshold, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
@@ -57,9 +57,9 @@ pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &Joi
     }
     let _memory = context.reserve(coding_bytes(buckets), PURPOSE)?;
     let places = draw_places(buckets, CODING_VECTORS, options.seed, "coding");
-    let drawn = Drawn::<f32>::read(context, buckets, &buckets.centers()?, &places)?;
+    let drawn = read_coordinates(context, buckets, &places)?;
     let eps = Threshold::new(options.predicate, buckets.space()).distance;
-    Ok(Coding::fit(context.kernel, &drawn.members.panel).filter(|coding| coding.tells_apart(eps)))
+    Ok(Coding::fit(context.kernel, &drawn).filter(|coding| coding.tells_apart(eps)))
 }
 
 impl<'a, T: Coordinate> Passes<'a, T> {
