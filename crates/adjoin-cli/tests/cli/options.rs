@@ -20,6 +20,8 @@ fn strategies_threads_kernels_seeds_and_budgets_find_the_same_pairs() {
     let ways = [
         "store --strategy rule=triangle",
         "store --strategy rule=margin-sum",
+        "store --strategy order=gorder,cache=fifo --cache 1MB",
+        "store --strategy order=gorder-out,cache=lfu --cache 1MB",
         "store --threads 1",
         "store --threads 2",
         "store --kernel reference",
@@ -129,7 +131,7 @@ fn a_recall_is_promised_and_told() {
     let (place, expected) = set_and_store();
     place.done("join store --eps 1.5 --recall 1 -o all.parquet");
     assert!(pairs_of(&place, "all.parquet").1 == expected);
-    for rule in ["union", "distance", "margin", "nearest", "arc"] {
+    for rule in ["union", "distance", "margin", "nearest", "arc", "arc-mu", "arc-radius", "arc-radius-mu"] {
         let line = format!("join store --eps 1.5 --recall 0.8 --strategy rule={rule} -o part.parquet --force");
         let said = place.done(&line).said;
         assert!(

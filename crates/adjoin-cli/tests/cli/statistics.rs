@@ -102,6 +102,21 @@ fn every_key_is_there_and_null_where_it_does_not_apply() {
 }
 
 #[test]
+fn every_strategy_that_is_named_is_used() {
+    let place = Place::new();
+    place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
+    place.done("build set.fbin -o store");
+    let orders = ["tree", "block-nested", "id", "gorder", "gorder-out", "rcm"].map(|name| ("order", name));
+    let caches = ["belady", "lru", "lfu", "fifo"].map(|name| ("cache", name));
+    let rules = ["arc", "arc-mu", "arc-radius", "arc-radius-mu"].map(|name| ("rule", name));
+    for (key, name) in orders.into_iter().chain(caches).chain(rules) {
+        let of =
+            statistics(&place, &format!("join store --eps 0.8 --recall 0.9 --strategy {key}={name} --cache 100KB"));
+        assert_eq!(of["strategy"][key], name);
+    }
+}
+
+#[test]
 fn more_work_is_never_counted_as_less() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 -o set.fbin");

@@ -20,18 +20,21 @@ pub enum Policy {
     Belady,
     /// The one that was used longest ago.
     Lru,
+    /// The one with the fewest uses since it was read; of several, the one that was used longest ago.
+    Lfu,
     /// The one that was read longest ago.
     Fifo,
 }
 
 impl Policy {
-    const ALL: [Self; 3] = [Self::Belady, Self::Lru, Self::Fifo];
+    pub(super) const ALL: [Self; 4] = [Self::Belady, Self::Lru, Self::Lfu, Self::Fifo];
 
     /// Its name as a strategy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
             Self::Lru => "lru",
+            Self::Lfu => "lfu",
             Self::Fifo => "fifo",
         }
     }
@@ -119,6 +122,27 @@ impl CacheCounts {
     }
 }
 
+/// How soon a bucket in the cache may go, the larger the sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Leave {
+    /// Under LFU, [`NEVER`] less the uses since it was read; the same for all under the others.
+    unused: u32,
+    /// Under Belady, when it is used again; under the others, the longer ago it was used or read, the larger.
+    time: u32,
+}
+
+impl Leave {
+    /// Whatever its uses.
+    fn by_time(time: u32) -> Self {
+        Self { unused: NEVER, time }
+    }
+
+    /// After one more use, at a time.
+    fn used(self, time: u32) -> Self {
+        Self { unused: self.unused - 1, time }
+    }
+}
+
 /// The steps that carry out tasks in their order with a cache of a given size. Holds 8 bytes a task under Belady, none
 /// under the others.
 pub struct Steps<'a> {
@@ -130,17 +154,17 @@ pub struct Steps<'a> {
     next_uses: Vec<(u32, u32)>,
     at: usize,
     held: u64,
-    /// For each bucket in the cache how soon it may go, the larger the sooner: under Belady, when it is used again.
-    resident: Vec<Option<u32>>,
+    /// For each bucket in the cache.
+    resident: Vec<Option<Leave>>,
     /// The same, in this order.
-    by_leave: BTreeSet<(u32, u32)>,
+    by_leave: BTreeSet<(Leave, u32)>,
     /// Buckets without further use, to be evicted before the next task.
     finished: Vec<u32>,
 }
 
 impl<'a> Steps<'a> {
     /// Bytes that are held for each bucket, beside those for each task.
-    pub const BYTES_A_BUCKET: usize = size_of::<Option<u32>>() + 3 * size_of::<(u32, u32)>();
+    pub const BYTES_A_BUCKET: usize = size_of::<Option<Leave>>() + 3 * size_of::<(Leave, u32)>();
 
     /// Over `tasks`, with a cache for buckets of the given sizes.
     ///
@@ -166,14 +190,14 @@ impl<'a> Steps<'a> {
             finished: Vec::new(),
         };
         for &bucket in resident {
-            steps.hold(bucket, first_uses.get(bucket as usize).copied().unwrap_or(NEVER));
+            steps.hold(bucket, Leave::by_time(first_uses.get(bucket as usize).copied().unwrap_or(NEVER)));
         }
         assert!(steps.held <= capacity, "what the cache holds fits into it");
         steps
     }
 
     /// Notes that a bucket is in the cache, and how soon it may go.
-    fn hold(&mut self, bucket: u32, leave: u32) {
+    fn hold(&mut self, bucket: u32, leave: Leave) {
         let before = self.resident[bucket as usize].replace(leave);
         assert!(before.is_none(), "a bucket is loaded when it is not in the cache");
         self.held += self.sizes[bucket as usize];
@@ -191,8 +215,8 @@ impl<'a> Steps<'a> {
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
-            let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
-            self.hold(bucket, leave);
+            let time = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
+            self.hold(bucket, Leave::by_time(time));
             return Step::Load(bucket);
         }
         let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
@@ -200,12 +224,15 @@ impl<'a> Steps<'a> {
     }
 
     fn note_use(&mut self, bucket: u32, next_use: u32) {
+        let before = self.resident[bucket as usize].expect("the task's buckets are in the cache");
+        let now = NEVER - self.at as u32;
         let leave = match self.policy {
-            Policy::Belady => next_use,
-            Policy::Lru => NEVER - self.at as u32,
+            Policy::Belady => Leave::by_time(next_use),
+            Policy::Lru => Leave::by_time(now),
+            Policy::Lfu => before.used(now),
             Policy::Fifo => return,
         };
-        let before = self.resident[bucket as usize].replace(leave).expect("the task's buckets are in the cache");
+        self.resident[bucket as usize] = Some(leave);
         self.by_leave.remove(&(before, bucket));
         self.by_leave.insert((leave, bucket));
         if self.policy == Policy::Belady && next_use == NEVER {
@@ -300,6 +327,28 @@ mod tests {
         assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
         assert_eq!(order_of_loads(&tasks, Policy::Lru), [0, 1, 2, 3, 1]);
         assert_eq!(order_of_loads(&tasks, Policy::Fifo), [0, 1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn lfu_lets_go_of_what_was_used_least_since_it_was_read() {
+        // 3 needs a place when 0 and 2 were used twice, 1 once, though 1 last.
+        let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
+        assert_eq!(order_of_loads(&tasks, Policy::Lfu), [0, 2, 1, 3, 1]);
+        // Of 1 and 2, used once each, 1 goes, which was used longer ago.
+        let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
+        assert_eq!(order_of_loads(&ties, Policy::Lfu), [0, 1, 2, 3, 1]);
+        // Uses before a bucket was last read do not count: 0 goes for 2, comes again, and has fewer than 1 when 3 comes.
+        let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
+        assert_eq!(order_of_loads(&again, Policy::Lfu), [0, 1, 2, 3, 0, 3]);
+    }
+
+    #[test]
+    fn lfu_makes_room_by_bytes() {
+        // A bucket of 4 bytes takes the place of both that were used less, not of the one that was used most.
+        let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
+        let steps = Steps::new(&tasks, &sizes, CacheStart::cold(6, Policy::Lfu));
+        let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });
+        assert_eq!(evicted.collect::<Vec<_>>(), [0, 2]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
 pub use order::{Order, Task, sort_tasks, tasks_of};
 pub use rule::{
-    Combine, Gap, Measure, Nearness, Place, Rule, RulePart, RuleParts, ThresholdGraph, bucket_thresholds,
-    excess_limits, pair_threshold,
+    Combine, Gap, Measure, Nearness, Neighbourhood, Place, Rule, RulePart, RuleParts, ThresholdGraph,
+    bucket_thresholds, excess_limits, pair_threshold,
 };
 pub use schedule::{BucketSizes, Schedule, schedule, schedule_in_order};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::bucket_graph::BucketGraph;
-use super::reorder::{cuthill_mckee, gorder, shuffled};
+use super::reorder::{cuthill_mckee, gorder, gorder_out, shuffled};
 use crate::error::{Error, Result};
 
 /// Buckets that meet the others together, at most.
@@ -26,14 +26,18 @@ pub enum Order {
     BlockNested,
     /// Bucket by bucket in an order without meaning.
     Id,
-    /// Bucket by bucket, next the one that shares most neighbours with the last ones (DiskJoin, Algorithm 2).
+    /// Bucket by bucket, next the one that shares most neighbours with the last ones (DiskJoin, Algorithm 2, read without
+    /// directions).
     Gorder,
+    /// The same as printed: an edge leads from the bucket with the lower number to the other, and next comes the bucket
+    /// that shares most out-neighbours. With a bucket come the edges that leave it (section 4.3).
+    GorderOut,
     /// Bucket by bucket in reverse Cuthill-McKee order.
     CuthillMcKee,
 }
 
 impl Order {
-    const ALL: [Self; 5] = [Self::Tree, Self::BlockNested, Self::Id, Self::Gorder, Self::CuthillMcKee];
+    const ALL: [Self; 6] = [Self::Tree, Self::BlockNested, Self::Id, Self::Gorder, Self::GorderOut, Self::CuthillMcKee];
 
     /// Its name as a strategy.
     pub fn name(self) -> &'static str {
@@ -42,6 +46,7 @@ impl Order {
             Self::BlockNested => "block-nested",
             Self::Id => "id",
             Self::Gorder => "gorder",
+            Self::GorderOut => "gorder-out",
             Self::CuthillMcKee => "rcm",
         }
     }
@@ -85,6 +90,10 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order
                 if inside { (block_of[i as usize], i / together, j, i) } else { (block_of[i as usize], u32::MAX, j, i) }
             });
         }
+        Order::GorderOut => {
+            let rank = ranks(tasks, sizes, capacity, order);
+            tasks.sort_unstable_by_key(|&(i, j)| (rank[i as usize], rank[j as usize]));
+        }
         Order::Id | Order::Gorder | Order::CuthillMcKee => {
             let rank = ranks(tasks, sizes, capacity, order);
             tasks.sort_unstable_by_key(|&(i, j)| {
@@ -100,8 +109,10 @@ fn ranks(tasks: &[Task], sizes: &[u64], capacity: u64, order: Order) -> Vec<u32>
     let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
     let graph = BucketGraph { buckets: sizes.len(), edges };
     let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
+    let in_cache = capacity as f64 / mean.max(1.0);
     let buckets = match order {
-        Order::Gorder => gorder(&graph, capacity as f64 / mean.max(1.0)),
+        Order::Gorder => gorder(&graph, in_cache),
+        Order::GorderOut => gorder_out(&graph, in_cache),
         Order::CuthillMcKee => cuthill_mckee(&graph),
         _ => shuffled(sizes.len()),
     };
@@ -148,6 +159,27 @@ mod tests {
     fn tree_order_follows_the_disk() {
         let expected = [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)];
         assert_eq!(tasks(Order::Tree), expected);
+    }
+
+    /// Bucket 1 has most out-neighbours and 0 shares one of them; the edge between both leaves 0.
+    #[test]
+    fn edges_come_with_the_bucket_that_they_leave() {
+        let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };
+        let mut tasks = tasks_of(graph);
+        sort_tasks(&mut tasks, &[1; 5], 3, Order::GorderOut);
+        let leaving: Vec<u32> = tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| tasks[0].0).collect();
+        assert_eq!((&leaving[..2], leaving.len()), (&[1, 0][..], 5));
+    }
+
+    #[test]
+    fn every_order_holds_every_task_once_and_has_a_name() {
+        for order in Order::ALL {
+            let mut tasks = tasks(order);
+            tasks.sort_unstable();
+            assert_eq!(tasks, [(0, 0), (0, 1), (0, 2), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3)], "{order:?}");
+            assert_eq!(order.name().parse::<Order>().unwrap(), order);
+        }
+        assert!("gorder-in".parse::<Order>().unwrap_err().to_string().contains("gorder, gorder-out, rcm"));
     }
 
     #[test]

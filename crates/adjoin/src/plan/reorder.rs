@@ -11,21 +11,35 @@ struct Adjacency {
 }
 
 impl Adjacency {
-    fn new(graph: &BucketGraph) -> Self {
-        let mut starts = vec![0; graph.buckets + 1];
-        for &(i, j) in &graph.edges {
-            starts[i as usize + 1] += 1;
-            starts[j as usize + 1] += 1;
-        }
-        (0..graph.buckets).for_each(|bucket| starts[bucket + 1] += starts[bucket]);
-        let (mut ends, mut neighbours) = (starts.clone(), vec![0; 2 * graph.edges.len()]);
-        for &(i, j) in &graph.edges {
-            for (from, to) in [(i, j), (j, i)] {
-                neighbours[ends[from as usize]] = to;
-                ends[from as usize] += 1;
-            }
+    /// Edges have no direction.
+    fn both(graph: &BucketGraph) -> Self {
+        Self::new(graph.buckets, graph.edges.iter().flat_map(|&(i, j)| [(i, j), (j, i)]))
+    }
+
+    /// An edge (i, j), i < j, leads from i to j.
+    fn outgoing(graph: &BucketGraph) -> Self {
+        Self::new(graph.buckets, graph.edges.iter().copied())
+    }
+
+    /// The same edges against their direction.
+    fn incoming(graph: &BucketGraph) -> Self {
+        Self::new(graph.buckets, graph.edges.iter().map(|&(i, j)| (j, i)))
+    }
+
+    fn new(buckets: usize, edges: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
+        let mut starts = vec![0; buckets + 1];
+        edges.clone().for_each(|(from, _)| starts[from as usize + 1] += 1);
+        (0..buckets).for_each(|bucket| starts[bucket + 1] += starts[bucket]);
+        let (mut ends, mut neighbours) = (starts.clone(), vec![0; starts[buckets]]);
+        for (from, to) in edges {
+            neighbours[ends[from as usize]] = to;
+            ends[from as usize] += 1;
         }
         Self { starts, neighbours }
+    }
+
+    fn buckets(&self) -> usize {
+        self.starts.len() - 1
     }
 
     fn of(&self, bucket: u32) -> &[u32] {
@@ -34,6 +48,10 @@ impl Adjacency {
 
     fn degree(&self, bucket: u32) -> usize {
         self.of(bucket).len()
+    }
+
+    fn mean_degree(&self) -> f64 {
+        self.neighbours.len() as f64 / self.buckets().max(1) as f64
     }
 }
 
@@ -116,16 +134,27 @@ impl Shares {
     }
 }
 
+/// DiskJoin's Algorithm 2, with edges that have no direction: a bucket is needed with all that it meets.
+pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
+    let both = Adjacency::both(graph);
+    by_overlap((&both, &both), buckets_in_cache)
+}
+
+/// The same as printed: of a bucket count its out-neighbours, `N(v) = {u : (v, u) in E}`. Each pair of buckets is one
+/// edge, which leads from the lower number to the higher one (section 3).
+pub(super) fn gorder_out(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
+    by_overlap((&Adjacency::outgoing(graph), &Adjacency::incoming(graph)), buckets_in_cache)
+}
+
 /// Next comes the bucket that shares most neighbours with those of a sliding window (DiskJoin, Algorithm 2, after
 /// Gorder); first the one with most neighbours. The window holds as many buckets as fit into the cache, divided by the
-/// mean degree.
-pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
-    let adjacency = Adjacency::new(graph);
-    let degree = 2.0 * graph.edges.len() as f64 / graph.buckets.max(1) as f64;
-    let window = ((buckets_in_cache / degree.max(1.0)) as usize).max(1);
-    let mut shares = Shares::new(graph.buckets);
-    let mut order: Vec<u32> = Vec::with_capacity(graph.buckets);
-    let all = 0..graph.buckets as u32;
+/// mean degree. `backwards` tells whose neighbour a bucket is.
+fn by_overlap((adjacency, backwards): (&Adjacency, &Adjacency), buckets_in_cache: f64) -> Vec<u32> {
+    let buckets = adjacency.buckets();
+    let window = ((buckets_in_cache / adjacency.mean_degree()) as usize).clamp(1, buckets.max(1));
+    let mut shares = Shares::new(buckets);
+    let mut order: Vec<u32> = Vec::with_capacity(buckets);
+    let all = 0..buckets as u32;
     let mut next = all.max_by_key(|&bucket| (adjacency.degree(bucket), std::cmp::Reverse(bucket)));
     while let Some(bucket) = next {
         shares.place(bucket);
@@ -133,7 +162,7 @@ pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
         let leaving = order.len().checked_sub(window + 1).map(|at| order[at]);
         for (moved, entered) in [(Some(bucket), true), (leaving, false)] {
             for &common in moved.map_or(&[][..], |moved| adjacency.of(moved)) {
-                adjacency.of(common).iter().for_each(|&other| shares.change(other, entered));
+                backwards.of(common).iter().for_each(|&other| shares.change(other, entered));
             }
         }
         next = shares.most();
@@ -144,7 +173,7 @@ pub(super) fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
 /// Reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbours by ascending degree, backwards. Makes
 /// the numbers of neighbours lie near each other.
 pub(super) fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
-    let adjacency = Adjacency::new(graph);
+    let adjacency = Adjacency::both(graph);
     let by_degree = |bucket: &u32| (adjacency.degree(*bucket), *bucket);
     let mut starts: Vec<u32> = (0..graph.buckets as u32).collect();
     starts.sort_unstable_by_key(by_degree);
@@ -190,10 +219,11 @@ mod tests {
 
     #[test]
     fn every_order_holds_every_bucket_once() {
-        for order in [shuffled(20), gorder(&rings(), 6.0), cuthill_mckee(&rings())] {
+        for order in [shuffled(20), gorder(&rings(), 6.0), gorder_out(&rings(), 6.0), cuthill_mckee(&rings())] {
             assert_all(&order);
         }
-        assert!(gorder(&BucketGraph { buckets: 0, edges: Vec::new() }, 1.0).is_empty());
+        let empty = BucketGraph { buckets: 0, edges: Vec::new() };
+        assert!(gorder(&empty, 1.0).is_empty() && gorder_out(&empty, 1.0).is_empty());
     }
 
     #[test]
@@ -204,6 +234,19 @@ mod tests {
     }
 
     /// The definition, with nothing kept up to date.
+    fn assert_shares_most(order: &[u32], window: usize, neighbours: &[Vec<u32>]) {
+        for at in 1..order.len() {
+            let window = &order[at.saturating_sub(window)..at];
+            let shared = |bucket: u32| {
+                let of = |bucket: u32| &neighbours[bucket as usize];
+                let common = |placed: &u32| of(*placed).iter().filter(|n| of(bucket).contains(n)).count();
+                window.iter().map(common).sum::<usize>()
+            };
+            let best = order[at..].iter().map(|&bucket| shared(bucket)).max().unwrap();
+            assert_eq!(shared(order[at]), best, "{at}");
+        }
+    }
+
     #[test]
     fn the_next_bucket_shares_most_with_the_window() {
         let mut random = Random::new(5, "graph");
@@ -212,18 +255,24 @@ mod tests {
         edges.sort_unstable();
         edges.dedup();
         let graph = BucketGraph { buckets: 20, edges };
-        let adjacency = Adjacency::new(&graph);
-        let cache = 3.0 * 2.0 * graph.edges.len() as f64 / 20.0;
-        let order = gorder(&graph, cache);
-        for at in 1..order.len() {
-            let window = &order[at.saturating_sub(3)..at];
-            let shared = |bucket: u32| {
-                let common =
-                    |placed: &u32| adjacency.of(*placed).iter().filter(|n| adjacency.of(bucket).contains(n)).count();
-                window.iter().map(common).sum::<usize>()
-            };
-            let best = order[at..].iter().map(|&bucket| shared(bucket)).max().unwrap();
-            assert_eq!(shared(order[at]), best, "{at}");
+        let (mut both, mut out) = (vec![Vec::new(); 20], vec![Vec::new(); 20]);
+        for &(i, j) in &graph.edges {
+            out[i as usize].push(j);
+            both[i as usize].push(j);
+            both[j as usize].push(i);
         }
+        let out_degree = graph.edges.len() as f64 / 20.0;
+        assert_shares_most(&gorder(&graph, 3.0 * 2.0 * out_degree), 3, &both);
+        let order = gorder_out(&graph, 3.0 * out_degree);
+        assert_shares_most(&order, 3, &out);
+        assert_eq!(out[order[0] as usize].len(), out.iter().map(Vec::len).max().unwrap());
+        assert_ne!(order, gorder(&graph, 3.0 * 2.0 * out_degree));
+    }
+
+    /// Figure 5: bucket 4 shares 5 and 6 with bucket 1, which 2 and 3 do not.
+    #[test]
+    fn a_bucket_is_followed_by_one_with_its_out_neighbours() {
+        let graph = BucketGraph { buckets: 7, edges: vec![(1, 2), (1, 5), (1, 6), (2, 3), (4, 5), (4, 6)] };
+        assert_eq!(gorder_out(&graph, 3.0)[..2], [1, 4]);
     }
 }

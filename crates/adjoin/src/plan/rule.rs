@@ -5,6 +5,7 @@
 //! Each part weighs a number of x against one of y and a limit that grows with the *threshold* `t` of the rule, the one
 //! number that a calibration sets. So for every pair and for every edge there is a least threshold that admits it.
 
+use std::f64::consts::FRAC_2_PI;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -34,12 +35,28 @@ pub enum Rule {
     /// All of a bucket with those that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read with
     /// the ball around the center that has radius eps; `t` is its lambda.
     Arc,
+    /// The same with the constant `mu` that equation 3 has and Algorithm 3 leaves out.
+    ArcMu,
+    /// The first with a ball that holds all within eps of a member: its radius is that of the bucket and eps.
+    ArcRadius,
+    /// The same with `mu`.
+    ArcRadiusMu,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 7] =
-        [Self::Union, Self::MarginSum, Self::Triangle, Self::Distance, Self::Margin, Self::Nearest, Self::Arc];
+    pub const ALL: [Self; 10] = [
+        Self::Union,
+        Self::MarginSum,
+        Self::Triangle,
+        Self::Distance,
+        Self::Margin,
+        Self::Nearest,
+        Self::Arc,
+        Self::ArcMu,
+        Self::ArcRadius,
+        Self::ArcRadiusMu,
+    ];
 
     /// Its name as a strategy.
     pub fn name(self) -> &'static str {
@@ -51,6 +68,9 @@ impl Rule {
             Self::Margin => "margin",
             Self::Nearest => "nearest",
             Self::Arc => "arc",
+            Self::ArcMu => "arc-mu",
+            Self::ArcRadius => "arc-radius",
+            Self::ArcRadiusMu => "arc-radius-mu",
         }
     }
 
@@ -61,7 +81,10 @@ impl Rule {
 
     /// Whether it admits all pairs of an edge or none: then a part weighs what [`bucket_thresholds`] gives.
     pub fn takes_whole(self) -> bool {
-        matches!(self, Self::Triangle | Self::Nearest | Self::Arc)
+        match self {
+            Self::Triangle | Self::Nearest | Self::Arc | Self::ArcMu | Self::ArcRadius | Self::ArcRadiusMu => true,
+            Self::MarginSum | Self::Union | Self::Distance | Self::Margin => false,
+        }
     }
 
     /// Its parts on an edge whose centers are `gap` apart.
@@ -79,7 +102,9 @@ impl Rule {
             Self::Distance => [part(Measure::Distance, Combine::Either, 0.0, squared), None],
             Self::Margin => [part(Measure::Margin, Combine::Either, 0.0, along), None],
             Self::MarginSum => [part(Measure::Margin, Combine::Sum, 0.0, along), None],
-            Self::Triangle | Self::Nearest | Self::Arc => [part(Measure::Distance, Combine::Either, 0.0, 1.0), None],
+            Self::Triangle | Self::Nearest | Self::Arc | Self::ArcMu | Self::ArcRadius | Self::ArcRadiusMu => {
+                [part(Measure::Distance, Combine::Either, 0.0, 1.0), None]
+            }
         }
     }
 }
@@ -326,23 +351,53 @@ fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) 
     parts.iter().enumerate().filter_map(of).fold(f64::INFINITY, f64::min)
 }
 
+/// What a rule that takes buckets whole knows of a bucket, beside its distances to others.
+#[derive(Debug, Clone, Copy)]
+pub struct Neighbourhood {
+    /// The threshold of the join.
+    pub eps: f64,
+    /// No member is farther from the center.
+    pub radius: f64,
+    /// Of the vectors.
+    pub dimensions: usize,
+}
+
 /// For a rule that takes buckets whole, the thresholds at which a bucket asks for others, given the squared distances
 /// of their centers, ascending.
-pub fn bucket_thresholds(rule: Rule, eps: f64, squared: &[f64]) -> Vec<f64> {
+pub fn bucket_thresholds(rule: Rule, of: Neighbourhood, squared: &[f64]) -> Vec<f64> {
+    let Neighbourhood { eps, radius, dimensions } = of;
     match rule {
-        Rule::Arc => {
-            // What is missed by dropping a bucket and all beyond it: the sum of arccos(x), x = (D / 2) / r, r = eps.
-            let mut sum = 0.0;
-            let missed = squared.iter().rev().map(|squared| {
-                sum += (squared.sqrt() / 2.0 / eps).min(1.0).acos();
-                1.0 - sum
-            });
-            let mut thresholds: Vec<f64> = missed.collect();
-            thresholds.reverse();
-            thresholds
-        }
+        Rule::Arc => arc_thresholds(eps, 1.0, squared),
+        Rule::ArcMu => arc_thresholds(eps, mu(dimensions), squared),
+        Rule::ArcRadius => arc_thresholds(radius + eps, 1.0, squared),
+        Rule::ArcRadiusMu => arc_thresholds(radius + eps, mu(dimensions), squared),
         _ => (1..=squared.len()).map(|rank| rank as f64).collect(),
     }
+}
+
+/// What is found when a bucket and all beyond it are dropped: 1 less the share of the ball that is missed, by equation 3
+/// `factor` times the sum of `arccos(min(x, 1))`, `x = (D / 2) / ball`.
+fn arc_thresholds(ball: f64, factor: f64, squared: &[f64]) -> Vec<f64> {
+    let mut sum = 0.0;
+    let found = squared.iter().rev().map(|squared| {
+        sum += (squared.sqrt() / 2.0 / ball).min(1.0).acos();
+        // Nothing is missed where no arc is cut off, whatever the factor.
+        if sum > 0.0 { 1.0 - factor * sum } else { 1.0 }
+    });
+    let mut thresholds: Vec<f64> = found.collect();
+    thresholds.reverse();
+    thresholds
+}
+
+/// `pi^(-1/2) Gamma((d - 1) / 2) / Gamma(d / 2)`, the constant of equation 3: 1 in two dimensions, `2 / pi` in three, and
+/// with each two more `(d - 1) / d` of it. In one it is infinite, so a bucket that shares an arc is never dropped.
+fn mu(dimensions: usize) -> f64 {
+    let (first, of_first) = match dimensions {
+        1 => return f64::INFINITY,
+        even if even.is_multiple_of(2) => (2, 1.0),
+        _ => (3, FRAC_2_PI),
+    };
+    (first..dimensions).step_by(2).fold(of_first, |mu, d| mu * (d - 1) as f64 / d as f64)
 }
 
 #[cfg(test)]
@@ -435,13 +490,55 @@ mod tests {
         }
     }
 
+    const SQUARED: [f64; 4] = [1.0, 4.0, 9.0, 100.0];
+
+    fn whole(rule: Rule, eps: f64, radius: f64, dimensions: usize) -> Vec<f64> {
+        bucket_thresholds(rule, Neighbourhood { eps, radius, dimensions }, &SQUARED)
+    }
+
     #[test]
     fn whole_buckets_are_asked_for_from_the_nearest_on() {
-        let squared = [1.0, 4.0, 9.0, 100.0];
-        assert_eq!(bucket_thresholds(Rule::Nearest, 1.0, &squared), [1.0, 2.0, 3.0, 4.0]);
-        let arc = bucket_thresholds(Rule::Arc, 2.0, &squared);
+        assert_eq!(whole(Rule::Nearest, 1.0, 5.0, 8), [1.0, 2.0, 3.0, 4.0]);
+        let arc = whole(Rule::Arc, 2.0, 5.0, 8);
         // The paper's lambda of 1 takes all; what lies beyond twice eps is missed for nothing.
         assert!(arc.is_sorted() && arc[3] == 1.0 && arc[0] < arc[1], "{arc:?}");
         assert!((arc[2] - (1.0 - 0.75f64.acos())).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_ball_around_all_members_reaches_as_far_as_they_do() {
+        assert_eq!(whole(Rule::ArcRadius, 0.5, 1.5, 8), whole(Rule::Arc, 2.0, 0.0, 8));
+        assert_eq!(whole(Rule::ArcRadiusMu, 0.5, 1.5, 8), whole(Rule::ArcMu, 2.0, 0.0, 8));
+        assert!(whole(Rule::ArcRadius, 2.0, 4.0, 8)[3] < 1.0, "a center at 10 is within twice that");
+    }
+
+    #[test]
+    fn mu_scales_what_is_missed() {
+        let (arc, with_mu) = (whole(Rule::Arc, 2.0, 0.0, 7), whole(Rule::ArcMu, 2.0, 0.0, 7));
+        let missed = arc.iter().zip(&with_mu).map(|(arc, with_mu)| (mu(7) * (1.0 - arc)) - (1.0 - with_mu));
+        assert!(missed.map(f64::abs).fold(0.0, f64::max) < 1e-12);
+        assert_eq!(whole(Rule::ArcMu, 2.0, 0.0, 1), [f64::NEG_INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY, 1.0]);
+        assert_eq!(whole(Rule::ArcRadiusMu, 0.0, 0.0, 1), [1.0; 4], "a ball of nothing shares nothing");
+    }
+
+    /// Values of the gamma function, by the formula of equation 3.
+    #[test]
+    fn mu_is_that_of_the_paper() {
+        let root_of_pi = std::f64::consts::PI.sqrt();
+        let gamma_of_halves = [root_of_pi, 1.0, root_of_pi / 2.0, 1.0, 3.0 / 4.0 * root_of_pi, 2.0];
+        for (d, gamma) in (2..).zip(gamma_of_halves.windows(2)) {
+            assert!((mu(d) - gamma[0] / gamma[1] / root_of_pi).abs() < 1e-12, "{d}");
+        }
+        // Gamma(x) / Gamma(x + 1/2) is about x^(-1/2) (1 + 1 / (8 x)).
+        let x = 127.0 / 2.0;
+        assert!((mu(128) * root_of_pi * f64::sqrt(x) / (1.0 + 1.0 / (8.0 * x)) - 1.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn rules_are_known_by_their_names() {
+        for rule in Rule::ALL {
+            assert_eq!(rule.name().parse::<Rule>().unwrap(), rule);
+        }
+        assert!("arc-sine".parse::<Rule>().unwrap_err().to_string().contains("arc, arc-mu, arc-radius, arc-radius-mu"));
     }
 }

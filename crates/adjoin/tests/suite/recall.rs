@@ -16,7 +16,7 @@ use crate::invariance::least_cache;
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
-const RULES: [Rule; 5] = [Rule::Union, Rule::Distance, Rule::Margin, Rule::Nearest, Rule::Arc];
+const RULES: [Rule; 6] = [Rule::Union, Rule::Distance, Rule::Margin, Rule::Nearest, Rule::Arc, Rule::ArcRadiusMu];
 
 /// Pair recall and mean per-vector recall.
 fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {

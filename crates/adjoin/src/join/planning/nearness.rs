@@ -11,7 +11,9 @@ use super::neighbours::NeighbourSearch;
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::{self, Buckets, LoadedBucket};
-use crate::plan::{Gap, Measure, Nearness, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits};
+use crate::plan::{
+    Gap, Measure, Nearness, Neighbourhood, Rule, RulePart, Task, ThresholdGraph, bucket_thresholds, excess_limits,
+};
 use crate::workers::map_items;
 
 /// The least memory for edges on their way.
@@ -265,11 +267,12 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 
     /// For a rule that takes buckets whole: the thresholds at which a bucket asks for others.
     fn whole(&self, number: u32) -> Result<u64> {
-        let NeighbourSearch { threshold, rule, .. } = *self.search;
+        let NeighbourSearch { buckets, threshold, rule, .. } = *self.search;
+        let (eps, radius, dimensions) = (threshold.distance, buckets.radius(number), buckets.vectors().dimensions);
         let mut around = self.around(number);
         around.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         let squared: Vec<f64> = around.iter().map(|&(_, squared)| squared).collect();
-        let thresholds = bucket_thresholds(rule, threshold.distance, &squared);
+        let thresholds = bucket_thresholds(rule, Neighbourhood { eps, radius, dimensions }, &squared);
         let sides = around.iter().zip(&thresholds).map(|(&(towards, _), &t)| Nearness {
             from: number,
             towards,
