@@ -215,18 +215,19 @@ pub(crate) fn target(output: &str, force: bool, outlives_reader: bool) -> Target
 }
 
 /// Strategies by name; what is not named stays the default.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Strategy {
     pub(crate) rule: Option<Rule>,
     pub(crate) t: Option<f64>,
     pub(crate) order: Option<Order>,
-    pub(crate) policy: Policy,
-    pub(crate) centers: Centers,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) centers: Option<Centers>,
 }
 
 /// Strategies as named in `text`; those that mean something to the command have one of `keys`.
 pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
-    let mut strategy = Strategy { rule: None, t: None, order: None, policy: Policy::Belady, centers: Centers::Trained };
+    let mut strategy = Strategy::default();
+    let mut keys_named = HashSet::new();
     for named in text.into_iter().flat_map(|text| text.split(',')) {
         if let Some((key @ ("rule" | "threshold" | "order" | "cache" | "centers"), _)) = named.split_once('=')
             && !keys.contains(&key)
@@ -236,6 +237,11 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
                 keys.join("= and ")
             )));
         }
+        if let Some((key, _)) = named.split_once('=')
+            && !keys_named.insert(key)
+        {
+            return Err(Error::option(format!("--strategy names {key}= twice; leave one out")));
+        }
         match named.split_once('=') {
             Some(("rule", rule)) => strategy.rule = Some(rule.parse()?),
             Some(("threshold", number)) => {
@@ -244,9 +250,9 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
                 strategy.t = Some(finite.ok_or_else(refused)?);
             }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
-            Some(("cache", policy)) => strategy.policy = policy.parse()?,
-            Some(("centers", "trained")) => strategy.centers = Centers::Trained,
-            Some(("centers", "random")) => strategy.centers = Centers::Random,
+            Some(("cache", policy)) => strategy.policy = Some(policy.parse()?),
+            Some(("centers", "trained")) => strategy.centers = Some(Centers::Trained),
+            Some(("centers", "random")) => strategy.centers = Some(Centers::Random),
             _ => {
                 let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
@@ -262,7 +268,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
 pub(crate) fn build_options(
     store: &StoreOptions,
     metric: adjoin::options::Metric,
-    centers: Centers,
+    centers: Option<Centers>,
     force: bool,
 ) -> Result<BuildOptions> {
     Ok(BuildOptions {

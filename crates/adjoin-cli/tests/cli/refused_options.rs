@@ -63,6 +63,7 @@ fn numbers_sizes_and_names() {
         ("join store --eps 1 --strategy rule=arc-sine", &["arc-sine", "arc, arc-mu, arc-radius, arc-radius-mu"]),
         ("join store --eps 1 --strategy order=best", &["best", "gorder, gorder-out, rcm"]),
         ("join store --eps 1 --strategy cache=best", &["best", "belady, lru, lfu, fifo"]),
+        ("join store --eps 1 --strategy order=id,cache=lru,order=tree", &["order= twice"]),
         ("join set.fbin --eps 1 --strategy centers=best", &["centers=best", "centers=random"]),
         ("build set.fbin -o other --strategy rule=triangle", &["rule=triangle", "cannot be used"]),
         ("explain store --eps 1 --strategy centers=random", &["centers=random", "cannot be used"]),
@@ -133,6 +134,7 @@ fn options_that_only_a_build_can_heed() {
         "--on-bad skip",
         "--on-duplicate-id keep",
         "--strategy centers=random",
+        "--strategy centers=trained",
     ] {
         let name = option.split(' ').next().unwrap();
         place.refused(&format!("join store --eps 1 {option}"), &["store is a store", name, "build again"]);

@@ -3,6 +3,7 @@
 use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
 
+use crate::options::least_budget;
 use crate::place::Place;
 
 /// The keys of the document; a leaf is `true` where a run of this version must fill it.
@@ -114,6 +115,23 @@ fn every_strategy_that_is_named_is_used() {
             statistics(&place, &format!("join store --eps 0.8 --recall 0.9 --strategy {key}={name} --cache 100KB"));
         assert_eq!(of["strategy"][key], name);
     }
+}
+
+/// The next uses of millions of edges have no room in 60 MB.
+#[test]
+fn a_strategy_of_the_cache_that_is_named_is_not_replaced() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 2 -o set.fbin");
+    place.done("build set.fbin --buckets 3000 -o store");
+    let cache = |strategy: &str, memory: &str| {
+        let join = format!("join store --eps 100 --exact --threads 1 --strategy {strategy} --memory {memory}");
+        statistics(&place, &join)["strategy"]["cache"].clone()
+    };
+    assert_eq!(cache("rule=triangle", "60MB"), "lru");
+    let named = "rule=triangle,cache=belady";
+    let refused = place.run(&format!("join store --eps 100 --exact --threads 1 --strategy {named} --memory 60MB"));
+    assert_eq!(refused.code, Some(2), "{}", refused.said);
+    assert_eq!(cache(named, &least_budget(&refused.said)), "belady");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::join::{JoinOptions, join, prepare};
 use crate::message::{Argument, Mention};
 use crate::report::Statistics;
 use crate::source::{self, IdChoice, SourceOptions};
-use crate::store::{BuildOptions, BuildReport, Centers, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
+use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
 
 pub use output::Output;
 
@@ -89,7 +89,7 @@ impl Job<'_> {
             of(Argument::Buckets, build.buckets.is_some()),
             (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
             (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
-            (build.centers == Centers::Random).then(|| Argument::Centers.with("random")),
+            build.centers.map(|centers| Argument::Centers.with(centers.name())),
         ];
         given.into_iter().flatten().next()
     }

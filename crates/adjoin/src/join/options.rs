@@ -78,8 +78,8 @@ pub struct JoinOptions {
     pub seed: u64,
     /// The order of tasks; the one that reads least where not given.
     pub order: Option<Order>,
-    /// What the cache of buckets holds.
-    pub policy: Policy,
+    /// What the cache of buckets goes by; Belady's algorithm where not given, LRU where there is no memory for it.
+    pub policy: Option<Policy>,
     /// Bytes of the cache of buckets; what the budget leaves where not given.
     pub cache_bytes: Option<u64>,
 }
@@ -87,20 +87,16 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// Every pair, by the default rule.
     pub fn exact(predicate: Predicate) -> Self {
-        Self {
-            predicate,
-            aim: Aim::Every,
-            rule: None,
-            t: None,
-            seed: 1,
-            order: None,
-            policy: Policy::Belady,
-            cache_bytes: None,
-        }
+        Self { predicate, aim: Aim::Every, rule: None, t: None, seed: 1, order: None, policy: None, cache_bytes: None }
     }
 
     /// At least this share of the pairs, by the rule that costs least.
     pub fn approximate(predicate: Predicate, aim: Aim) -> Self {
         Self { aim, ..Self::exact(predicate) }
+    }
+
+    /// The policy that needs least memory of those that may be used.
+    pub(super) fn least_policy(&self) -> Policy {
+        self.policy.unwrap_or(Policy::Lru)
     }
 }

@@ -17,7 +17,7 @@ use crate::store::Store;
 /// No count of a run comes near this.
 const COUNT_MAX: u64 = 1 << 60;
 /// Version of a plan that is written down.
-const PLAN_VERSION: u32 = 2;
+const PLAN_VERSION: u32 = 3;
 
 /// A join that is planned and can be run.
 pub struct Prepared {
@@ -46,6 +46,8 @@ pub(super) struct Decided {
     /// Seed of the vectors that were drawn.
     pub(super) seed: u64,
     pub(super) with_ids: bool,
+    /// What the cache is to go by, where that was said; else the run decides, by the memory that it has.
+    pub(super) policy: Option<Policy>,
     pub(super) admission: Admission,
     /// How floats are rounded to bytes, where they are.
     pub(super) coding: Option<Coding>,
@@ -120,14 +122,13 @@ impl Prepared {
 
     /// The plan as data, in memory that no budget counts: about 40 bytes a task.
     pub fn plan(&self, store: &Store) -> JoinPlan {
-        let Schedule { order, policy, ref tasks, capacity, .. } = self.schedule;
+        let Schedule { order, ref tasks, capacity, .. } = self.schedule;
         JoinPlan {
             version: PLAN_VERSION,
             store: store.manifest().manifest_xxh3.clone(),
             decided: self.decided.clone(),
             watched: self.watched.as_ref().map(|watched| watched.vectors().clone()),
             order,
-            policy,
             capacity,
             tasks: tasks.clone(),
         }
@@ -143,7 +144,6 @@ pub struct JoinPlan {
     pub(super) decided: Decided,
     pub(super) watched: Option<WatchedVectors>,
     pub(super) order: Order,
-    pub(super) policy: Policy,
     /// Bytes of the cache.
     pub(super) capacity: u64,
     pub(super) tasks: Vec<Task>,
@@ -184,9 +184,9 @@ impl JoinPlan {
     }
 
     fn clone_without_tasks(&self) -> Self {
-        let Self { version, ref store, ref decided, ref watched, order, policy, capacity, .. } = *self;
+        let Self { version, ref store, ref decided, ref watched, order, capacity, .. } = *self;
         let (store, decided, watched) = (store.clone(), decided.clone(), watched.clone());
-        Self { version, store, decided, watched, order, policy, capacity, tasks: Vec::new() }
+        Self { version, store, decided, watched, order, capacity, tasks: Vec::new() }
     }
 
     /// Refuses a store that the plan is not for, and tasks and roundings that it cannot have.

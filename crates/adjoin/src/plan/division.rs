@@ -34,7 +34,7 @@ pub struct Needs {
 pub struct Division {
     /// Workers.
     pub threads: usize,
-    /// What the cache goes by: where the uses to come cannot be held, by those that were.
+    /// What the cache goes by: where nothing was said and the uses to come cannot be held, by those that were.
     pub policy: Policy,
     /// Bytes of the schedule.
     pub tasks: u64,
@@ -73,11 +73,17 @@ fn bytes_of_tasks(tasks: u64, policy: Policy) -> u64 {
 }
 
 /// Divides `free` bytes among the parts of a run of at most `threads` workers; none where they do not suffice for one.
-/// `cache` bytes are for the cache where that was said.
-pub fn divide(needs: &Needs, (threads, policy): (usize, Policy), cache: Option<u64>, free: u64) -> Option<Division> {
+/// `policy` is what the cache goes by and `cache` are its bytes, where that was said.
+pub fn divide(
+    needs: &Needs,
+    (threads, policy): (usize, Option<Policy>),
+    cache: Option<u64>,
+    free: u64,
+) -> Option<Division> {
     // Fewer workers rather than a cache that does not know what comes.
-    let choices = [policy, Policy::Lru].into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
-    let (threads, policy) = choices.into_iter().find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
+    let policies = policy.map_or([Policy::Belady, Policy::Lru], |named| [named; 2]);
+    let mut choices = policies.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
+    let (threads, policy) = choices.find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
     let spare = free - needs.least(threads, policy);
     let queue = (needs.queue.start() + spare / 8).min(*needs.queue.end());
     let spare = spare - (queue - needs.queue.start());
@@ -114,7 +120,7 @@ mod tests {
     fn what_is_divided_fits_and_every_part_gets_its_least() {
         for free in 0..2_000 {
             for threads in 1..=4 {
-                let Some(division) = divide(&NEEDS, (threads, Policy::Belady), None, free) else {
+                let Some(division) = divide(&NEEDS, (threads, None), None, free) else {
                     assert!(free < NEEDS.least(1, Policy::Lru), "{free}");
                     continue;
                 };
@@ -129,7 +135,7 @@ mod tests {
 
     #[test]
     fn workers_go_before_the_knowledge_of_what_comes() {
-        let at = |free| divide(&NEEDS, (4, Policy::Belady), None, free).map(|d| (d.threads, d.policy));
+        let at = |free| divide(&NEEDS, (4, None), None, free).map(|d| (d.threads, d.policy));
         let least = |threads, policy| NEEDS.least(threads, policy);
         assert_eq!(at(least(4, Policy::Belady)), Some((4, Policy::Belady)));
         assert_eq!(at(least(4, Policy::Belady) - 1), Some((3, Policy::Belady)));
@@ -140,8 +146,17 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_was_asked_for_is_used_or_there_is_no_run() {
+        for policy in Policy::ALL {
+            let least = NEEDS.least(1, policy);
+            let at = |free| divide(&NEEDS, (4, Some(policy)), None, free).map(|division| division.policy);
+            assert_eq!([least - 1, least, 10_000].map(at), [None, Some(policy), Some(policy)]);
+        }
+    }
+
+    #[test]
     fn a_cache_that_was_asked_for_is_no_larger() {
-        let division = divide(&NEEDS, (1, Policy::Belady), Some(64), 10_000).unwrap();
+        let division = divide(&NEEDS, (1, None), Some(64), 10_000).unwrap();
         assert_eq!((division.capacity, division.queue, division.read_ahead), (64, 20, 40));
     }
 

@@ -200,6 +200,16 @@ pub enum Centers {
     Random,
 }
 
+impl Centers {
+    /// Its name as a strategy.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trained => "trained",
+            Self::Random => "random",
+        }
+    }
+}
+
 /// How vectors are assigned to centers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -84,8 +84,8 @@ pub struct BuildOptions {
     pub seed: u64,
     /// Number of buckets; by the number of rows where not given.
     pub buckets: Option<u32>,
-    /// How centers are chosen.
-    pub centers: Centers,
+    /// How centers are chosen; trained where not given.
+    pub centers: Option<Centers>,
     /// Rows without a usable vector.
     pub on_bad: OnBad,
     /// Ids that occur twice.
@@ -100,11 +100,17 @@ impl Default for BuildOptions {
             metric: Metric::L2,
             seed: 1,
             buckets: None,
-            centers: Centers::Trained,
+            centers: None,
             on_bad: OnBad::Error,
             on_duplicate_id: OnDuplicateId::Error,
             force: false,
         }
+    }
+}
+
+impl BuildOptions {
+    fn centers(&self) -> Centers {
+        self.centers.unwrap_or(Centers::Trained)
     }
 }
 
@@ -316,7 +322,7 @@ impl Build<'_> {
     fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
         let _memory = self.context.reserve(self.memory.training, "the build")?;
         let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
-        let trained = self.options.centers == Centers::Trained;
+        let trained = self.options.centers() == Centers::Trained;
         train(self.context, sample, space, buckets, trained, self.options.seed)
     }
 
@@ -408,7 +414,7 @@ impl Build<'_> {
             ids: self.info.ids,
             rounded_from_f64: self.info.rounded_from_f64,
             seed: self.options.seed,
-            centers: self.options.centers,
+            centers: self.options.centers(),
             assignment: Assignment::TwoLevel,
             buckets: written.centers.len() as u32,
             files: Files::new(facts),

@@ -118,7 +118,7 @@ fn buckets_and_centers_change_no_pair() {
                 for seed in [1, 77] {
                     let mut setup = Setup::default().with_metric(predicate.metric());
                     setup.build.buckets = buckets;
-                    setup.build.centers = centers;
+                    setup.build.centers = Some(centers);
                     setup.build.seed = seed;
                     let built = setup.build(&set).unwrap();
                     for rule in RULES {
@@ -140,7 +140,7 @@ fn a_store_has_the_same_bytes_whoever_builds_it() {
         {
             let mut setup = Setup::default().with_metric(predicate.metric());
             setup.build.buckets = buckets;
-            setup.build.centers = centers;
+            setup.build.centers = Some(centers);
             let files = |setup: &Setup, set: &Set| files_of(&setup.build(set).unwrap().path());
             let wanted = files(&setup, &set);
             assert_eq!(wanted.len(), 4);

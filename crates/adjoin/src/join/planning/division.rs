@@ -9,7 +9,7 @@ use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{Aim, JoinOptions};
 use crate::load::{Buckets, Cache, Drawn, LoadedBucket, least_read_ahead, most_read_ahead};
-use crate::plan::{BucketSizes, Needs, Policy, Rule};
+use crate::plan::{BucketSizes, Needs, Rule};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
 
@@ -39,7 +39,8 @@ pub(super) fn least<T: Coordinate>(
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
     let tasks = buckets.extents().len() as u64; // each with itself
-    let run = needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, Policy::Lru);
+    let run =
+        needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, options.least_policy());
     let pass = match options.rule {
         Some(rule) if !rule.is_exact() => calibration::least_bytes::<T>(buckets, rule, threads, CALIBRATION_VECTORS),
         _ => margins::least_bytes::<T>(threads, buckets),

@@ -25,7 +25,7 @@ use crate::load::Buckets;
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
-    BucketSizes, CacheStart, Division, Needs, Policy, Rule, Task, divide, schedule, schedule_in_order, threads_within,
+    BucketSizes, CacheStart, Division, Needs, Rule, Task, divide, schedule, schedule_in_order, threads_within,
 };
 use crate::report::Stopwatch;
 use crate::store::Store;
@@ -86,9 +86,8 @@ pub fn prepare_each(
 /// Where the plan is not of this store, or the budget is too small.
 pub fn resume(context: &Context, store: &Store, plan: JoinPlan) -> Result<Prepared> {
     plan.check(store)?;
-    let Decided { predicate, seed, with_ids, ref coding, .. } = plan.decided;
-    let (policy, cache_bytes) = (plan.policy, Some(plan.capacity));
-    let options = &JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
+    let Decided { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
+    let options = &JoinOptions { seed, policy, cache_bytes: Some(plan.capacity), ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), Buckets::of(store).rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let begun = Begun { context, buckets, watch };
@@ -196,8 +195,9 @@ impl<'a> Planner<'a> {
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
         };
-        let (predicate, seed, coding) = (options.predicate, options.seed, buckets.coding().cloned());
-        let decided = Decided { predicate, seed, with_ids, admission, coding, recall, predicted, spent };
+        let JoinOptions { predicate, seed, policy, .. } = *options;
+        let coding = buckets.coding().cloned();
+        let decided = Decided { predicate, seed, with_ids, policy, admission, coding, recall, predicted, spent };
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
@@ -228,7 +228,7 @@ impl<'a> Planner<'a> {
     /// Divides `free` bytes among the parts of a run; refuses where they hold no edge.
     fn divide(&self, needs: &Needs, free: u64) -> Result<Division> {
         let Self { ref context, options, .. } = *self;
-        let least = needs.least(1, Policy::Lru);
+        let least = needs.least(1, options.least_policy());
         let division = divide(needs, (context.threads, options.policy), options.cache_bytes, free);
         let division = division.ok_or_else(|| context.too_small(least + context.budget().total() - free, PURPOSE))?;
         let least_cache = needs.cache.start();
