@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises rules hardness bench stress build tools
+.PHONY: demo test check python promises rules hardness bench bench-full tables stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -50,11 +50,17 @@ rules: build
 hardness: build
 	bench/hardness.sh $(CLI)
 
-# Rates of the kernels and of random reads, and times of build and join.
-bench: build
-	$(CARGO) run --release --locked --quiet -p adjoin-kernels --example kernel_rates
-	$(CARGO) run --release --locked --quiet -p adjoin-device --example read_rates
-	bench/joins.sh $(CLI)
+# adjoin beside what people use today, one round in at most an hour, or medians of three; goes on where it was interrupted,
+# in target/bench. What is not there is said: real sets need ADJOIN_DATA, peers PEERS_PYTHON, DiskJoin's code DISKJOIN.
+bench bench-full: build
+	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
+	python3 bench/bench.py $(CLI) --rounds $(if $(filter bench-full,$@),3,1)
+
+# docs/benchmarks.md: the same, and the figures of DiskJoin's evaluation made again; takes hours. Needs ADJOIN_DATA.
+tables: build
+	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
+	{ cat bench/benchmarks.head.md; python3 bench/bench.py $(CLI) --rounds 3; python3 bench/tables.py $(CLI); } > target/benchmarks.md
+	mv target/benchmarks.md docs/benchmarks.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools

@@ -1,4 +1,5 @@
-//! Prints how many pairs a second each level computes on one core, on tiles that stay in the cache.
+//! Prints how many pairs a second each level computes on one core, on tiles that stay in the cache, and which share that is
+//! of the products that the core can multiply and add in registers.
 //!
 //! ```text
 //! cargo run --release -p adjoin-kernels --example kernel_rates
@@ -51,22 +52,83 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
         let nearest = rate(pairs, || kernel.nearest(&rows, &order, &columns, black_box(&mut best)));
         let many = rate(pairs, || kernel.many_to_many(&rows, &order, &columns, black_box(&mut matrix)));
         let one = rate(SIDE, || kernel.one_to_many(rows.row(0), &others, black_box(&mut matrix[..SIDE])));
+        let share = match peak_of(&kernel, size_of::<T>() == 1) {
+            Some(peak) => format!("{:4.0} %", 100.0 * within * dimensions as f64 / peak),
+            None => "     -".into(),
+        };
         let pack = rate(SIDE * dimensions * size_of::<T>(), || {
             kernel.pack_into(&others, &order, &mut columns);
             black_box(&columns);
         });
         println!(
-            "{name:<10} {:<12} within {within:7.4}  nearest {nearest:7.4}  many_to_many {many:7.4}  one_to_many {one:7.4} G pairs/s  pack {pack:6.1} GB/s",
+            "{name:<10} {:<12} within {within:7.4} = {share} of the peak  nearest {nearest:7.4}  many_to_many {many:7.4}  one_to_many {one:7.4} G pairs/s  pack {pack:6.1} GB/s",
             kernel.name()
         );
     }
 }
 
+/// Billions of products a second that the level's instruction can multiply and add, if all that it needs is in registers.
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code)]
+fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
+    // Safety: a level is available only where the processor has its instructions.
+    match (kernel.name(), bytes) {
+        ("avx512-vnni", true) => Some(unsafe { peaks::vnni() }),
+        ("avx512-vnni", false) => Some(unsafe { peaks::wide_floats() }),
+        ("avx2", true) => Some(unsafe { peaks::words() }),
+        ("avx2", false) => Some(unsafe { peaks::floats() }),
+        _ => None,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn peak_of(_: &Kernel, _: bool) -> Option<f64> {
+    None
+}
+
+/// Instructions that multiply and add, on as many independent sums as hide their latency.
+#[cfg(target_arch = "x86_64")]
+mod peaks {
+    use std::arch::x86_64::*;
+    use std::hint::black_box;
+
+    const ROUNDS: usize = 1 << 16;
+    const SUMS: usize = 12;
+
+    macro_rules! peak {
+        ($name:ident, $features:literal, $products:literal, $zero:expr, $one:expr, |$sum:ident, $x:ident| $step:expr) => {
+            #[target_feature(enable = $features)]
+            pub(super) fn $name() -> f64 {
+                super::rate(ROUNDS * SUMS * $products, || {
+                    let $x = black_box($one);
+                    let mut sums = [$zero; SUMS];
+                    for _ in 0..ROUNDS {
+                        for $sum in &mut sums {
+                            *$sum = $step;
+                        }
+                    }
+                    black_box(sums);
+                })
+            }
+        };
+    }
+
+    peak!(vnni, "avx512f,avx512vnni", 64, _mm512_setzero_si512(), _mm512_set1_epi8(1), |sum, x| {
+        _mm512_dpbusd_epi32(*sum, x, x)
+    });
+    // Without VNNI bytes become words: multiplied and added in pairs, then added.
+    peak!(words, "avx2", 16, _mm256_setzero_si256(), _mm256_set1_epi16(1), |sum, x| {
+        _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, x))
+    });
+    peak!(wide_floats, "avx512f", 16, _mm512_setzero_ps(), _mm512_set1_ps(1.0), |sum, x| _mm512_fmadd_ps(x, x, *sum));
+    peak!(floats, "avx2,fma", 8, _mm256_setzero_ps(), _mm256_set1_ps(1.0), |sum, x| _mm256_fmadd_ps(x, x, *sum));
+}
+
 fn main() {
-    for dimensions in [96, 128, 384, 960] {
+    for dimensions in [96, 128, 384, 768, 1_536] {
         print_rates(&format!("u8  {dimensions}"), dimensions, |byte| byte, 10);
     }
-    for dimensions in [96, 128, 384, 960] {
+    for dimensions in [96, 128, 384, 768, 1_536] {
         print_rates(&format!("f32 {dimensions}"), dimensions, f32::from, 10.0);
     }
 }

@@ -1,0 +1,63 @@
+"""What a machine allows: its rates, measured, and the seconds that a join would need at them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Record, run
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a disk in bytes a second, and of one core in products of two bytes, added up, a second."""
+
+    read: float
+    write: float
+    products: float
+
+    def words(self) -> str:
+        disk = f"The disk reads {self.read / 1e6:.0f} and writes {self.write / 1e6:.0f} MB/s"
+        return f"{disk}; the best kernel multiplies {self.products / 1e9:.0f} G bytes a second on one core."
+
+
+def measure_rates(programs: Path) -> Record:
+    """By the examples beside the program; of kernels the best of the native level, whatever the dimensions."""
+    disk = run([programs / "examples/read_rates"])["output"]
+    kernels = run([programs / "examples/kernel_rates"])["output"]
+    write = float(re.search(r"written at (\d+) MB/s", disk)[1]) * 1e6
+    read = max(float(line.split()[-1]) for line in disk.splitlines() if " 1048576 " in line) * 1e6
+    tiles = re.findall(r"^u8 +(\d+) .*many_to_many +([\d.]+)", kernels, re.MULTILINE)
+    products = max(int(dimensions) * float(rate) * 1e9 for dimensions, rate in tiles)
+    return {"rates": {"read": read, "write": write, "products": products}}
+
+
+def store_bytes(stats: Record) -> float:
+    """What the vectors take in the store."""
+    element = {"u8": 1, "i8": 1, "f16": 2, "f32": 4}[stats["element"]]
+    return float(stats["rows"] * stats["dimensions"] * element)
+
+
+def distance_seconds(stats: Record, distances: float, rates: Rates, threads: int) -> float:
+    return distances * stats["dimensions"] / (rates.products * threads)
+
+
+def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
+    """Of each phase the larger of its bytes and its distances, added up. Assignment counts with the least that two levels
+    of centers need, training not at all; distances of floats as if bytes decided them all."""
+    stats = told["stats"]
+    store, work = store_bytes(stats), lambda distances: distance_seconds(stats, distances, rates, threads)
+    build = max(told["source_bytes"] / rates.read + store / rates.write, work(stats["rows"] * 2 * stats["buckets"] ** 0.5))
+    sampled = stats["strategy"].get("sample_distances") or 0
+    read_beside = max(0.0, stats["io"]["bytes_read"] - store)
+    calibrate = max(read_beside / rates.read, work(sampled))
+    execute = max(store / rates.read, work(stats["verified_pairs"] + stats["center_distances"]))
+    return build + calibrate + execute
+
+
+def ideal_seconds(told: Record, rates: Rates, threads: int) -> float:
+    """The source read once, the store written once and read once, and the pairs that the rule admits."""
+    stats, store = told["stats"], store_bytes(told["stats"])
+    moved = (told["source_bytes"] + store) / rates.read + store / rates.write
+    return max(moved, distance_seconds(stats, stats["candidate_pairs"], rates, threads))

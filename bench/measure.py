@@ -1,0 +1,75 @@
+"""Runs programs and keeps what was measured, so that a benchmark goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+class Failed(Exception):
+    """A program ended with an error; its last line of words."""
+
+
+def run(command: list[str | Path]) -> Record:
+    """Runs a program to its end: `seconds`, `peak_bytes` of its resident memory as the system accounts it, its `output`.
+
+    The system counts what the caller held when it forked, so whoever calls this must stay small.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
+        begun = time.monotonic()
+        process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=words)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0), words.seek(0)
+        if process.returncode:
+            lines = words.read().decode(errors="replace").strip().splitlines()
+            raise Failed(lines[-1] if lines else f"exit code {process.returncode}")
+        return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode()}
+
+
+class Ledger:
+    """Records by key in a file of JSON lines; what is there is not measured again."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.records: dict[str, Record] = {}
+        for line in lines:
+            record = json.loads(line)
+            self.records[record["key"]] = record
+
+    def measured(self, key: str, measure: Callable[[], Record]) -> Record:
+        """What was measured under a key, now or earlier; a failure is a record too, with its reason under `failed`."""
+        if key not in self.records:
+            try:
+                record = measure()
+            except Failed as reason:
+                record = {"failed": str(reason)}
+            self.records[key] = {"key": key} | record
+            with self.path.open("a") as file:
+                file.write(json.dumps(self.records[key]) + "\n")
+        return self.records[key]
+
+
+def median(records: list[Record]) -> Record:
+    """The record of median seconds; a failure where there is none."""
+    whole = sorted((one for one in records if "failed" not in one), key=lambda one: one["seconds"])
+    if not whole:
+        return records[0]
+    return whole[(len(whole) - 1) // 2]
+
+
+def spread(records: list[Record]) -> float:
+    """Largest seconds over least."""
+    seconds = [one["seconds"] for one in records if "failed" not in one]
+    return max(seconds) / min(seconds) if seconds else 1.0

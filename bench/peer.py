@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""One peer at one job of `bench.py`, in a process of its own: `peer.py NAME JOB` with the job as JSON, an answer as JSON.
+
+The job: `vectors` (a .npy or .u8bin file), `metric` (`l2` or `cosine`), `threshold`, `recall`, `threads`, `patience`
+(seconds for the queries; what does not fit is extrapolated from a seeded sample of them).
+
+The answer: `seconds` from the file to the pairs, of which `build_seconds` before the first query; `queries` and `of` how
+many; `recall` of the sampled vectors' neighbours by brute force, both over pairs and for the average vector.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+#: Vectors whose neighbours are known by brute force.
+JUDGED = 500
+#: Queries that are asked at once.
+BLOCK = 1_000
+#: Products of a block of a scan.
+BLOCK_PRODUCTS = 1 << 27
+
+#: The rows within the threshold of each of some rows.
+Search = Callable[[Any], list[Any]]
+
+
+class Job:
+    """What is asked, and the vectors as a user of these libraries holds them: f32 in memory, of length 1 under cosine."""
+
+    def __init__(self, asked: dict[str, Any]) -> None:
+        self.begun = time.monotonic()
+        self.metric, self.threshold = asked["metric"], asked["threshold"]
+        self.recall, self.threads, self.patience = asked["recall"], asked["threads"], asked["patience"]
+        self.vectors = read(Path(asked["vectors"]))
+        if self.metric == "cosine":
+            self.vectors /= numpy.linalg.norm(self.vectors, axis=1, keepdims=True)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def sampled(self, count: int) -> Any:
+        return numpy.sort(numpy.random.default_rng(1).choice(len(self), min(count, len(self)), replace=False))
+
+    def near(self, scores: Any, rows: Any, others: Any) -> Any:
+        """Which of the inner products of rows and others are within the threshold."""
+        if self.metric == "cosine":
+            return scores >= self.threshold
+        squares = self.squares()
+        return squares[rows][:, None] + squares[others][None, :] - 2 * scores <= self.threshold**2
+
+    def squares(self) -> Any:
+        if not hasattr(self, "_squares"):
+            self._squares = numpy.einsum("ij,ij->i", self.vectors, self.vectors)
+        return self._squares
+
+    def truth(self) -> tuple[Any, list[Any]]:
+        """Sampled rows and the rows near them, by brute force."""
+        rows, all_rows = self.sampled(JUDGED), numpy.arange(len(self))
+        near = [numpy.nonzero(self.near(self.vectors[row] @ self.vectors.T, [row], all_rows))[-1] for row in rows]
+        return rows, [found[found != row] for row, found in zip(rows, near)]
+
+
+def read(path: Path) -> Any:
+    if path.suffix == ".npy":
+        return numpy.load(path).astype("float32")
+    rows, dimensions = numpy.fromfile(path, "<u4", 2)
+    element = {".u8bin": "u1", ".fbin": "<f4"}[path.suffix]
+    return numpy.fromfile(path, element, offset=8).reshape(rows, dimensions).astype("float32")
+
+
+def reached(truth: tuple[Any, list[Any]], search: Search) -> dict[str, float]:
+    """Which share of the true neighbours is found: over all pairs, and for the average vector that has any."""
+    rows, near = truth
+    found = [len(numpy.intersect1d(theirs, true)) for theirs, true in zip(search(rows), near)]
+    shares = [share / len(true) for share, true in zip(found, near) if len(true)]
+    return {"pair": sum(found) / max(1, sum(map(len, near))), "per_vector": sum(shares) / max(1, len(shares))}
+
+
+def kept(told: dict[str, float], job: Job) -> bool:
+    return min(told.values()) >= job.recall
+
+
+def timed_queries(job: Job, search: Search) -> dict[str, Any]:
+    """All queries, or as many of them, in seeded order, as patience allows."""
+    order = numpy.random.default_rng(2).permutation(len(job))
+    begun, asked = time.monotonic(), 0
+    while asked < len(order) and time.monotonic() - begun < job.patience:
+        search(order[asked : asked + BLOCK])
+        asked += len(order[asked : asked + BLOCK])
+    spent = time.monotonic() - begun
+    return {"query_seconds": spent * len(order) / asked, "queries": asked, "of": len(order)}
+
+
+def answered(job: Job, search: Search, settings: Iterator[tuple[str, Callable[[], None]]]) -> dict[str, Any]:
+    """The first of some settings, from fast to careful, that reaches the recall; else the last, which says so."""
+    build = time.monotonic() - job.begun
+    truth = job.truth()
+    for name, choose in settings:
+        choose()
+        told = reached(truth, search)
+        if kept(told, job):
+            break
+    queries = timed_queries(job, search)
+    seconds = build + queries["query_seconds"]
+    return {"seconds": seconds, "build_seconds": build, "setting": name, "recall": told, **queries}
+
+
+def doubled(name: str, first: int, last: int, choose: Callable[[int], None]) -> Iterator[tuple[str, Callable[[], None]]]:
+    value = first
+    while True:
+        yield f"{name} {value}", lambda value=value: choose(value)
+        if value >= last:
+            return
+        value = min(2 * value, last)
+
+
+def numpy_scan(job: Job) -> dict[str, Any]:
+    """The upper half of the matrix by blocks of rows: six lines that anybody writes."""
+    build, rows = time.monotonic() - job.begun, len(job)
+    if job.metric == "l2":
+        job.squares()
+    block = max(1, BLOCK_PRODUCTS // rows)
+    starts = numpy.random.default_rng(2).permutation(numpy.arange(0, rows, block))
+    begun, scanned, whole, pairs = time.monotonic(), 0, rows * (rows + 1) // 2, 0
+    for start in starts:
+        mine, others = numpy.arange(start, min(start + block, rows)), numpy.arange(start, rows)
+        left, right = numpy.nonzero(job.near(job.vectors[mine] @ job.vectors[start:].T, mine, others))
+        pairs += numpy.count_nonzero(left < right)
+        scanned += sum(rows - row for row in mine.tolist())
+        if time.monotonic() - begun > job.patience:
+            break
+    scan = (time.monotonic() - begun) * whole / scanned
+    return {"seconds": build + scan, "build_seconds": build, "queries": scanned, "of": whole, "recall": EVERYTHING}
+
+
+EVERYTHING = {"pair": 1.0, "per_vector": 1.0}
+
+
+def faiss_search(job: Job, index: Any) -> Search:
+    limit = job.threshold if job.metric == "cosine" else job.threshold**2
+    # It gives what is above or below a limit, not what is at it.
+    limit = float(numpy.nextafter(numpy.float32(limit), numpy.float32(-2 if job.metric == "cosine" else numpy.inf)))
+
+    def search(rows: Any) -> list[Any]:
+        limits, _, found = index.range_search(job.vectors[rows], limit)
+        return [found[a:b] for a, b in zip(limits[:-1].astype(int), limits[1:].astype(int))]
+
+    return search
+
+
+def faiss_flat(job: Job) -> dict[str, Any]:
+    import faiss
+
+    faiss.omp_set_num_threads(job.threads)
+    index = (faiss.IndexFlatIP if job.metric == "cosine" else faiss.IndexFlatL2)(job.vectors.shape[1])
+    index.add(job.vectors)
+    build = time.monotonic() - job.begun
+    queries = timed_queries(job, faiss_search(job, index))
+    return {"seconds": build + queries["query_seconds"], "build_seconds": build, "recall": EVERYTHING, **queries}
+
+
+def faiss_ivf(job: Job) -> dict[str, Any]:
+    import faiss
+
+    faiss.omp_set_num_threads(job.threads)
+    lists = int(4 * len(job) ** 0.5)
+    metric = faiss.METRIC_INNER_PRODUCT if job.metric == "cosine" else faiss.METRIC_L2
+    index = faiss.index_factory(job.vectors.shape[1], f"IVF{lists},Flat", metric)
+    index.train(job.vectors)
+    index.add(job.vectors)
+
+    def choose(probes: int) -> None:
+        index.nprobe = probes
+
+    return answered(job, faiss_search(job, index), doubled("nprobe", 1, lists, choose))
+
+
+#: Neighbours that a search of a graph is asked for; it knows no radius, so what lies within is picked from them.
+NEIGHBOURS = 200
+
+
+def usearch(job: Job) -> dict[str, Any]:
+    from usearch.index import Index
+
+    index = Index(ndim=job.vectors.shape[1], metric="cos" if job.metric == "cosine" else "l2sq", dtype="f32")
+    index.add(numpy.arange(len(job)), job.vectors, threads=job.threads)
+
+    def search(rows: Any) -> list[Any]:
+        found = index.search(job.vectors[rows], NEIGHBOURS, threads=job.threads)
+        limit = 1 - job.threshold if job.metric == "cosine" else job.threshold**2
+        return [keys[near] for keys, near in zip(found.keys, found.distances <= limit)]
+
+    def choose(expansion: int) -> None:
+        index.expansion_search = expansion
+
+    return answered(job, search, doubled("expansion", 64, 1_024, choose))
+
+
+def hnswlib(job: Job) -> dict[str, Any]:
+    import hnswlib
+
+    index = hnswlib.Index(space="ip" if job.metric == "cosine" else "l2", dim=job.vectors.shape[1])
+    index.init_index(max_elements=len(job), ef_construction=200, M=16)
+    index.add_items(job.vectors, num_threads=job.threads)
+
+    def search(rows: Any) -> list[Any]:
+        keys, distances = index.knn_query(job.vectors[rows], k=NEIGHBOURS, num_threads=job.threads)
+        limit = 1 - job.threshold if job.metric == "cosine" else job.threshold**2
+        return [one[near].astype(int) for one, near in zip(keys, distances <= limit)]
+
+    return answered(job, search, doubled("ef", NEIGHBOURS, 1_600, index.set_ef))
+
+
+def semhash(job: Job) -> dict[str, Any]:
+    """Finds rows to remove, not pairs, greedily; its recall is not measured."""
+    from semhash import SemHash
+
+    records = [str(row) for row in range(len(job))]
+    hashed = SemHash.from_embeddings(job.vectors, records, model=None)
+    hashed.self_deduplicate(threshold=job.threshold)
+    return {"seconds": time.monotonic() - job.begun, "setting": "rows to remove, not pairs"}
+
+
+PEERS = {
+    "numpy": numpy_scan,
+    "faiss-flat": faiss_flat,
+    "faiss-ivf": faiss_ivf,
+    "usearch": usearch,
+    "hnswlib": hnswlib,
+    "semhash": semhash,
+}
+PACKAGES = {"faiss-flat": "faiss-cpu", "faiss-ivf": "faiss-cpu"}
+
+
+def main() -> int:
+    name, job = sys.argv[1], Job(json.loads(sys.argv[2]))
+    answer = PEERS[name](job)
+    answer["version"] = importlib.metadata.version(PACKAGES.get(name, name))
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
