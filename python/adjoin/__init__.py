@@ -43,6 +43,7 @@ __all__ = [
     "ArrowStream",
     "BudgetError",
     "CorruptError",
+    "Deduped",
     "DeviceError",
     "InputError",
     "OptionError",
@@ -52,6 +53,7 @@ __all__ = [
     "Store",
     "__version__",
     "build",
+    "dedupe",
     "join",
 ]
 
@@ -141,6 +143,52 @@ class Result:
     def __repr__(self) -> str:
         recall = self.stats["recall"]["pair"]["estimate"]
         return f"<adjoin.Result: {len(self)} pairs of {self.stats['rows']} rows, recall {recall:.4f}>"
+
+
+class Deduped:
+    """A data set without its near-duplicates. What is temporary stays until :meth:`close`, or the end of a ``with`` block."""
+
+    def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: tempfile.TemporaryDirectory[str]) -> None:
+        self._folder, self._removed = folder, removed
+        #: The file or folder that was written.
+        self.output = output
+        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        self.stats: dict[str, Any] = done["statistics"]
+        #: Rows of the source, those that went for their texts and those that went for their vectors.
+        self.rows, self.equal_rows, self.near_rows = (int(done[name]) for name in ("rows", "equal_rows", "near_rows"))
+        #: Some rows that went, the least near first: ``row``, ``kept_row`` and ``value``, their distance or similarity.
+        self.examples: list[dict[str, Any]] = done["examples"]
+
+    def __len__(self) -> int:
+        """Rows that stay."""
+        return self.rows - self.equal_rows - self.near_rows
+
+    def kept(self) -> ArrowStream:
+        """The rows that stay, with all columns, in the order of the source; of files that are Parquet or Arrow."""
+        files = [self.output]
+        if self.output.is_dir():
+            files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
+        return _engine.rows([os.fspath(file) for file in files])
+
+    def removed(self) -> ArrowStream:
+        """The rows that went: ``id``, ``kept_id``, their ``distance`` or ``similarity``, null where their texts are equal,
+        and the ``reason``."""
+        return _engine.rows([os.fspath(self._removed)])
+
+    def close(self) -> None:
+        """Removes what is temporary. Streams that were taken before can still be read."""
+        self._folder.cleanup()
+
+    def __enter__(self) -> Deduped:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<adjoin.Deduped: {len(self)} of {self.rows} rows stay>"
 
 
 def build(
@@ -242,6 +290,77 @@ def join(
         result.close()
         raise
     return result
+
+
+def dedupe(
+    source: Any,
+    output: Optional[PathLike] = None,
+    *,
+    eps: Optional[float] = None,
+    min_similarity: Optional[float] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    keep_by: Optional[str] = None,
+    exact_text: Optional[str] = None,
+    memory: Union[str, int] = "2GiB",
+    threads: Optional[int] = None,
+    seed: int = 1,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    on_bad: OnBad = "error",
+    force: bool = False,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Deduped:
+    """Writes a data set again without its near-duplicates: all columns, shard by shard.
+
+    ``source`` is what :func:`build` takes. ``output`` is a file where the source is one file, else a folder; where it is
+    not given, what stays is had from :meth:`Deduped.kept`. Of near rows the first by ``keep_by`` stays, such as
+    ``"length(text) desc, date"``, or the first of the source. Rows for which ``exact_text`` is equal, a column or
+    ``"normalize(text)"``, count as one and are not compared. The others are options of :func:`join`; with
+    ``on_bad="skip"`` rows without a usable vector stay.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. Ctrl-C stops it and removes what is temporary; nothing is left of the output then.
+    """
+    at = _options.optional_path("temporary", temporary)
+    target = _options.optional_path("output", output)
+    wanted = _options.threshold(eps, min_similarity, recall, exact)
+    options = _options.store_options(seed, None, vector_column, id_column, ids, on_bad, "keep")
+    staying: dict[str, Any] = {
+        "keep_by": _options.text("keep_by", keep_by),
+        "exact_text": _options.text("exact_text", exact_text),
+        "force": _options.flag("force", force),
+    }
+    resources = _options.resources(memory, threads)
+    shown = bar(_options.optional_flag("progress", progress))
+    folder = _folder_in(at)
+    resources["temporary"] = folder.name
+    try:
+        with files_of(source, Path(folder.name), options, whole=True) as files:
+            staying["removed"] = os.path.join(folder.name, "removed.parquet")
+            staying["output"] = target or os.path.join(folder.name, _kept_name(files))
+            done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
+    except BaseException:
+        folder.cleanup()
+        raise
+    finally:
+        if shown:
+            shown.close()
+    deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
+    try:
+        _check_memory(deduped.stats["memory"])
+    except BaseException:  # a warning that is to be an error
+        deduped.close()
+        raise
+    return deduped
+
+
+def _kept_name(files: list[str]) -> str:
+    """A name for what stays of some files: one file where they are one."""
+    is_file = len(files) == 1 and os.path.isfile(files[0])
+    return "kept" + os.path.splitext(files[0])[1] if is_file else "kept"
 
 
 def _check_memory(memory: dict[str, Any]) -> None:

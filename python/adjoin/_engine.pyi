@@ -5,12 +5,21 @@ from typing import Any, Optional, final
 
 from ._types import ArrowStream, Progress
 
-__all__ = ["Joined", "__version__", "build", "info", "join", "main", "resident_from_now_on", "spool"]
+__all__ = ["Joined", "__version__", "build", "dedupe", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
 
 __version__: str
 
 def main(arguments: Sequence[str]) -> int: ...
-def spool(source: Any, path: str, options: dict[str, Any]) -> str: ...
+def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: ...
+def rows(files: Sequence[str]) -> ArrowStream: ...
+def dedupe(
+    sources: Sequence[str],
+    wanted: dict[str, Any],
+    staying: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
 def resident_from_now_on() -> int: ...
 def build(
     sources: Sequence[str],

@@ -27,8 +27,9 @@ WANTED = (
 
 
 @contextmanager
-def files_of(source: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
-    """The files that hold ``source``; those that must be written first go to ``folder``. ``options`` name columns.
+def files_of(source: Any, folder: Path, options: dict[str, Any], whole: bool = False) -> Iterator[list[str]]:
+    """The files that hold ``source``; those that must be written first go to ``folder``, with the columns that ``options``
+    name, or with all of them where the ``whole`` is wanted.
 
     Errors raised meanwhile name the argument where they would name such a file.
     """
@@ -37,7 +38,7 @@ def files_of(source: Any, folder: Path, options: dict[str, Any]) -> Iterator[lis
     elif _is_paths(source):
         yield [path("source", part) for part in source]
     else:
-        file, name = _written(source, folder, options)
+        file, name = _written(source, folder, options, whole)
         try:
             yield [os.fspath(file)]
         except AdjoinError as error:
@@ -54,11 +55,11 @@ def _is_paths(source: Any) -> bool:
     return all(isinstance(part, (str, bytes, os.PathLike)) for part in source)
 
 
-def _written(source: Any, folder: Path, options: dict[str, Any]) -> tuple[Path, str]:
+def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) -> tuple[Path, str]:
     """Writes ``source`` to a file; returns it and what messages call it."""
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         file = folder / "vectors.arrow"
-        return file, _engine.spool(source, os.fspath(file), options)
+        return file, _engine.spool(source, os.fspath(file), options, whole)
     if hasattr(source, "__array_interface__") or hasattr(source, "__array__"):
         _write_array(source, folder / "vectors.npy")
         return folder / "vectors.npy", ARRAY

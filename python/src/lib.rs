@@ -1,6 +1,7 @@
 //! The engine as a Python extension: what `adjoin/_engine.pyi` declares. The package around it has the types and the
 //! words; here Python's objects become options, and results become Arrow streams.
 
+mod dedupe;
 mod join;
 mod options;
 mod pair_file;
@@ -69,5 +70,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
+    module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
+    module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_class::<join::Joined>()
 }

@@ -30,11 +30,17 @@ const BATCH_BYTES: usize = 8 << 20;
 /// Column of the vectors of an array.
 const VECTORS: &str = "vector";
 
-/// Writes the columns of a table that the engine reads, or an array of lists, as an Arrow stream, in batches of moderate
+/// Writes the columns of a table that the engine reads, or all of them, or an array of lists, as an Arrow stream, in batches of moderate
 /// size. A file could not hold the parts of a table whose dictionaries differ, as those of a categorical column may.
 /// Returns what messages call the source.
 #[pyfunction]
-pub(crate) fn spool(py: Python<'_>, source: AnyArray, path: PathBuf, options: StoreOptions) -> PyResult<&'static str> {
+pub(crate) fn spool(
+    py: Python<'_>,
+    source: AnyArray,
+    path: PathBuf,
+    options: StoreOptions,
+    whole: bool,
+) -> PyResult<&'static str> {
     let reader = source.into_reader()?;
     py.detach(|| {
         let field = reader.field();
@@ -44,6 +50,7 @@ pub(crate) fn spool(py: Python<'_>, source: AnyArray, path: PathBuf, options: St
         };
         let columns = options.source_options().and_then(|options| columns_read(name.as_ref(), &schema, &options));
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
+        let columns = if whole { (0..schema.fields().len()).collect() } else { columns };
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
         let (read, schema) = (schema.project(&columns).map_err(|error| spool_failed(&path, &error))?, Arc::new(schema));
         let mut writer = StreamWriter::try_new(file, &read).map_err(|error| spool_failed(&path, &error))?;

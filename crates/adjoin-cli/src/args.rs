@@ -19,6 +19,8 @@ pub(crate) enum Command {
     Build(Build),
     /// Find every pair of vectors within a threshold
     Join(Join),
+    /// Write a data set again without its near-duplicates
+    Dedupe(Dedupe),
     /// Show the plan of a join and what it would cost, without running it
     Explain(Explain),
     /// Show what a store holds
@@ -292,6 +294,47 @@ pub(crate) struct Groundtruth {
     /// Replace a result that is there
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dedupe {
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) sources: Vec<String>,
+    /// Where the data set goes: a file where SOURCE is one file, else a folder, with the files as they are called in SOURCE
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) threshold: Threshold,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date"; the first of SOURCE where not given
+    #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) keep_by: Option<String>,
+    /// Rows for which this is equal count as one and are not compared: a column, or normalize(COLUMN) for equal words
+    #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) exact_text: Option<String>,
+    /// A list of the rows that went, with the row that stays for each and why: a .parquet, .csv or .jsonl file
+    #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
+    pub(crate) removed: Option<String>,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    /// Rows without a usable vector (null, NaN, infinite): error, or skip, which keeps them all
+    #[arg(long, value_name = "WHAT", default_value = "error", value_parser = ["error", "skip"])]
+    pub(crate) on_bad: String,
+    /// Seed of whatever is drawn at random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write what the run did to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Replace files that are there; a folder is never replaced
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

@@ -278,6 +278,7 @@ pub(crate) fn build_options(
         centers,
         on_bad: store.on_bad.parse()?,
         on_duplicate_id: store.on_duplicate_id.parse()?,
+        left_out: None,
         force,
     })
 }

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::WRONG;
 
 /// Commands that compare vectors, and so take a threshold.
-const COMPARE: &[&str] = &["join", "explain", "groundtruth"];
+const COMPARE: &[&str] = &["join", "dedupe", "explain", "groundtruth"];
 /// Commands that write a table whose ending says its format.
 const WRITE_TABLES: &[&str] = &["join", "groundtruth"];
 const BUILD: &[&str] = &["build"];

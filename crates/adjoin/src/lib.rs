@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 pub mod context;
+pub mod dedupe;
 pub mod error;
 mod execute;
 pub mod geometry;
@@ -48,8 +49,10 @@ pub mod plan;
 pub mod predicate;
 pub mod random;
 pub mod report;
+mod row_numbers;
 pub mod sink;
 pub mod source;
+pub mod sql;
 pub mod store;
 pub mod truth;
 pub mod workers;

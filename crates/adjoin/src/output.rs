@@ -152,6 +152,11 @@ impl OutputWriter {
         Self { sink, written: Arc::default(), reader_gone: Arc::default() }
     }
 
+    /// To a file that is being made.
+    pub(crate) fn file(file: Box<dyn WriteFile>) -> Self {
+        Self::new(Sink::File(file))
+    }
+
     /// To standard output; `outlives_reader` as in [`Target::Standard`].
     pub(crate) fn standard(context: &Context, outlives_reader: bool) -> Self {
         let goes_on = outlives_reader.then(|| context.progress.clone());

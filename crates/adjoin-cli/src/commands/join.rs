@@ -111,7 +111,7 @@ fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'stat
     Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }
 
-fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
+pub(super) fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
     let text = serde_json::to_string_pretty(statistics);
     let text = text.map_err(|error| cannot_write(path, error))?;
     write_file(context, path, force, |out| out.write_all((text + "\n").as_bytes()))
@@ -125,7 +125,7 @@ fn summarise(statistics: &Statistics, output: &Output<'_>) {
         Output::Pairs(_) | Output::Sink(_) => format_count(written.rows, "pair"),
         Output::Counts(_) => format!("counts of {}", format_count(written.rows, "row")),
         Output::Clusters(_) => format!("{} in clusters", format_count(written.rows, "row")),
-        Output::Keep { .. } => format!("{} to remove", format_count(written.rows, "row")),
+        Output::Keep { .. } | Output::Removals(_) => format!("{} to remove", format_count(written.rows, "row")),
     };
     let kept = format!("{} to keep", format_count(written.kept_rows, "row"));
     for (what, (_, target)) in [what, kept].iter().zip(resolve::targets(output)) {

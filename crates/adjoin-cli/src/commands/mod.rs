@@ -1,6 +1,7 @@
 //! What each command does, once its flags are resolved.
 
 mod build;
+mod dedupe;
 mod explain;
 mod generate;
 mod groundtruth;
@@ -12,6 +13,7 @@ mod report;
 mod verify;
 
 pub(crate) use build::build;
+pub(crate) use dedupe::dedupe;
 pub(crate) use explain::explain;
 pub(crate) use generate::generate;
 pub(crate) use groundtruth::groundtruth;

@@ -8,7 +8,7 @@ use crate::join::{JoinOptions, least_memory};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
-use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, TableFormat};
+use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
 use crate::store::Store;
 
 /// A result is announced when it is so many times as large as the vectors, and not small.
@@ -25,7 +25,9 @@ pub enum Output<'a> {
     Counts(Option<Target>),
     /// Rows connected by chains of pairs.
     Clusters(Option<Target>),
-    /// Rows that stay and rows that go, so that of similar ones one is left.
+    /// Rows that go, so that of similar ones one is left, for the caller to go on with.
+    Removals(Removals),
+    /// Rows that stay and rows that go, as tables of ids.
     Keep {
         /// Which one.
         rule: KeepRule,
@@ -42,7 +44,7 @@ impl Output<'_> {
         match self {
             Self::Pairs(target) | Self::Counts(target) | Self::Clusters(target) => target.as_ref(),
             Self::Keep { removed, kept, .. } => removed.as_ref().or(kept.as_ref()),
-            Self::Sink(_) => None,
+            Self::Sink(_) | Self::Removals(_) => None,
         }
     }
 
@@ -77,6 +79,7 @@ impl Output<'_> {
             Self::Pairs(_) | Self::Sink(_) => None,
             Self::Counts(target) => Some(Box::new(Counts::create(context, store, target.as_ref(), beside)?)),
             Self::Clusters(target) => Some(Box::new(Clusters::create(context, store, target.as_ref(), beside)?)),
+            Self::Removals(removals) => Some(Box::new(removals.sink(context, store, beside)?)),
             Self::Keep { rule, removed, kept } => {
                 let targets = (removed.as_ref(), kept.as_ref());
                 Some(Box::new(Keep::create(context, store, *rule, targets, beside)?))

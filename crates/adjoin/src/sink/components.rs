@@ -1,6 +1,6 @@
 //! Which rows are connected by chains of pairs: union-find, each component named by its first row.
 
-use super::row_numbers::{RowNumbers, RowSet};
+use crate::row_numbers::{RowNumbers, RowSet};
 
 /// The connected components of the pairs so far.
 pub struct Components {

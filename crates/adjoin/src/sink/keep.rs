@@ -7,7 +7,6 @@ use arrow_array::Float32Array;
 
 use super::components::Components;
 use super::row_ids::{IdColumn, Needs, Rows};
-use super::row_numbers::{ROW_BYTES, RowSet};
 use super::sink::{PairBatch, PairSink, Written};
 use super::sorter::{Records, Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field, value_field};
@@ -17,6 +16,7 @@ use crate::message::{Argument, message};
 use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
 use crate::predicate::{cosine, squared_distance};
+use crate::row_numbers::{ROW_BYTES, RowSet};
 use crate::store::Store;
 
 /// Which rows are kept.
@@ -152,31 +152,45 @@ type Tables<'a> = (&'a mut Option<Removed>, &'a mut Option<Kept>);
 /// Greedy in the order of rows; returns how many rows go, and the bytes of temporary files.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64, u64)> {
     let mut gone = RowSet::new(Rows::end(rows.store));
-    let mut by_kept = rows.sorter();
-    let (mut count, mut best, mut value) = (0, None, Vec::new());
-    let metric = rows.store.manifest().metric;
-    loop {
-        let pair = pairs.next(&mut value)?;
-        // A row is decided once its last pair is seen; all before it are decided then.
-        if let Some((row, near, by)) = best
-            && pair.is_none_or(|(later, _)| later != row)
-        {
-            gone.insert(row);
-            count += 1;
-            by_kept.push((near, row), &f32::to_le_bytes(by))?;
-            best = None;
-        }
-        let Some((row, near)) = pair else { break };
-        let by = value_in(&value).0;
-        if !gone.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
-            best = Some((row, near, by));
-        }
-    }
+    let (mut by_kept, mut count) = (rows.sorter(), 0);
+    decide(&mut pairs, rows.store.manifest().metric, &mut gone, |(row, near), record| {
+        count += 1;
+        by_kept.push((near, row), &record[..size_of::<f32>()])
+    })?;
     let spilled = pairs.spilled();
     drop(pairs);
     match tables {
         (None, None) => Ok((count, spilled)),
         tables => Ok((count, spilled + name(rows, &gone, by_kept.finish()?, tables)?)),
+    }
+}
+
+/// Which rows go, given all pairs by their later row, and of its pairs by the earlier one; a record begins with the value
+/// of the pair. A row goes where one that is kept is near; each that goes is handed over with the nearest such, and the
+/// record of that pair.
+pub(super) fn decide(
+    pairs: &mut Sorted,
+    metric: Metric,
+    gone: &mut RowSet,
+    mut go: impl FnMut((u64, u64), &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut best, mut best_record, mut record) = (None, Vec::new(), Vec::new());
+    loop {
+        let pair = pairs.next(&mut record)?;
+        // A row is decided once its last pair is seen; all before it are decided then.
+        if let Some((row, near, _)) = best
+            && pair.is_none_or(|(later, _)| later != row)
+        {
+            gone.insert(row);
+            go((row, near), &best_record)?;
+            best = None;
+        }
+        let Some((row, near)) = pair else { return Ok(()) };
+        let by = value_in(&record).0;
+        if !gone.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
+            best = Some((row, near, by));
+            std::mem::swap(&mut best_record, &mut record);
+        }
     }
 }
 
@@ -209,7 +223,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
 }
 
 /// The value at the beginning of a record, and the rest.
-fn value_in(record: &[u8]) -> (f32, &[u8]) {
+pub(super) fn value_in(record: &[u8]) -> (f32, &[u8]) {
     let (value, rest) = record.split_first_chunk().expect("a record begins with a value");
     (f32::from_le_bytes(*value), rest)
 }

@@ -61,7 +61,7 @@ pub(super) struct Rows<'a> {
     /// Where temporary files go.
     at: PathBuf,
     sorter_bytes: u64,
-    _memory: Reservation,
+    memory: Reservation,
 }
 
 impl<'a> Rows<'a> {
@@ -83,7 +83,7 @@ impl<'a> Rows<'a> {
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
         let at = context.temporary(path.map(parent));
-        Ok(Self { context, store, at, sorter_bytes, _memory: memory })
+        Ok(Self { context, store, at, sorter_bytes, memory })
     }
 
     /// The same with a table of ids and one column more, where there is a target.
@@ -98,6 +98,11 @@ impl<'a> Rows<'a> {
         let fields = vec![id_field("id", rows.ids()), column];
         let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
         Ok((rows, table))
+    }
+
+    /// What is reserved, for what was made with it.
+    pub(super) fn into_memory(self) -> Reservation {
+        self.memory
     }
 
     /// One more than the largest row number there may be.
@@ -203,28 +208,28 @@ impl RowIds {
 }
 
 /// A column of ids that is being filled.
-pub(super) struct IdColumn {
+pub(crate) struct IdColumn {
     rows: Vec<u64>,
     ids: Ids,
 }
 
 impl IdColumn {
-    pub(super) fn new(kind: IdKind) -> Self {
+    pub(crate) fn new(kind: IdKind) -> Self {
         Self { rows: Vec::new(), ids: Ids::empty(kind) }
     }
 
-    pub(super) fn push(&mut self, row: u64, id: &[u8]) {
+    pub(crate) fn push(&mut self, row: u64, id: &[u8]) {
         self.rows.push(row);
         self.ids.push_bytes(id);
     }
 
     /// Whether so much has come that it should be written.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.rows.len() >= BATCH_ROWS || self.ids.bytes() >= BATCH_BYTES
     }
 
     /// The column; begins a new one.
-    pub(super) fn take(&mut self) -> ArrayRef {
+    pub(crate) fn take(&mut self) -> ArrayRef {
         let column = id_column(&self.rows, &self.ids);
         *self = Self::new(self.ids.kind());
         column

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 
-use super::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::context::Context;
 use crate::error::Result;
 use crate::locks::OwnFolder;
+use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 
 /// The least memory with which a sorter works well.
-pub(super) const SORTER_BYTES_MIN: u64 = 2 << 20;
+pub(crate) const SORTER_BYTES_MIN: u64 = 2 << 20;
 /// Read at once of each run that is merged.
 const BLOCK_BYTES: usize = 64 << 10;
 
@@ -23,11 +23,11 @@ const RUNS_AT_ONCE: usize = 256;
 /// What a run holds in memory while it is merged: a block, and what is left of the one before.
 const READER_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// Two row numbers: records are sorted by the first, then by the second.
-pub(super) type Key = (u64, u64);
+/// Two row numbers: records are sorted by the first, then by the second, and then by the bytes of their payloads.
+pub(crate) type Key = (u64, u64);
 
 /// Takes records in any order.
-pub(super) struct Sorter {
+pub(crate) struct Sorter {
     disk: Disk,
     memory: u64,
     held: HeldRecords,
@@ -35,7 +35,7 @@ pub(super) struct Sorter {
 }
 
 /// Records in order, from the first again after each restart.
-pub(super) struct Sorted {
+pub(crate) struct Sorted {
     disk: Disk,
     held: HeldRecords,
     next: usize,
@@ -65,9 +65,21 @@ struct Entry {
     bytes: u32,
 }
 
+impl Entry {
+    fn payload<'a>(&self, payloads: &'a [u8]) -> &'a [u8] {
+        &payloads[self.start as usize..][..self.bytes as usize]
+    }
+}
+
 impl HeldRecords {
     fn payload(&self, entry: &Entry) -> &[u8] {
-        &self.payloads[entry.start as usize..][..entry.bytes as usize]
+        entry.payload(&self.payloads)
+    }
+
+    fn sort(&mut self) {
+        let payloads = &self.payloads;
+        let by_payload = |a: &Entry, b: &Entry| a.payload(payloads).cmp(b.payload(payloads));
+        self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)));
     }
 
     /// Bytes held once another payload of so many bytes is there.
@@ -81,14 +93,14 @@ impl HeldRecords {
 
 impl Sorter {
     /// No records yet; holds about `memory` bytes, and writes what is more to a folder of its own inside `at`.
-    pub(super) fn new(context: &Context, at: &Path, memory: u64) -> Self {
+    pub(crate) fn new(context: &Context, at: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
         Self { disk, memory, held: HeldRecords::default(), runs: Vec::new() }
     }
 
     /// What is left of the memory of a sorter once its records are sorted: nothing is written then.
-    pub(super) fn bytes_when_sorted(memory: u64) -> u64 {
+    pub(crate) fn bytes_when_sorted(memory: u64) -> u64 {
         memory.saturating_sub(WRITE_BUFFER_BYTES as u64)
     }
 
@@ -96,7 +108,7 @@ impl Sorter {
     ///
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
             self.spill()?;
         }
@@ -109,7 +121,7 @@ impl Sorter {
     fn spill(&mut self) -> Result<()> {
         self.disk.context.cancel.check()?;
         let held = &mut self.held;
-        held.entries.sort_unstable_by_key(|entry| entry.key);
+        held.sort();
         let mut run = self.disk.begin()?;
         for entry in &held.entries {
             run.append(entry.key, held.payload(entry))?;
@@ -124,9 +136,9 @@ impl Sorter {
     ///
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn finish(mut self) -> Result<Sorted> {
+    pub(crate) fn finish(mut self) -> Result<Sorted> {
         if self.runs.is_empty() {
-            self.held.entries.sort_unstable_by_key(|entry| entry.key);
+            self.held.sort();
         } else {
             self.spill()?;
             self.held = HeldRecords::default(); // its memory is for the blocks now
@@ -152,7 +164,7 @@ impl Sorted {
     ///
     /// # Errors
     /// Where the disk fails.
-    pub(super) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
+    pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
         if !self.runs.is_empty() {
             let merge = match &mut self.merge {
                 Some(merge) => merge,
@@ -168,33 +180,33 @@ impl Sorted {
     }
 
     /// Begins anew.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.next = 0;
         self.merge = None;
     }
 
     /// Bytes that went to disk.
-    pub(super) fn spilled(&self) -> u64 {
+    pub(crate) fn spilled(&self) -> u64 {
         self.disk.written
     }
 }
 
 /// Records in order, looked at before they are taken.
-pub(super) struct Records {
+pub(crate) struct Records {
     sorted: Sorted,
     next: Option<Key>,
     payload: Vec<u8>,
 }
 
 impl Records {
-    pub(super) fn new(mut sorted: Sorted) -> Result<Self> {
+    pub(crate) fn new(mut sorted: Sorted) -> Result<Self> {
         let mut payload = Vec::new();
         let next = sorted.next(&mut payload)?;
         Ok(Self { sorted, next, payload })
     }
 
     /// Takes the records whose first number is `row`: no later call may ask for an earlier one.
-    pub(super) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first == row
         {
@@ -204,8 +216,19 @@ impl Records {
         Ok(())
     }
 
+    /// Takes the records whose first number is less than `row`, given both numbers of each.
+    pub(crate) fn each_before(&mut self, row: u64, mut take: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        while let Some((first, second)) = self.next
+            && first < row
+        {
+            take(first, second)?;
+            self.next = self.sorted.next(&mut self.payload)?;
+        }
+        Ok(())
+    }
+
     /// Bytes that went to disk.
-    pub(super) fn spilled(&self) -> u64 {
+    pub(crate) fn spilled(&self) -> u64 {
         self.sorted.spilled()
     }
 }
@@ -300,7 +323,8 @@ impl Merge {
     }
 
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
-        let Some(Reverse((key, run))) = self.next.pop() else { return Ok(None) };
+        let Some(Reverse((key, first))) = self.next.pop() else { return Ok(None) };
+        let run = self.least_payload(key, first)?;
         self.taken += 1;
         if self.taken.is_multiple_of(1 << 16) {
             self.context.cancel.check()?;
@@ -308,6 +332,22 @@ impl Merge {
         self.runs[run].take(payload)?;
         self.look(run)?;
         Ok(Some(key))
+    }
+}
+
+impl Merge {
+    /// Of the runs that come to a key, of which one is `first`, that with the least payload; the others stay.
+    fn least_payload(&mut self, key: Key, first: usize) -> Result<usize> {
+        let mut least = first;
+        let mut others = Vec::new();
+        while let Some(Reverse((_, run))) = self.next.peek().copied().filter(|Reverse((next, _))| *next == key) {
+            self.next.pop();
+            let payload = self.runs[run].peek_payload()?.to_vec();
+            let is_less = payload.as_slice() < self.runs[least].peek_payload()?;
+            others.push(if is_less { std::mem::replace(&mut least, run) } else { run });
+        }
+        self.next.extend(others.into_iter().map(|run| Reverse((key, run))));
+        Ok(least)
     }
 }
 
@@ -335,19 +375,30 @@ impl RunReader {
 
     /// Takes the next record, which is there; its payload goes to `payload`.
     fn take(&mut self, payload: &mut Vec<u8>) -> Result<()> {
+        let (at, bytes) = self.payload_place()?;
+        payload.clear();
+        payload.extend_from_slice(self.bytes(at, bytes)?);
+        self.at += at + bytes;
+        Ok(())
+    }
+
+    /// The payload of the next record, which is there.
+    fn peek_payload(&mut self) -> Result<&[u8]> {
+        let (at, bytes) = self.payload_place()?;
+        self.bytes(at, bytes)
+    }
+
+    /// Where in the next record its payload begins, and how long that is.
+    fn payload_place(&mut self) -> Result<(usize, usize)> {
         let (mut bytes, mut at) = (0, 2 * ROW_BYTES);
         loop {
             let part = self.bytes(at, 1)?[0];
             bytes |= usize::from(part & 0x7F) << (7 * (at - 2 * ROW_BYTES));
             at += 1;
             if part < 0x80 {
-                break;
+                return Ok((at, bytes));
             }
         }
-        payload.clear();
-        payload.extend_from_slice(self.bytes(at, bytes)?);
-        self.at += at + bytes;
-        Ok(())
     }
 
     /// Bytes of the next record.
@@ -402,7 +453,9 @@ mod tests {
             .map(|k| {
                 let long = if k % 1000 == 7 { 200_000 } else { 0 };
                 let payload = vec![k as u8; random.below(300) as usize + long];
-                ((random.below(1 << 40), k), payload)
+                // Some keys come more than once.
+                let key = if k % 3 == 0 { (k % 30, 0) } else { (random.below(1 << 40), k) };
+                (key, payload)
             })
             .collect();
         let (in_memory, spilled) = sorted_by(1 << 30, &records);

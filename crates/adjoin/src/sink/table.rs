@@ -78,7 +78,7 @@ enum Writer {
 }
 
 /// Writes a result that appears whole or not at all.
-pub(super) struct TableWriter {
+pub(crate) struct TableWriter {
     writer: Writer,
     schema: SchemaRef,
     draft: Option<Draft>,
@@ -88,11 +88,11 @@ pub(super) struct TableWriter {
 }
 
 /// The memory of a table.
-pub(super) struct TableBytes {
+pub(crate) struct TableBytes {
     /// From its beginning.
-    pub(super) begun: u64,
+    pub(crate) begun: u64,
     /// While rows are written.
-    pub(super) written: u64,
+    pub(crate) written: u64,
 }
 
 /// Where a result goes, for messages.
@@ -106,7 +106,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// Where the ending of its name is unknown.
-    pub(super) fn memory_bytes(target: &Target, ids: IdKind) -> Result<TableBytes> {
+    pub(crate) fn memory_bytes(target: &Target, ids: IdKind) -> Result<TableBytes> {
         let format = target.path().map_or(Ok(TableFormat::Csv), TableFormat::of)?;
         let begun = (WRITE_BUFFER_BYTES + TEXT_BUFFER_BYTES) as u64;
         let gathered = match (format, ids) {
@@ -121,7 +121,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// Where the name is taken, its ending is unknown, or the folder may not be written.
-    pub(super) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
+    pub(crate) fn create(context: &Context, target: &Target, fields: Vec<Field>) -> Result<Self> {
         let schema = Arc::new(Schema::new(fields));
         let (format, draft, output, name) = match target {
             Target::Standard { outlives_reader } => {
@@ -151,7 +151,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// Where they cannot be written.
-    pub(super) fn write(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
+    pub(crate) fn write(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         self.write_batch(&RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema"))
     }
 
@@ -168,7 +168,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub(super) fn finish(self) -> Result<Written> {
+    pub(crate) fn finish(self) -> Result<Written> {
         self.end()?.publish()
     }
 
@@ -176,7 +176,7 @@ impl TableWriter {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub(super) fn end(self) -> Result<Ended> {
+    pub(crate) fn end(self) -> Result<Ended> {
         let place = self.place;
         let end_text = |text: Text| text.into_inner().map_err(|error| place.failed(error.into_error()));
         let output = match self.writer {
@@ -194,7 +194,7 @@ impl TableWriter {
 }
 
 /// A result that is whole.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     draft: Option<Draft>,
     written: Written,
 }
@@ -204,7 +204,7 @@ impl Ended {
     ///
     /// # Errors
     /// Where its name is taken meanwhile, or the disk refuses.
-    pub(super) fn publish(self) -> Result<Written> {
+    pub(crate) fn publish(self) -> Result<Written> {
         self.draft.map_or(Ok(()), Draft::publish)?;
         Ok(self.written)
     }

@@ -8,10 +8,10 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::fb_to_schema;
 use arrow_ipc::reader::FileDecoder;
-use arrow_ipc::{Block, Endianness, MetadataVersion, RecordBatch as BatchHeader};
+use arrow_ipc::{Block, CompressionType, Endianness, MetadataVersion, RecordBatch as BatchHeader};
 use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 
-use super::columns::{ColumnScan, TableColumns, Tables};
+use super::columns::{ColumnScan, Holding, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::open::{ScanOptions, SourceOptions};
@@ -46,8 +46,8 @@ pub(super) fn inspect(
     let columns = TableColumns::choose(path, &ipc.schema, options)?;
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
-    let (memory, elements) = ipc.scan_memory(&columns)?;
     let places = columns.places();
+    let (memory, elements) = ipc.scan_memory(&places, Some(columns.vector()))?;
     columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(places, memory.piece)))
 }
 
@@ -62,6 +62,43 @@ pub(super) fn scan(
     let columns = TableColumns::choose(path, &ipc.schema, options)?;
     let tables = ipc.tables(columns.places(), scan.piece_bytes_max);
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
+}
+
+/// The columns of a file.
+pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
+    Ok(IpcFile::read(path, file, None)?.schema)
+}
+
+/// The rows of a file, a record batch at a time, of which the columns at some places are read.
+pub(super) fn tables(context: &Context, path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<Tables> {
+    let ipc = IpcFile::read(path, file, Some(context))?;
+    let memory = ipc.scan_memory(places, None)?.0;
+    let held = context.reserve(memory.held, &format!("{}: some columns", path.display()))?;
+    Ok(Box::new(Holding::new(ipc.tables(places.to_vec(), memory.piece), held)))
+}
+
+/// How a file is laid out, for one that is to be like it.
+pub(super) struct Layout {
+    /// Whether it is a file with a footer, not a stream.
+    pub(super) is_file: bool,
+    /// How the buffers of its first record batch are compressed.
+    pub(super) compression: Option<CompressionType>,
+    /// Bytes that its largest record batch takes in memory, all dictionaries with it.
+    pub(super) batch_bytes: u64,
+}
+
+impl Layout {
+    /// Looks at the headers of a file.
+    pub(super) fn of(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
+        let mut magic = [0; 6];
+        let present = file.len().min(6) as usize;
+        file.read_at(0, &mut magic[..present])?;
+        let ipc = IpcFile::read(path, file, Some(context))?;
+        let all: Vec<usize> = (0..ipc.schema.fields().len()).collect();
+        let batch_bytes = ipc.scan_memory(&all, None)?.0.held;
+        let compression = ipc.blocks.first().map(|block| ipc.compression(&block.place)).transpose()?.flatten();
+        Ok(Self { is_file: magic == *FILE_MAGIC, compression, batch_bytes })
+    }
 }
 
 /// A file or stream with its schema and the places of its record batches.
@@ -122,24 +159,25 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// What a scan takes, and the elements of all vectors: told by the headers of the record batches, and by the sizes
+    /// What a scan takes, and the elements of all vectors, given their place and the bytes of an element: told by the headers of the record batches, and by the sizes
     /// that compressed buffers begin with.
-    fn scan_memory(&self, columns: &TableColumns) -> Result<(ScanMemory, u64)> {
-        let (places, (vector, element_bytes)) = (columns.places(), columns.vector());
+    fn scan_memory(&self, places: &[usize], vector: Option<(usize, usize)>) -> Result<(ScanMemory, u64)> {
+        let (vector, element_bytes) = vector.map_or((None, 1), |(place, bytes)| (Some(place), bytes));
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
         for block in &self.blocks {
             let head = self.read_head(&block.place)?;
-            let wanted = self.wanted(&block.place, &head, &places)?;
+            let wanted = self.wanted(&block.place, &head, places)?;
             let grown = self.stated_growth(&block.place, head.len(), &wanted)?;
             batch = batch.max(self.taken(&block.place, head.len(), &wanted, &grown));
             head_bytes = head_bytes.max(head.len() as u64);
             // the elements are the last buffer of their column
-            let elements = wanted.buffers.iter().zip(&grown).rfind(|(range, _)| range.column == Some(vector));
+            let elements =
+                wanted.buffers.iter().zip(&grown).rfind(|(range, _)| vector.is_some() && range.column == vector);
             let bytes =
                 elements.map_or(0, |(range, grown)| if wanted.compressed { *grown } else { range.bytes as u64 });
             bytes_of_vectors = bytes_of_vectors.saturating_add(bytes);
         }
-        let dictionaries = self.dictionary_memory(&places)?;
+        let dictionaries = self.dictionary_memory(places)?;
         let blocks = self.blocks.len() * size_of::<BatchBlock>();
         let blocks = (blocks + self.dictionaries.len() * size_of::<DictionaryBlock>()) as u64;
         let held = batch.saturating_add(dictionaries.held).saturating_add(blocks + head_bytes);
@@ -318,6 +356,15 @@ impl IpcFile {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
             let rows = message.header_as_record_batch().map(|batch| u64::try_from(batch.length()));
             rows.transpose().map_err(|_| "its number of rows is negative".to_owned())
+        })
+    }
+
+    fn compression(&self, place: &Block) -> Result<Option<CompressionType>> {
+        let head = self.read_head(place)?;
+        guarded(&self.path, at(place), || {
+            let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
+            let batch = message.header_as_record_batch().and_then(|batch| batch.compression());
+            Ok::<_, String>(batch.map(|compression| compression.codec()))
         })
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use adjoin_device::Reservation;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
 use arrow_array::{Array, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
@@ -27,7 +28,27 @@ const DECODED_ROWS_MAX: usize = 1 << 20;
 const USUAL_ID_COLUMN: &str = "id";
 
 /// Tables of consecutive rows, with the chosen columns in the order they have in the file.
-pub(super) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
+pub(crate) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
+
+/// Tables, with the memory that reading them takes.
+pub(super) struct Holding {
+    tables: Tables,
+    _memory: Reservation,
+}
+
+impl Holding {
+    pub(super) fn new(tables: Tables, memory: Reservation) -> Self {
+        Self { tables, _memory: memory }
+    }
+}
+
+impl Iterator for Holding {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.tables.next()
+    }
+}
 
 /// The columns chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,20 +71,20 @@ pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Re
     Ok(TableColumns::choose(path, schema, options)?.places())
 }
 
+/// The column of ids of a table with this schema.
+///
+/// # Errors
+/// As [`columns_read`].
+pub(crate) fn ids_of(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Option<IdColumn>> {
+    Ok(TableColumns::choose(path, schema, options)?.id)
+}
+
 impl TableColumns {
     /// Chooses as the options say.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let (vector, (element, length)) = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
-        let id = match &options.ids {
-            IdChoice::RowNumbers => None,
-            IdChoice::Column(name) => Some(find(path, schema, name)?),
-            IdChoice::IfThere => {
-                let index = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
-                index.filter(|index| *index != vector)
-            }
-        };
-        let id = id.map(|index| IdColumn::of(path, schema.field(index), index)).transpose()?;
+        let id = choose_ids(path, schema, &options.ids, vector)?;
         Ok(Self {
             path: path.to_owned(),
             vector,
@@ -168,6 +189,19 @@ impl TableColumns {
         let column = table.columns().get(place).ok_or_else(|| other_type(&self.path, &id.name))?;
         id.convert(column, first_row)
     }
+}
+
+/// The column of ids; `vector` is the place of the vectors, which are none.
+fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: usize) -> Result<Option<IdColumn>> {
+    let place = match ids {
+        IdChoice::RowNumbers => None,
+        IdChoice::Column(name) => Some(find(path, schema, name)?),
+        IdChoice::IfThere => {
+            let place = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
+            place.filter(|place| *place != vector)
+        }
+    };
+    place.map(|place| IdColumn::of(path, schema.field(place), place)).transpose()
 }
 
 fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(usize, (StoredElement, Option<i128>))> {

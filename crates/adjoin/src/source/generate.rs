@@ -4,7 +4,9 @@
 
 use std::io::{BufWriter, Write};
 
+use super::elements::StoredElement;
 use super::generate_model::Model;
+use super::npy;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
@@ -79,7 +81,7 @@ fn header(what: &Generated, ending: &str) -> Result<Vec<u8>> {
         Element::F16 => "npy",
     };
     if ending == "npy" {
-        return Ok(npy_header(what));
+        return Ok(npy::new_header(StoredElement::Same(what.vectors.element), what.rows, what.vectors.dimensions));
     }
     if ending != binary {
         let or_npy = if binary == "npy" { "" } else { " or .npy" };
@@ -88,20 +90,4 @@ fn header(what: &Generated, ending: &str) -> Result<Vec<u8>> {
     let rows = u32::try_from(what.rows);
     let rows = rows.map_err(|_| Error::option(format!("a .{binary} file holds at most 2^32 - 1 rows; write .npy")))?;
     Ok([rows.to_le_bytes(), (what.vectors.dimensions as u32).to_le_bytes()].concat())
-}
-
-fn npy_header(what: &Generated) -> Vec<u8> {
-    let kind = match what.vectors.element {
-        Element::F32 => "<f4",
-        Element::F16 => "<f2",
-        Element::U8 => "|u1",
-        Element::I8 => "|i1",
-    };
-    let shape = (what.rows, what.vectors.dimensions);
-    let mut dictionary = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape:?}, }}");
-    // Magic, version and length take 10 bytes; the whole is a multiple of 64 and ends in a line break.
-    let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
-    dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
-    dictionary.push('\n');
-    [b"\x93NUMPY\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
 }

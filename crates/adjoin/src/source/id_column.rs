@@ -23,12 +23,12 @@ const UUID_BYTES: i32 = 16;
 
 /// The column chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct IdColumn {
+pub(crate) struct IdColumn {
     path: PathBuf,
     /// Its place in the file.
-    pub(super) index: usize,
+    pub(crate) index: usize,
     pub(super) name: String,
-    pub(super) kind: IdKind,
+    pub(crate) kind: IdKind,
 }
 
 impl IdColumn {
@@ -54,7 +54,7 @@ impl IdColumn {
     ///
     /// # Errors
     /// Where an id is null or too large, or the column is not of the type that it was chosen by.
-    pub(super) fn convert(&self, column: &dyn Array, first_row: u64) -> Result<Ids> {
+    pub(crate) fn convert(&self, column: &dyn Array, first_row: u64) -> Result<Ids> {
         let rows = Rows { column: self, first_row };
         match column.data_type() {
             DataType::Int64 => rows.integers::<Int64Type>(column),

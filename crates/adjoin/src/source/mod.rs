@@ -8,6 +8,7 @@ mod dense;
 mod digest;
 mod elements;
 mod facts;
+mod file;
 #[cfg(test)]
 mod fixtures;
 mod folder;
@@ -25,9 +26,13 @@ mod raw;
 mod shards;
 mod vectors;
 mod window;
+mod without;
 
 pub use columns::columns_read;
+pub(crate) use columns::ids_of;
+pub use file::SourceFile;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
+pub(crate) use id_column::IdColumn;
 pub use open::{IdChoice, SourceOptions, expand, open, open_nonempty};
 pub use vectors::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

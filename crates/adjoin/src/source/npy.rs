@@ -40,6 +40,24 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     Ok(DenseLayout { start, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
+/// A header of version 1.0 for so many rows.
+pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -> Vec<u8> {
+    let kind = match element {
+        StoredElement::Same(Element::F32) => "<f4",
+        StoredElement::Same(Element::F16) => "<f2",
+        StoredElement::Same(Element::U8) => "|u1",
+        StoredElement::Same(Element::I8) => "|i1",
+        StoredElement::F64 => "<f8",
+    };
+    let shape = (rows, dimensions);
+    let mut dictionary = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape:?}, }}");
+    // Magic, version and length take 10 bytes; the whole is a multiple of 64 and ends in a line break.
+    let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
+    dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
+    dictionary.push('\n');
+    [&MAGIC[..], b"\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
+}
+
 /// Start and length of the header's text, or what is wrong with the bytes before it.
 fn header_range(file: &dyn ReadFile) -> Result<std::result::Result<(u64, u64), String>> {
     let mut head = [0; 12];

@@ -88,14 +88,15 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
     for source in sources {
         let path = Path::new(source);
         if path.is_dir() {
-            let mut found = FolderFiles::read(path)?;
-            files.append(&mut found.files);
+            let found = FolderFiles::read(path)?;
             notes.extend(found.note(path));
+            let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
+            files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
             continue;
         }
         for path in named_files(source)? {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
-            files.push((path, format));
+            files.push((path.file_name().map(PathBuf::from).unwrap_or_default(), path, format));
         }
     }
     if files.is_empty() {

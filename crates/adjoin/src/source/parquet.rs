@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use adjoin_device::ReadFile;
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy};
+use parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+};
 
-use super::columns::{ColumnScan, TableColumns, Tables, rows_per_batch};
+use super::columns::{ColumnScan, Holding, TableColumns, Tables, rows_per_batch};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::open::{ScanOptions, SourceOptions};
@@ -39,7 +42,6 @@ struct Footer {
     file: WindowedFile,
     metadata: ArrowReaderMetadata,
     rows: u64,
-    columns: TableColumns,
 }
 
 /// What a file holds.
@@ -53,10 +55,11 @@ pub(super) fn inspect(
     let footer_bytes = decode(path, &file, FOOTER, || footer_place(&file).map(|place| place.end - place.start))?;
     let purpose = format!("{}: {FOOTER}", path.display());
     let _room = context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)?;
-    let footer = Footer::read(path, file, options)?;
-    let (memory, elements) = (footer.scan_memory()?, footer.vector_elements());
+    let footer = Footer::read(path, file)?;
+    let columns = footer.choose(options)?;
+    let (memory, elements) = (footer.scan_memory(&columns.places())?, footer.vector_elements(&columns));
     let footer = footer.with_piece_bytes_max(memory.piece);
-    footer.columns.facts(context, (footer.rows, elements), memory, || footer.tables(PROBED_ROWS))
+    columns.facts(context, (footer.rows, elements), memory, || footer.tables(&columns.places(), PROBED_ROWS))
 }
 
 /// Scans a file.
@@ -67,26 +70,47 @@ pub(super) fn scan(
     scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
     let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
-    let footer = Footer::read(path, WindowedFile::new(file), options)?.with_piece_bytes_max(piece_bytes_max);
-    let tables = footer.tables(rows_per_batch(vectors, batch_bytes))?;
-    Ok(Box::new(ColumnScan::new(footer.columns, vectors, batch_bytes, tables)))
+    let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
+    let columns = footer.choose(options)?;
+    let tables = footer.tables(&columns.places(), rows_per_batch(vectors, batch_bytes))?;
+    Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
+}
+
+/// The columns of a file.
+pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
+    Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
+}
+
+/// The rows of a file, so many at a time, of which the columns at some places are read.
+pub(super) fn tables(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    (places, batch_rows): (&[usize], usize),
+) -> Result<Tables> {
+    let footer = Footer::read(path, WindowedFile::new(file))?;
+    let memory = footer.scan_memory(places)?;
+    let batch = footer.bytes_a_row(places).saturating_mul(batch_rows as u64);
+    let held = context.reserve(memory.held.saturating_add(batch), &format!("{}: some columns", path.display()))?;
+    let tables = footer.with_piece_bytes_max(memory.piece).tables(places, batch_rows)?;
+    Ok(Box::new(Holding::new(tables, held)))
 }
 
 impl Footer {
-    fn read(path: &Path, file: WindowedFile, options: &SourceOptions) -> Result<Self> {
+    fn read(path: &Path, file: WindowedFile) -> Result<Self> {
         let metadata = decode(path, &file, FOOTER, || {
-            let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
-            let bytes = read_footer(&file, footer_place(&file)?)?;
-            let metadata = ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))?;
-            plain_columns(ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())?)
+            plain_columns(ArrowReaderMetadata::try_new(Arc::new(metadata(&file)?), ArrowReaderOptions::new())?)
         })?;
         let rows =
             metadata.metadata().row_groups().iter().try_fold(0u64, |rows, group| {
                 u64::try_from(group.num_rows()).ok().and_then(|more| rows.checked_add(more))
             });
         let rows = rows.ok_or_else(|| damaged(path, FOOTER, "a number of rows is negative or too large"))?;
-        let columns = TableColumns::choose(path, &schema_with_uuids(&metadata), options)?;
-        Ok(Self { path: path.to_owned(), file, metadata, rows, columns })
+        Ok(Self { path: path.to_owned(), file, metadata, rows })
+    }
+
+    fn choose(&self, options: &SourceOptions) -> Result<TableColumns> {
+        TableColumns::choose(&self.path, &schema_with_uuids(&self.metadata), options)
     }
 
     /// The same whose pages are read where they take at most so many bytes.
@@ -94,17 +118,17 @@ impl Footer {
         Self { file: self.file.with_page_bytes_max(bytes), ..self }
     }
 
-    /// The Parquet columns of a column of the table.
-    fn leaves(&self, places: Vec<usize>) -> impl Iterator<Item = usize> {
+    /// The Parquet columns of some columns of the table.
+    fn leaves(&self, places: &[usize]) -> impl Iterator<Item = usize> {
         let parquet = self.metadata.parquet_schema();
-        let mask = ProjectionMask::roots(parquet, places);
+        let mask = ProjectionMask::roots(parquet, places.iter().copied());
         (0..parquet.num_columns()).filter(move |&column| mask.leaf_included(column))
     }
 
     /// The footer itself, the windows, and the pages of the chosen columns.
-    fn scan_memory(&self) -> Result<ScanMemory> {
+    fn scan_memory(&self, places: &[usize]) -> Result<ScanMemory> {
         let metadata = self.metadata.metadata();
-        let leaves = self.leaves(self.columns.places());
+        let leaves = self.leaves(places);
         let place = "its page headers";
         let pages = decode(&self.path, &self.file, place, || Ok(page_memory(&self.file, metadata, leaves)))?;
         let held = pages.held.saturating_add(metadata.memory_size() as u64 + super::window::bytes());
@@ -112,19 +136,29 @@ impl Footer {
     }
 
     /// Elements of all vectors, as the footer counts them: a vector that is null, and one without elements, counts as one.
-    fn vector_elements(&self) -> u64 {
+    fn vector_elements(&self, columns: &TableColumns) -> u64 {
         let groups = self.metadata.metadata().row_groups();
-        let elements = self.leaves(vec![self.columns.vector().0]).next().map(|leaf| {
+        let elements = self.leaves(&[columns.vector().0]).next().map(|leaf| {
             let counts = groups.iter().map(|group| group.column(leaf).num_values().unsigned_abs());
             counts.fold(0, u64::saturating_add)
         });
         elements.unwrap_or(0)
     }
 
-    /// The chosen columns, so many rows at a time.
-    fn tables(&self, rows: usize) -> Result<Tables> {
+    /// Bytes of a row of some columns, decompressed, in the row group where they are most.
+    fn bytes_a_row(&self, places: &[usize]) -> u64 {
+        let leaves: Vec<usize> = self.leaves(places).collect();
+        let of = |group: &RowGroupMetaData| {
+            let bytes = leaves.iter().map(|leaf| group.column(*leaf).uncompressed_size().unsigned_abs());
+            bytes.fold(0, u64::saturating_add) / group.num_rows().unsigned_abs().max(1)
+        };
+        self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
+    }
+
+    /// Some columns, so many rows at a time.
+    fn tables(&self, places: &[usize], rows: usize) -> Result<Tables> {
         let reader = decode(&self.path, &self.file, "its Parquet columns", || {
-            let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.columns.places());
+            let mask = ProjectionMask::roots(self.metadata.parquet_schema(), places.iter().copied());
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_projection(mask)
                 .with_batch_size(rows)
@@ -134,8 +168,15 @@ impl Footer {
     }
 }
 
+/// What a footer says, without statistics.
+pub(super) fn metadata(file: &WindowedFile) -> std::result::Result<ParquetMetaData, ParquetError> {
+    let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
+    let bytes = read_footer(file, footer_place(file)?)?;
+    ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))
+}
+
 /// Runs the Parquet crate; where the device failed under it, that is the error.
-fn decode<T>(
+pub(super) fn decode<T>(
     path: &Path,
     file: &WindowedFile,
     place: &str,

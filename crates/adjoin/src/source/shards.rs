@@ -8,6 +8,7 @@ use adjoin_device::{Device, FileStamp, ReadFile};
 use super::digest::Digest;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts};
+use super::file::{SourceFile, changed};
 use super::open::{Format, ScanOptions, SourceOptions};
 use super::vectors::{IdKind, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use crate::context::Context;
@@ -16,6 +17,8 @@ use crate::options::{ROWS_MAX, VectorType};
 
 /// A file of a source. It is opened for the time of its scan only: a source may have more files than a process may open.
 struct Shard {
+    /// What it is called within what was named: in a folder, its way there.
+    name: PathBuf,
     path: PathBuf,
     format: Format,
     facts: Facts,
@@ -39,13 +42,13 @@ impl Shards {
     /// Reads the headers of all files, of which there is at least one.
     pub(super) fn open(
         context: &Context,
-        files: Vec<(PathBuf, Format)>,
+        files: Vec<(PathBuf, PathBuf, Format)>,
         options: &SourceOptions,
         notes: Vec<String>,
     ) -> Result<Self> {
         let mut shards: Vec<Shard> = Vec::with_capacity(files.len());
         let mut rows = 0u64;
-        for (path, format) in files {
+        for (name, path, format) in files {
             let file = context.device.open(&path)?;
             let stamp = file.stamp()?;
             let facts = format.inspect(context, &path, file, options)?;
@@ -56,7 +59,7 @@ impl Shards {
                     path.display()
                 ))
             })?;
-            shards.push(Shard { path, format, facts, first_row, stamp, digest: OnceLock::new() });
+            shards.push(Shard { name, path, format, facts, first_row, stamp, digest: OnceLock::new() });
         }
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
@@ -84,6 +87,18 @@ impl VectorSource for Shards {
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+
+    fn files(&self) -> Vec<SourceFile> {
+        let of = |shard: &Shard| SourceFile {
+            name: shard.name.clone(),
+            path: shard.path.clone(),
+            format: shard.format,
+            first_row: shard.first_row,
+            rows: shard.facts.rows,
+            stamp: shard.stamp,
+        };
+        self.shards.iter().map(of).collect()
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
@@ -151,14 +166,7 @@ fn mismatch(a: &Shard, a_has: impl std::fmt::Display, b: &Shard, b_has: impl std
 
 impl Shard {
     fn check_stamp(&self, file: &dyn ReadFile) -> Result<()> {
-        if file.stamp()? == self.stamp { Ok(()) } else { Err(self.changed()) }
-    }
-
-    fn changed(&self) -> Error {
-        Error::input(format!(
-            "{}: it has changed since it was opened; run again when nobody writes to it",
-            self.path.display()
-        ))
+        if file.stamp()? == self.stamp { Ok(()) } else { Err(changed(&self.path)) }
     }
 }
 
@@ -240,7 +248,7 @@ impl Current<'_> {
         let digest = self.digest.finish();
         match self.shard.digest.get_or_init(|| digest) == &digest {
             true => Ok(()),
-            false => Err(self.shard.changed()),
+            false => Err(changed(&self.shard.path)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::file::SourceFile;
 use crate::error::Result;
 use crate::options::VectorType;
 
@@ -105,6 +106,11 @@ pub trait VectorSource: Send + Sync {
         Vec::new()
     }
 
+    /// The files that it was opened from, in order; none where it is made of something else.
+    fn files(&self) -> Vec<SourceFile> {
+        Vec::new()
+    }
+
     /// The file that holds a row, and the row's number in it: for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);
 }
@@ -134,6 +140,15 @@ impl Ids {
             Self::None => IdKind::None,
             Self::Int64(_) => IdKind::Int64,
             Self::Utf8(_) => IdKind::Utf8,
+        }
+    }
+
+    /// How many; none where rows are named by their numbers.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Int64(ids) => ids.len(),
+            Self::Utf8(ids) => ids.len(),
         }
     }
 

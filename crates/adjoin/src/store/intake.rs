@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
 use crate::options::{Metric, ROWS_MAX};
 use crate::report::SharedSeconds;
+use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorSource};
 use crate::workers::spawn_scoped;
 
@@ -55,6 +56,8 @@ pub(crate) struct Intake<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) metric: Metric,
     pub(crate) on_bad: OnBad,
+    /// Rows that are left out, whatever they are.
+    pub(crate) left_out: Option<&'a RowSet>,
     /// What an error advises to do about bad rows.
     pub(crate) remedy: fn() -> Message,
     pub(crate) batch_bytes: u64,
@@ -127,7 +130,11 @@ impl Intake<'_> {
         let mut faults = batch.faults.iter().peekable();
         for (k, vector) in batch.bytes.chunks_exact(vectors.bytes()).enumerate() {
             let row = batch.first_row + k as u64;
-            match faults.next_if(|(row, _)| *row == k) {
+            let fault = faults.next_if(|(row, _)| *row == k);
+            if self.left_out.is_some_and(|left_out| left_out.contains(row)) {
+                continue;
+            }
+            match fault {
                 Some((_, fault)) => bad.add(row, || in_words(*fault, vectors)),
                 None => match fault_of_vector(vectors.element, self.metric, vector) {
                     Some(fault) => bad.add(row, || fault),
@@ -135,10 +142,10 @@ impl Intake<'_> {
                 },
             }
         }
-        if bad.is_empty() {
+        if rows.len() == batch.rows {
             return Ok(UsableRows { stored: batch.bytes, rows, ids: batch.ids });
         }
-        if self.on_bad == OnBad::Error {
+        if self.on_bad == OnBad::Error && !bad.is_empty() {
             return Err(bad.refusal(self.source, lengths, (self.remedy)()));
         }
         let mut usable =
@@ -170,7 +177,8 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
         rows: Vec::with_capacity(info.rows as usize),
         ids: Ids::empty(info.ids),
     };
-    let intake = Intake { context, source, metric, on_bad: OnBad::Error, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
+    let (on_bad, left_out) = (OnBad::Error, None);
+    let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
     tell(context, source);
     context.progress.begin("read", "rows", info.rows);
     intake.scan(|mut usable| {

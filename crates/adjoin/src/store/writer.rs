@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -30,6 +31,7 @@ use crate::message::{Argument, message};
 use crate::options::{Metric, VectorType};
 use crate::random::Random;
 use crate::report::Stopwatch;
+use crate::row_numbers::RowSet;
 use crate::source::{IdKind, SourceInfo, VectorSource};
 use crate::workers::spawn_scoped;
 
@@ -90,6 +92,8 @@ pub struct BuildOptions {
     pub on_bad: OnBad,
     /// Ids that occur twice.
     pub on_duplicate_id: OnDuplicateId,
+    /// Rows that are left out, as if they had no usable vector.
+    pub left_out: Option<Arc<RowSet>>,
     /// Replace a store that is there.
     pub force: bool,
 }
@@ -103,6 +107,7 @@ impl Default for BuildOptions {
             centers: None,
             on_bad: OnBad::Error,
             on_duplicate_id: OnDuplicateId::Error,
+            left_out: None,
             force: false,
         }
     }
@@ -199,7 +204,8 @@ pub fn build(
     let drafts = Drafts::begin(context, store)?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
-    let intake = Intake { context, source, metric, on_bad, remedy, batch_bytes: memory.batch };
+    let left_out = options.left_out.as_deref();
+    let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
     Build { context, intake, info, drafts, options, memory }.run()
 }
 

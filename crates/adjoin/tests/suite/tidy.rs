@@ -18,6 +18,7 @@ use tree::Tree;
 /// Modules of the engine, highest layer first. `use crate::` goes from a layer to lower ones only; the last layer is
 /// the vocabulary, whose members may also use one another, sparingly.
 const LAYERS: &[&[&str]] = &[
+    &["dedupe"],
     &["job"],
     &["serve"],
     &["live"],
@@ -29,6 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["source"],
     &["plan"],
+    &["sql"],
     &[
         "context",
         "error",
@@ -40,6 +42,7 @@ const LAYERS: &[&[&str]] = &[
         "predicate",
         "random",
         "report",
+        "row_numbers",
         "workers",
     ],
 ];

@@ -1,0 +1,83 @@
+use std::path::Path;
+
+use adjoin::dedupe::{Dedupe, Deduped};
+use adjoin::error::{Error, Result};
+use adjoin::join::{Aim, JoinOptions};
+use adjoin::options::{Metric, format_count, format_number};
+use adjoin::output::{check_free, parent};
+use adjoin::predicate::Predicate;
+use adjoin::report::MemoryWatch;
+use adjoin::sink::TableFormat;
+use adjoin::sql::OrderBy;
+use adjoin::store::BuildOptions;
+
+use super::join::write_statistics;
+use super::memory::{memory_verdict, print_memory};
+use crate::Outcome;
+use crate::args;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
+    let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
+    let (seed, on_bad) = (arguments.seed, arguments.on_bad.parse()?);
+    let what = Dedupe {
+        inputs: &arguments.sources,
+        source: resolve::source_options(&arguments.columns)?,
+        build: BuildOptions { metric: predicate.metric(), seed, on_bad, ..BuildOptions::default() },
+        join: JoinOptions { seed, ..JoinOptions::approximate(predicate, aim) },
+        keep_by: arguments.keep_by.as_deref().map(OrderBy::parse).transpose()?,
+        exact_text: arguments.exact_text.as_deref().map(OrderBy::parse).transpose()?,
+        output: &arguments.output,
+        removed: arguments.removed.as_ref().map(|file| resolve::target(file, arguments.force, true)),
+        force: arguments.force,
+    };
+    check_outputs(&context, arguments)?;
+    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
+    let mut done = what.run(&context)?;
+    done.statistics.memory.over_time = memory.map(MemoryWatch::finish);
+    if let Some(path) = &arguments.stats {
+        write_statistics(&context, path, arguments.force, &done.statistics)?;
+    }
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise(&done, arguments);
+    }
+    Ok(memory_verdict(&done.statistics.memory))
+}
+
+/// Refuses names that are taken before any work is done.
+fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -> Result<()> {
+    let removed = arguments.removed.as_ref().map(Path::new);
+    let tables = [("--removed", removed), ("--stats", arguments.stats.as_deref())];
+    let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
+    let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
+    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
+        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
+    }
+    resolve::check_outputs(context, &arguments.sources, &outputs)?;
+    removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
+    tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
+}
+
+fn summarise(done: &Deduped, arguments: &args::Dedupe) {
+    let [equal, near, kept] = [done.equal_rows, done.near_rows, done.kept_rows()].map(format_number);
+    let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
+    eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(done.rows, "row"));
+    let what = if done.statistics.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
+    for example in &done.examples {
+        let [row, kept_row] = [example.row, example.kept_row].map(format_number);
+        eprintln!("  such as row {row} for row {kept_row}, {what} {:.4}", example.value);
+    }
+    eprintln!("written to {} in {:.1} s", arguments.output.display(), done.statistics.seconds.total);
+    if let Some(removed) = &arguments.removed {
+        eprintln!("rows that went are listed in {removed}");
+    }
+    if let Some(recall) = &done.statistics.recall {
+        eprintln!("recall: {}", resolve::recall_in_words(recall));
+    }
+    print_memory(&done.statistics.memory);
+}

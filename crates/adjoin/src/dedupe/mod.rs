@@ -1,0 +1,182 @@
+//! The data set without its near-duplicates: all columns, shard by shard, as they were.
+//!
+//! Rows that say the same go first (`equal.rs`), the others are joined, and of near ones the first stays, in the order that
+//! was asked for (`order.rs`). Then each file of the source is written again without the rows that go ([`crate::source`]),
+//! into a place that appears at once (`place.rs`), and what went is listed with its reasons (`removed.rs`).
+
+mod equal;
+mod order;
+mod place;
+mod removed;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::Reservation;
+use serde::Serialize;
+
+use self::place::Place;
+use self::removed::{Removed, Table};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::job::{Job, Output};
+use crate::join::JoinOptions;
+use crate::output::Target;
+use crate::report::{Statistics, Stopwatch};
+use crate::row_numbers::{RowNumbers, RowSet};
+use crate::sink::{Removals, SORTER_BYTES_MIN, Sorter};
+use crate::source::{self, IdChoice, SourceFile, SourceOptions};
+use crate::sql::OrderBy;
+use crate::store::{BuildOptions, kind_of};
+
+pub use removed::Example;
+
+/// Rows of a table that are decoded at a time.
+const BATCH_ROWS: usize = 1_024;
+/// The part of the free memory that goes to sorting.
+const SORTING_SHARE: u64 = 4;
+/// The most that sorting is given: more would not make it faster.
+const SORTING_BYTES_MAX: u64 = 256 << 20;
+
+/// What is wanted.
+pub struct Dedupe<'a> {
+    /// Files, folders and globs, as [`source::open`] takes them.
+    pub inputs: &'a [String],
+    /// Which columns are the vectors and, in the list of what went, the ids.
+    pub source: SourceOptions,
+    /// How vectors are laid on disk for the join.
+    pub build: BuildOptions,
+    /// Which rows are near each other.
+    pub join: JoinOptions,
+    /// Of near rows the first in this order stays; the first of the source where none is given.
+    pub keep_by: Option<OrderBy>,
+    /// Rows for which this is equal count as one, whatever their vectors are.
+    pub exact_text: Option<OrderBy>,
+    /// Where the data set goes: a file where the source is one, else a folder.
+    pub output: &'a Path,
+    /// Where the list of rows that went goes.
+    pub removed: Option<Target>,
+    /// Whether a file that is there is replaced.
+    pub force: bool,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+pub struct Deduped {
+    /// Of the join.
+    pub statistics: Statistics,
+    /// Rows of the source.
+    pub rows: u64,
+    /// Rows that went because their texts are equal.
+    pub equal_rows: u64,
+    /// Rows that went because they are near one that stays.
+    pub near_rows: u64,
+    /// Some of those, the least near first.
+    pub examples: Vec<Example>,
+    /// Bytes of the new data set.
+    pub bytes_written: u64,
+}
+
+impl Deduped {
+    /// Rows that stay.
+    pub fn kept_rows(&self) -> u64 {
+        self.rows - self.equal_rows - self.near_rows
+    }
+}
+
+/// The files of a source and what is read of their columns.
+struct Tables<'a> {
+    context: &'a Context,
+    files: Vec<SourceFile>,
+    rows: u64,
+}
+
+impl Dedupe<'_> {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Where the source cannot be read, names and types do not go together, memory or disk do not suffice, or the output
+    /// is there already. Nothing is left of the output then.
+    pub fn run(&self, context: &Context) -> Result<Deduped> {
+        let watch = Stopwatch::start();
+        self.refuse_stores(context)?;
+        let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
+        let source = source::open_nonempty(context, self.inputs, &by_number)?;
+        let tables = Tables { context, files: source.files(), rows: source.info().rows };
+        let place = Place::new(self.output, &tables.files, self.inputs, self.force)?;
+        place.check(context)?;
+        let metric = self.join.predicate.metric();
+        let table = self.removed.as_ref().map(|target| Table::new(&tables, target, &self.source, metric));
+        let table = table.transpose()?;
+
+        let (places, _places_memory) = self.places(&tables)?.unzip();
+        let places = places.map(Arc::new);
+        let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
+        drop(source);
+        let left_out = equal.as_ref().map(|equal| equal.gone.clone());
+        let (mut statistics, removals) = self.join(context, by_number, (left_out, places))?;
+        let decided = removals.take().ok_or_else(|| Error::input("the join ended without a decision"))?;
+        let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
+        let near_rows = decided.gone.len();
+        statistics.skipped_rows -= equal_rows;
+
+        let (mut gone, memory) = (decided.gone, decided._memory);
+        if let Some(equal) = &equal {
+            gone.extend(&equal.gone);
+        }
+        let removed = Removed::new(&tables, metric, decided.pairs, equal)?;
+        let (listed, examples) = removed.list(&tables, &self.source, table)?;
+        drop(memory);
+        let bytes_written = place.write(&tables, &gone, listed)?;
+        statistics.command = "dedupe".to_owned();
+        statistics.seconds.total = watch.seconds();
+        statistics.memory = context.memory();
+        Ok(Deduped { statistics, rows: tables.rows, equal_rows, near_rows, examples, bytes_written })
+    }
+
+    fn refuse_stores(&self, context: &Context) -> Result<()> {
+        for input in self.inputs {
+            if let Some(kind) = kind_of(context, Path::new(input))? {
+                return Err(Error::input(format!(
+                    "{input} is {kind}, which holds vectors alone; name the data set that it was built of"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of each row in the order that was asked for, and the memory of that.
+    fn places(&self, tables: &Tables<'_>) -> Result<Option<(RowNumbers, Reservation)>> {
+        self.keep_by.as_ref().map(|order| order::places(tables, order)).transpose()
+    }
+
+    fn join(
+        &self,
+        context: &Context,
+        source: SourceOptions,
+        (left_out, places): (Option<Arc<RowSet>>, Option<Arc<RowNumbers>>),
+    ) -> Result<(Statistics, Removals)> {
+        let removals = Removals::new(places);
+        let job = Job {
+            inputs: self.inputs,
+            source,
+            build: BuildOptions { left_out, ..self.build.clone() },
+            join: self.join,
+            output: Output::Removals(removals.clone()),
+            yes: false,
+        };
+        let opened = job.open(context)?;
+        let statistics = job.run(context, &opened)?;
+        Ok((statistics, removals))
+    }
+}
+
+impl Tables<'_> {
+    /// A sorter beside others: `share` is one over its part of the free memory.
+    fn sorter(&self, share: u64) -> Result<(Sorter, Reservation)> {
+        let bytes = self.context.budget().free() / share;
+        let bytes = bytes.clamp(SORTER_BYTES_MIN, SORTING_BYTES_MAX);
+        let memory = self.context.reserve(bytes, "sorting rows")?;
+        Ok((Sorter::new(self.context, &self.context.temporary(None), bytes), memory))
+    }
+}

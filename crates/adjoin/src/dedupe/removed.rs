@@ -1,0 +1,224 @@
+//! The rows that went, each with the row that stays for it and why.
+
+use std::sync::Arc;
+
+use adjoin_device::Reservation;
+use arrow_array::{ArrayRef, Float32Array, StringArray};
+use arrow_schema::{DataType, Field};
+use serde::Serialize;
+
+use super::equal::Equal;
+use super::{BATCH_ROWS, SORTING_SHARE, Tables};
+use crate::error::{Error, Result};
+use crate::options::Metric;
+use crate::output::Target;
+use crate::sink::{Ended, Records, ResultIds, Sorted, TableWriter, id_field, value_field};
+use crate::source::{IdColumn, IdKind, Ids, SourceOptions, ids_of};
+
+/// Rows that an [`Example`] list has, and how many of them are the least near.
+const EXAMPLES: usize = 5;
+const LEAST_NEAR: usize = 2;
+
+/// A row that went, and the one that stays for it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Example {
+    /// Its number.
+    pub row: u64,
+    /// That of the one that stays.
+    pub kept_row: u64,
+    /// Their distance or similarity.
+    pub value: f32,
+}
+
+/// Rows that went, by their numbers, each with the one that stays; the payload is a value, or nothing where texts are equal.
+pub(super) struct Removed {
+    metric: Metric,
+    pairs: Sorted,
+    _memory: Reservation,
+}
+
+/// The table that is written of them.
+pub(super) struct Table {
+    writer: TableWriter,
+    columns: Columns,
+    kind: IdKind,
+}
+
+/// What was listed, which is whole and has no name yet.
+pub(super) struct Listed(Ended);
+
+impl Listed {
+    pub(super) fn publish(self) -> Result<()> {
+        self.0.publish().map(drop)
+    }
+}
+
+/// Rows of the table that are not written yet.
+struct Columns {
+    ids: ResultIds,
+    kept_ids: ResultIds,
+    values: Vec<Option<f32>>,
+}
+
+impl Columns {
+    fn new(kind: IdKind) -> Self {
+        Self { ids: ResultIds::new(kind), kept_ids: ResultIds::new(kind), values: Vec::new() }
+    }
+}
+
+impl Table {
+    /// Starts it, so that what is wrong with its name or the ids shows before any work.
+    pub(super) fn new(tables: &Tables<'_>, target: &Target, options: &SourceOptions, metric: Metric) -> Result<Self> {
+        let kind = tables.id_kind(options)?;
+        let value = value_field(metric).with_nullable(true);
+        let reason = Field::new("reason", DataType::Utf8, false);
+        let fields = vec![id_field("id", kind), id_field("kept_id", kind), value, reason];
+        let writer = TableWriter::create(tables.context, target, fields)?;
+        Ok(Self { writer, columns: Columns::new(kind), kind })
+    }
+
+    fn push(&mut self, (row, id): (u64, &[u8]), (kept, kept_id): (u64, &[u8]), value: Option<f32>) -> Result<()> {
+        self.columns.ids.push(row, id);
+        self.columns.kept_ids.push(kept, kept_id);
+        self.columns.values.push(value);
+        if self.columns.ids.is_full() || self.columns.kept_ids.is_full() { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let Columns { mut ids, mut kept_ids, values } = std::mem::replace(&mut self.columns, Columns::new(self.kind));
+        let reason = |value: &Option<f32>| if value.is_some() { "similar" } else { "equal text" };
+        let reasons: ArrayRef = Arc::new(values.iter().map(|value| Some(reason(value))).collect::<StringArray>());
+        let values = Arc::new(Float32Array::from(values));
+        self.writer.write(vec![ids.take(), kept_ids.take(), values, reasons])
+    }
+}
+
+impl Removed {
+    /// Of rows that are near one that stays, and rows whose texts are equal: where the row that was to stay for those went
+    /// too, that for which it went stays for them all.
+    pub(super) fn new(tables: &Tables<'_>, metric: Metric, mut near: Sorted, equal: Option<Equal>) -> Result<Self> {
+        let (mut all, memory) = tables.sorter(SORTING_SHARE)?;
+        let mut equal = equal.map(|equal| Records::new(equal.by_kept)).transpose()?;
+        let mut value = Vec::new();
+        while let Some((row, kept)) = near.next(&mut value)? {
+            all.push((row, kept), &value)?;
+            let Some(equal) = &mut equal else { continue };
+            equal.each_before(row, |kept, row| all.push((row, kept), &[]))?;
+            equal.each_of(row, |equal_row, _| all.push((equal_row, kept), &[]))?;
+        }
+        if let Some(equal) = &mut equal {
+            equal.each_before(tables.rows, |kept, row| all.push((row, kept), &[]))?;
+        }
+        Ok(Self { metric, pairs: all.finish()?, _memory: memory })
+    }
+
+    /// Writes the table, where one is wanted, and picks examples.
+    pub(super) fn list(
+        mut self,
+        tables: &Tables<'_>,
+        options: &SourceOptions,
+        table: Option<Table>,
+    ) -> Result<(Option<Listed>, Vec<Example>)> {
+        let examples = self.examples()?;
+        let Some(mut table) = table else { return Ok((None, examples)) };
+        // By the row that stays, to learn what that is called; then by the row that went.
+        let (mut by_kept, _memory) = tables.sorter(SORTING_SHARE)?;
+        let mut value = Vec::new();
+        while let Some((row, kept)) = self.pairs.next(&mut value)? {
+            by_kept.push((kept, row), &value)?;
+        }
+        let mut by_kept = Records::new(by_kept.finish()?)?;
+        let (mut by_row, _memory) = tables.sorter(SORTING_SHARE)?;
+        tables.each_id(options, |kept, id| {
+            by_kept.each_of(kept, |row, value| {
+                let record = [&[value.len() as u8], value, id].concat();
+                by_row.push((row, kept), &record)
+            })
+        })?;
+        drop(by_kept);
+        let mut by_row = Records::new(by_row.finish()?)?;
+        tables.each_id(options, |row, id| {
+            by_row.each_of(row, |kept, record| {
+                let (value, kept_id) = record[1..].split_at(usize::from(record[0]));
+                table.push((row, id), (kept, kept_id), value_of(value))
+            })
+        })?;
+        table.write()?;
+        Ok((Some(Listed(table.writer.end()?)), examples))
+    }
+
+    /// The least near pairs, and some others spread over the rows.
+    fn examples(&mut self) -> Result<Vec<Example>> {
+        let mut value = Vec::new();
+        let (mut examples, mut others, mut seen) = (Vec::<Example>::new(), Vec::new(), 0u64);
+        let nearness = |example: &Example| if self.metric == Metric::L2 { -example.value } else { example.value };
+        while let Some((row, kept_row)) = self.pairs.next(&mut value)? {
+            let Some(value) = value_of(&value) else { continue };
+            let example = Example { row, kept_row, value };
+            examples.push(example.clone());
+            examples.sort_by(|a, b| nearness(a).total_cmp(&nearness(b)));
+            examples.truncate(LEAST_NEAR);
+            seen += 1;
+            if seen.is_power_of_two() {
+                others.push(example);
+            }
+        }
+        self.pairs.restart();
+        others.retain(|other| !examples.contains(other));
+        examples.extend(others.into_iter().rev());
+        examples.truncate(EXAMPLES);
+        Ok(examples)
+    }
+}
+
+fn value_of(payload: &[u8]) -> Option<f32> {
+    payload.first_chunk().map(|value| f32::from_le_bytes(*value))
+}
+
+impl Tables<'_> {
+    fn ids(&self, options: &SourceOptions, file: usize) -> Result<Option<IdColumn>> {
+        let file = &self.files[file];
+        if !file.is_table() {
+            return Ok(None);
+        }
+        ids_of(&file.path, &*file.schema(self.context)?, options)
+    }
+
+    fn id_kind(&self, options: &SourceOptions) -> Result<IdKind> {
+        let kind = |ids: Option<IdColumn>| ids.map_or(IdKind::None, |ids| ids.kind);
+        let first = kind(self.ids(options, 0)?);
+        for file in 1..self.files.len() {
+            if kind(self.ids(options, file)?) != first {
+                let [a, b] = [0, file].map(|file| self.files[file].path.display());
+                return Err(Error::input(format!(
+                    "{a} and {b} differ in their ids; all files of a set must have the same"
+                )));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Hands over each row with the bytes of its id, none where rows go by their numbers.
+    fn each_id(&self, options: &SourceOptions, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        for (number, file) in self.files.iter().enumerate() {
+            let rows = file.first_row..file.first_row + file.rows;
+            let Some(column) = self.ids(options, number)? else {
+                rows.into_iter().try_for_each(|row| take(row, &[]))?;
+                continue;
+            };
+            let (mut row, mut id) = (file.first_row, Vec::new());
+            for table in file.tables(self.context, &[column.index], BATCH_ROWS)? {
+                self.context.cancel.check()?;
+                let ids: Ids = column.convert(table?.column(0), row - file.first_row)?;
+                for k in 0..ids.len() {
+                    id.clear();
+                    ids.append_bytes_of(k, &mut id);
+                    take(row, &id)?;
+                    row += 1;
+                }
+            }
+            file.check_rows(row - file.first_row)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Which rows to remove, for a caller who goes on with that.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
+
+use super::keep::decide;
+use super::row_ids::{Needs, Rows};
+use super::sink::{PairBatch, PairSink, Written};
+use super::sorter::{Sorted, Sorter};
+use crate::context::Context;
+use crate::error::Result;
+use crate::options::format_number;
+use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
+use crate::store::Store;
+
+/// Chooses rows to remove as [`super::Keep`] does by its greedy rule, in any order of the rows.
+#[derive(Clone)]
+pub struct Removals {
+    /// The place of each row in the order; that of rows where none is given.
+    pub(crate) places: Option<Arc<RowNumbers>>,
+    decided: Arc<Mutex<Option<Decided>>>,
+}
+
+/// Rows to remove.
+pub struct Decided {
+    /// Those rows.
+    pub(crate) gone: RowSet,
+    /// By the row that goes, the nearest that is kept; the payload is the value of that pair as f32.
+    pub(crate) pairs: Sorted,
+    pub(crate) _memory: Reservation,
+}
+
+impl Removals {
+    /// None yet.
+    pub fn new(places: Option<Arc<RowNumbers>>) -> Self {
+        Self { places, decided: Arc::default() }
+    }
+
+    /// What was decided; nothing before the join has ended.
+    pub fn take(&self) -> Option<Decided> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A sink that decides; it takes its memory before the join is planned.
+    pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, beside: u64) -> Result<Deciding<'a>> {
+        let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
+        let purpose = "choosing rows to remove";
+        let needs = Needs { bytes, sorters_during: 1, sorters_after: 2, beside, purpose };
+        let rows = Rows::reserve(context, store, [None, None], needs)?;
+        let pairs = Box::new(rows.sorter());
+        Ok(Deciding { asked: self.clone(), rows, pairs })
+    }
+}
+
+/// Takes pairs, and decides at their end.
+pub(crate) struct Deciding<'a> {
+    asked: Removals,
+    rows: Rows<'a>,
+    pairs: Box<Sorter>,
+}
+
+impl Deciding<'_> {
+    fn place(&self, row: u64) -> u64 {
+        self.asked.places.as_ref().map_or(row, |places| places.get(row))
+    }
+}
+
+impl PairSink for Deciding<'_> {
+    fn wants_ids(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
+        for ((&left, &right), value) in batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values) {
+            let (a, b) = ((self.place(left), left), (self.place(right), right));
+            let (earlier, later) = if a.0 < b.0 { (a, b) } else { (b, a) };
+            let mut record = [0; size_of::<f32>() + 2 * ROW_BYTES];
+            record[..4].copy_from_slice(&value.to_le_bytes());
+            record[4..][..ROW_BYTES].copy_from_slice(&packed(later.1));
+            record[4 + ROW_BYTES..].copy_from_slice(&packed(earlier.1));
+            self.pairs.push((later.0, earlier.0), &record)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        let Self { asked, rows, pairs } = *self;
+        let end = Rows::end(rows.store);
+        let (mut pairs, mut by_row) = (pairs.finish()?, rows.sorter());
+        // Places in the order here, rows there.
+        let (mut places_gone, mut gone) = (RowSet::new(end), RowSet::new(end));
+        decide(&mut pairs, rows.store.manifest().metric, &mut places_gone, |_, record| {
+            let (value, both) = record.split_at(size_of::<f32>());
+            let (row, near) = (unpacked(&both[..ROW_BYTES]), unpacked(&both[ROW_BYTES..]));
+            gone.insert(row);
+            by_row.push((row, near), value)
+        })?;
+        let spilled = pairs.spilled();
+        drop((pairs, places_gone));
+        let by_row = by_row.finish()?;
+        let spill_bytes = spilled + by_row.spilled();
+        let count = gone.len();
+        let [all, to_remove] = [rows.store.manifest().rows, count].map(format_number);
+        rows.context.progress.note(&format!("of {all} rows {to_remove} are near one that is kept"));
+        let decided = Decided { gone, pairs: by_row, _memory: rows.into_memory() };
+        *asked.decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
+        Ok(Written { rows: count, spill_bytes, ..Written::default() })
+    }
+}

@@ -1,0 +1,103 @@
+//! One file of a source, to be read again: some of its columns, or all of it without some rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{FileStamp, ReadFile};
+use arrow_schema::SchemaRef;
+
+use super::columns::Tables;
+use super::open::Format;
+use super::without::{self, Without};
+use super::{arrow, parquet};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::output::OutputWriter;
+
+/// A file of a source, as it was when that was opened.
+pub struct SourceFile {
+    /// What it is called within what was named: in a folder, its way there.
+    pub name: PathBuf,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Number of its first row in the source.
+    pub first_row: u64,
+    /// Its rows.
+    pub rows: u64,
+    pub(super) format: Format,
+    pub(super) stamp: FileStamp,
+}
+
+impl SourceFile {
+    /// Whether it is a table, with columns.
+    pub(crate) fn is_table(&self) -> bool {
+        !matches!(self.format, Format::Dense(_))
+    }
+
+    /// Its columns.
+    ///
+    /// # Errors
+    /// Where it has none, has changed, or cannot be read.
+    pub(crate) fn schema(&self, context: &Context) -> Result<SchemaRef> {
+        let file = self.open(context)?;
+        match self.format {
+            Format::Parquet => parquet::schema(&self.path, file),
+            Format::Arrow => arrow::schema(&self.path, file),
+            Format::Dense(_) => Err(self.no_columns()),
+        }
+    }
+
+    /// Its rows, of which the columns at some places, ascending, are read; about `batch_rows` at a time.
+    ///
+    /// # Errors
+    /// As [`SourceFile::schema`], and where the budget does not hold what is decoded at a time.
+    pub(crate) fn tables(&self, context: &Context, places: &[usize], batch_rows: usize) -> Result<Tables> {
+        let file = self.open(context)?;
+        match self.format {
+            Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows)),
+            Format::Arrow => arrow::tables(context, &self.path, file, places),
+            Format::Dense(_) => Err(self.no_columns()),
+        }
+    }
+
+    /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file.
+    ///
+    /// # Errors
+    /// Where it has changed, cannot be read or written, or the budget does not hold what that takes.
+    pub(crate) fn write_without(
+        &self,
+        context: &Context,
+        is_gone: &(dyn Fn(u64) -> bool + Sync),
+        out: OutputWriter,
+    ) -> Result<OutputWriter> {
+        let file = self.open(context)?;
+        let wanted = Without { context, path: &self.path, rows: self.rows, is_gone };
+        let out = without::write(self.format, &wanted, file.clone(), out)?;
+        self.check(&*file)?;
+        Ok(out)
+    }
+
+    /// Refuses what has other rows than it had when the source was opened.
+    pub(crate) fn check_rows(&self, found: u64) -> Result<()> {
+        if found == self.rows { Ok(()) } else { Err(changed(&self.path)) }
+    }
+
+    fn open(&self, context: &Context) -> Result<Arc<dyn ReadFile>> {
+        let file = context.device.open(&self.path)?;
+        self.check(&*file)?;
+        Ok(file)
+    }
+
+    fn check(&self, file: &dyn ReadFile) -> Result<()> {
+        if file.stamp()? == self.stamp { Ok(()) } else { Err(changed(&self.path)) }
+    }
+
+    fn no_columns(&self) -> Error {
+        Error::input(format!("{}: has no columns; give a Parquet or Arrow file", self.path.display()))
+    }
+}
+
+/// The error of a file that is not what it was.
+pub(super) fn changed(path: &Path) -> Error {
+    Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
+}

@@ -1,0 +1,138 @@
+//! Arrow IPC, files and streams, record batch by record batch.
+
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::filter::filter_record_batch;
+
+use super::{Staying, Without, cannot_write};
+use crate::error::Result;
+use crate::output::OutputWriter;
+use crate::source::arrow::Layout;
+use crate::source::foreign::guarded;
+
+const WRITE_BYTES: usize = 1 << 20;
+
+pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
+    let layout = Layout::of(wanted.context, wanted.path, file.clone())?;
+    // The batch, what stays of it, and that as it is written.
+    let purpose = format!("{}: a record batch", wanted.path.display());
+    let _memory = wanted.context.reserve(layout.batch_bytes.saturating_mul(3), &purpose)?;
+    let reader = BufReader::new(Reading { file, position: 0 });
+    let out = BufWriter::with_capacity(WRITE_BYTES, out);
+    let read = |error: ArrowError| error.to_string();
+    let mut target = if layout.is_file {
+        let batches = guarded(wanted.path, "its Arrow footer", || FileReader::try_new(reader, None).map_err(read))?;
+        let target = Target::file(out, &batches.schema(), layout.compression)?;
+        copy(wanted, batches, target)?
+    } else {
+        let batches = guarded(wanted.path, "its schema", || StreamReader::try_new(reader, None).map_err(read))?;
+        let target = Target::stream(out, &batches.schema(), layout.compression)?;
+        copy(wanted, batches, target)?
+    };
+    target.finish()?;
+    target.into_inner()?.into_inner().map_err(|error| cannot_write(error.into_error()))
+}
+
+fn copy(
+    wanted: &Without<'_>,
+    mut batches: impl Iterator<Item = std::result::Result<RecordBatch, ArrowError>>,
+    mut target: Target,
+) -> Result<Target> {
+    let mut first = 0;
+    while let Some(batch) = guarded(wanted.path, format!("the rows from {first} on"), || batches.next().transpose())? {
+        wanted.advance(first)?;
+        let rows = first..first + batch.num_rows() as u64;
+        first = rows.end;
+        match wanted.staying(rows.clone()) {
+            Staying::None => {}
+            Staying::All => target.write(&batch)?,
+            Staying::Some => {
+                let stays: BooleanArray = rows.map(|row| Some(!(wanted.is_gone)(row))).collect();
+                let place = format!("the rows before {first}");
+                target.write(&guarded(wanted.path, place, || filter_record_batch(&batch, &stays))?)?;
+            }
+        }
+    }
+    Ok(target)
+}
+
+type Out = BufWriter<OutputWriter>;
+
+enum Target {
+    File(Box<FileWriter<Out>>),
+    Stream(Box<StreamWriter<Out>>),
+}
+
+impl Target {
+    fn file(out: Out, schema: &SchemaRef, compression: Option<CompressionType>) -> Result<Self> {
+        let writer = FileWriter::try_new_with_options(out, schema, options(compression)?).map_err(cannot_write)?;
+        Ok(Self::File(Box::new(writer)))
+    }
+
+    fn stream(out: Out, schema: &SchemaRef, compression: Option<CompressionType>) -> Result<Self> {
+        let writer = StreamWriter::try_new_with_options(out, schema, options(compression)?).map_err(cannot_write)?;
+        Ok(Self::Stream(Box::new(writer)))
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self {
+            Self::File(writer) => writer.write(batch),
+            Self::Stream(writer) => writer.write(batch),
+        }
+        .map_err(cannot_write)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self {
+            Self::File(writer) => writer.finish(),
+            Self::Stream(writer) => writer.finish(),
+        }
+        .map_err(cannot_write)
+    }
+
+    fn into_inner(self) -> Result<Out> {
+        match self {
+            Self::File(writer) => writer.into_inner(),
+            Self::Stream(writer) => writer.into_inner(),
+        }
+        .map_err(cannot_write)
+    }
+}
+
+fn options(compression: Option<CompressionType>) -> Result<IpcWriteOptions> {
+    IpcWriteOptions::default().try_with_compression(compression).map_err(cannot_write)
+}
+
+/// A file of the device as a reader.
+struct Reading {
+    file: Arc<dyn ReadFile>,
+    position: u64,
+}
+
+impl Read for Reading {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let present = self.file.len().saturating_sub(self.position).min(buffer.len() as u64) as usize;
+        self.file.read_at(self.position, &mut buffer[..present]).map_err(io::Error::other)?;
+        self.position += present as u64;
+        Ok(present)
+    }
+}
+
+impl Seek for Reading {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let place = match to {
+            SeekFrom::Start(place) => Some(place),
+            SeekFrom::End(after) => self.file.len().checked_add_signed(after),
+            SeekFrom::Current(after) => self.position.checked_add_signed(after),
+        };
+        self.position = place.ok_or_else(|| io::Error::other("a place before the file"))?;
+        Ok(self.position)
+    }
+}

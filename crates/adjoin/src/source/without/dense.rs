@@ -1,0 +1,55 @@
+//! Rows at a fixed stride.
+
+use std::io::{BufWriter, Write};
+
+use adjoin_device::ReadFile;
+
+use super::{Without, cannot_write};
+use crate::error::{Error, Result};
+use crate::output::OutputWriter;
+use crate::source::dense::{DenseFormat, DenseLayout};
+use crate::source::npy;
+
+/// Bytes that are read at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+
+pub(super) fn write(
+    format: DenseFormat,
+    wanted: &Without<'_>,
+    file: &dyn ReadFile,
+    out: OutputWriter,
+) -> Result<OutputWriter> {
+    let layout = format.layout(wanted.path, file)?;
+    let dimensions = layout.dimensions.unwrap_or(0); // not known only where there are no rows
+    let row_bytes = layout.row_bytes(dimensions).max(1);
+    let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
+    let _memory = wanted.context.reserve((2 * rows_at_once * row_bytes) as u64, "rows of a file")?;
+    let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
+    out.write_all(&header(format, &layout, wanted.count(0..layout.rows))?).map_err(cannot_write)?;
+    let mut block = vec![0; rows_at_once * row_bytes];
+    for first in (0..layout.rows).step_by(rows_at_once) {
+        wanted.advance(first)?;
+        let rows = rows_at_once.min((layout.rows - first) as usize);
+        let block = &mut block[..rows * row_bytes];
+        file.read_at(layout.start + first * row_bytes as u64, block)?;
+        let rows = (first..).zip(block.chunks_exact(row_bytes));
+        for (_, row) in rows.filter(|(row, _)| !(wanted.is_gone)(*row)) {
+            out.write_all(row).map_err(cannot_write)?;
+        }
+    }
+    out.into_inner().map_err(|error| cannot_write(error.into_error()))
+}
+
+/// What comes before `rows` rows.
+fn header(format: DenseFormat, layout: &DenseLayout, rows: u64) -> Result<Vec<u8>> {
+    let dimensions = layout.dimensions.unwrap_or(0);
+    Ok(match format {
+        DenseFormat::Npy => npy::new_header(layout.element, rows, dimensions),
+        DenseFormat::CountedRows(_) => Vec::new(),
+        DenseFormat::CountedFile(_) => {
+            // It has no more rows than the file that it is made of.
+            let rows = u32::try_from(rows).map_err(|_| Error::input("more than 2^32 - 1 rows in one file"))?;
+            [rows.to_le_bytes(), (dimensions as u32).to_le_bytes()].concat()
+        }
+    })
+}

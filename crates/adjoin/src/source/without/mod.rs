@@ -1,0 +1,79 @@
+//! A file written again, in its own format, without some of its rows. What stays is copied, not made anew: every column,
+//! with its type, in its order.
+
+mod arrow;
+mod dense;
+mod parquet;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+
+use super::open::Format;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::output::OutputWriter;
+
+/// What is asked for.
+pub(super) struct Without<'a> {
+    pub(super) context: &'a Context,
+    /// The file that is read.
+    pub(super) path: &'a Path,
+    /// Its rows.
+    pub(super) rows: u64,
+    /// Whether a row goes, by its number in the file.
+    pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+/// Which of some rows stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Staying {
+    All,
+    None,
+    Some,
+}
+
+impl Without<'_> {
+    /// How many of some rows stay.
+    fn count(&self, rows: Range<u64>) -> u64 {
+        rows.filter(|row| !(self.is_gone)(*row)).count() as u64
+    }
+
+    fn staying(&self, rows: Range<u64>) -> Staying {
+        match self.count(rows.clone()) {
+            0 => Staying::None,
+            all if all == rows.end - rows.start => Staying::All,
+            _ => Staying::Some,
+        }
+    }
+
+    /// Every so often: tells how far it is, and whether to stop.
+    fn advance(&self, row: u64) -> Result<()> {
+        self.context.progress.advance(row);
+        self.context.cancel.check()
+    }
+}
+
+/// Writes what stays.
+///
+/// # Errors
+/// Where the file cannot be read, or the result not be written.
+pub(super) fn write(
+    format: Format,
+    wanted: &Without<'_>,
+    file: Arc<dyn ReadFile>,
+    out: OutputWriter,
+) -> Result<OutputWriter> {
+    match format {
+        Format::Parquet => parquet::write(wanted, file, out),
+        Format::Arrow => arrow::write(wanted, file, out),
+        Format::Dense(format) => dense::write(format, wanted, &*file, out),
+    }
+}
+
+/// The error of a result that cannot be written; the device's own names the file.
+fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::device(format!("cannot write the rows that stay: {error}")).caused_by(error)
+}

@@ -1,0 +1,263 @@
+//! Parquet, column chunk by column chunk, below Arrow: values with their levels go from a chunk of the file to one of the
+//! result, so types that Arrow does not know stay what they are, and of a row group no more than some pages are held.
+
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader, get_typed_column_reader};
+use parquet::data_type::{
+    BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96Type,
+};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::properties::WriterProperties;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
+
+use super::{Staying, Without, cannot_write};
+use crate::error::Result;
+use crate::output::OutputWriter;
+use crate::source::foreign::damaged;
+use crate::source::parquet::{decode, metadata};
+use crate::source::parquet_pages::page_memory;
+use crate::source::window::{self, WindowedFile};
+
+/// Values that are copied at a time.
+const VALUES_AT_ONCE: u64 = 1 << 15;
+/// A value with its levels in memory, its own bytes apart.
+const VALUE_BYTES: u64 = 48;
+/// Pages and a dictionary of the chunk that is written.
+const WRITING_BYTES: u64 = 8 << 20;
+/// Of a chunk that is written with a dictionary, what its pages take a value until the dictionary is whole.
+const CODED_BYTES: u64 = 4;
+
+pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
+    let file = WindowedFile::new(file);
+    let metadata = decode(wanted.path, &file, "its Parquet footer", || metadata(&file))?;
+    let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
+    let purpose = format!("{}: a column that is copied", wanted.path.display());
+    let _memory = wanted.context.reserve(memory_bytes(&metadata, memory.largest), &purpose)?;
+    let copy = Copy { wanted, file: file.with_page_bytes_max(memory.largest) };
+    let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
+    let mut target = SerializedFileWriter::new(out, schema, Arc::new(properties(&metadata))).map_err(cannot_write)?;
+    let mut first = 0;
+    for group in metadata.row_groups() {
+        let end = first + group.num_rows().unsigned_abs();
+        let staying = wanted.staying(first..end);
+        if staying != Staying::None {
+            let target_group = target.next_row_group().map_err(cannot_write)?;
+            copy.row_group(group, first, target_group)?;
+        }
+        first = end;
+    }
+    if first != wanted.rows {
+        return Err(damaged(wanted.path, "its Parquet footer", "its row groups do not add up to its rows"));
+    }
+    target.into_inner().map_err(cannot_write)
+}
+
+/// What is held at once: footer, windows, pages that are read, values, pages that are written.
+fn memory_bytes(metadata: &ParquetMetaData, largest_page: u64) -> u64 {
+    let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some());
+    let coded = coded.map(|chunk| chunk.num_values().unsigned_abs().saturating_mul(CODED_BYTES)).max().unwrap_or(0);
+    let held = metadata.memory_size() as u64 + window::bytes() + VALUES_AT_ONCE * VALUE_BYTES + WRITING_BYTES;
+    // A page, the one before it, the dictionary, and what refers to them.
+    held.saturating_add(coded).saturating_add(largest_page.saturating_mul(4))
+}
+
+/// The result is compressed and coded as the file is, by its first row group.
+fn properties(metadata: &ParquetMetaData) -> WriterProperties {
+    let of_file = metadata.file_metadata();
+    let first = metadata.row_groups().first();
+    let mut properties = WriterProperties::builder()
+        .set_key_value_metadata(of_file.key_value_metadata().cloned())
+        .set_sorting_columns(first.and_then(RowGroupMetaData::sorting_columns).cloned())
+        .set_max_row_group_row_count(None);
+    for chunk in first.into_iter().flat_map(RowGroupMetaData::columns) {
+        let column = chunk.column_path().clone();
+        let is_coded = chunk.dictionary_page_offset().is_some();
+        properties = properties
+            .set_column_compression(column.clone(), compression(chunk))
+            .set_column_dictionary_enabled(column.clone(), is_coded);
+        if let Some(encoding) = own_encoding(chunk).filter(|_| !is_coded) {
+            properties = properties.set_column_encoding(column, encoding);
+        }
+    }
+    properties.build()
+}
+
+/// Hadoop's framing of LZ4 is read, and no longer written by anybody.
+fn compression(chunk: &ColumnChunkMetaData) -> Compression {
+    match chunk.compression() {
+        Compression::LZ4 => Compression::LZ4_RAW,
+        other => other,
+    }
+}
+
+/// How the values of a chunk without a dictionary are coded.
+fn own_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
+    let of_levels = [
+        Encoding::RLE,
+        #[expect(deprecated)]
+        Encoding::BIT_PACKED,
+    ];
+    chunk.encodings().find(|encoding| !of_levels.contains(encoding))
+}
+
+/// A file on its way.
+struct Copy<'a> {
+    wanted: &'a Without<'a>,
+    file: WindowedFile,
+}
+
+impl Copy<'_> {
+    /// The rows of a group that stay, of which the first is `first` of the file.
+    fn row_group(
+        &self,
+        group: &RowGroupMetaData,
+        first: u64,
+        mut target: SerializedRowGroupWriter<'_, OutputWriter>,
+    ) -> Result<()> {
+        for (place, chunk) in group.columns().iter().enumerate() {
+            self.wanted.advance(first)?;
+            let pages = decode(self.wanted.path, &self.file, "its pages", || {
+                SerializedPageReader::new(Arc::new(self.file.clone()), chunk, group.num_rows() as usize, None)
+            })?;
+            let reader = get_column_reader(group.schema_descr().column(place), Box::new(pages));
+            let column = target.next_column().map_err(cannot_write)?;
+            let Some(mut column) = column else { return Err(self.damaged("it has more columns than its schema")) };
+            let rows = first..first + group.num_rows().unsigned_abs();
+            let at_once = VALUES_AT_ONCE * (rows.end - rows.start) / chunk.num_values().unsigned_abs().max(1);
+            let rows = Rows { next: rows.start, end: rows.end, at_once: at_once.clamp(1, VALUES_AT_ONCE) };
+            self.any_column(reader, rows, &mut column)?;
+            column.close().map_err(cannot_write)?;
+        }
+        target.close().map_err(cannot_write)?;
+        Ok(())
+    }
+
+    fn any_column(&self, reader: ColumnReader, rows: Rows, target: &mut SerializedColumnWriter<'_>) -> Result<()> {
+        match &reader {
+            ColumnReader::BoolColumnReader(_) => self.column::<BoolType>(reader, rows, target),
+            ColumnReader::Int32ColumnReader(_) => self.column::<Int32Type>(reader, rows, target),
+            ColumnReader::Int64ColumnReader(_) => self.column::<Int64Type>(reader, rows, target),
+            ColumnReader::Int96ColumnReader(_) => self.column::<Int96Type>(reader, rows, target),
+            ColumnReader::FloatColumnReader(_) => self.column::<FloatType>(reader, rows, target),
+            ColumnReader::DoubleColumnReader(_) => self.column::<DoubleType>(reader, rows, target),
+            ColumnReader::ByteArrayColumnReader(_) => self.column::<ByteArrayType>(reader, rows, target),
+            ColumnReader::FixedLenByteArrayColumnReader(_) => {
+                self.column::<FixedLenByteArrayType>(reader, rows, target)
+            }
+        }
+    }
+
+    fn column<T: DataType>(
+        &self,
+        reader: ColumnReader,
+        mut rows: Rows,
+        target: &mut SerializedColumnWriter<'_>,
+    ) -> Result<()> {
+        let mut reader: ColumnReaderImpl<T> = get_typed_column_reader(reader);
+        let target = target.typed::<T>();
+        let (definition, repetition) =
+            (target.get_descriptor().max_def_level(), target.get_descriptor().max_rep_level());
+        let mut records = Records::<T>::new(definition, repetition);
+        while rows.next < rows.end {
+            let wanted = rows.at_once.min(rows.end - rows.next);
+            let place = format!("the rows from {} on", rows.next);
+            let read = decode(self.wanted.path, &self.file, &place, || records.read(&mut reader, wanted as usize))?;
+            if read == 0 {
+                return Err(self.damaged("a column has fewer rows than its row group"));
+            }
+            let taken = rows.next..rows.next + read as u64;
+            rows.next = taken.end;
+            match self.wanted.staying(taken.clone()) {
+                Staying::None => continue,
+                Staying::All => {}
+                Staying::Some => records.retain(taken.start, self.wanted.is_gone),
+            }
+            let (definitions, repetitions) = (records.definitions(), records.repetitions());
+            target.write_batch(&records.values, definitions, repetitions).map_err(cannot_write)?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, fault: &str) -> crate::error::Error {
+        damaged(self.wanted.path, "its Parquet columns", fault)
+    }
+}
+
+/// Rows of a group that are not copied yet.
+struct Rows {
+    next: u64,
+    end: u64,
+    at_once: u64,
+}
+
+/// Some rows of a column: a level for each value that is there or not, and those that are there (Dremel).
+struct Records<T: DataType> {
+    values: Vec<T::T>,
+    definition_levels: Vec<i16>,
+    repetition_levels: Vec<i16>,
+    /// The largest of each; none are kept where that is 0.
+    definition: i16,
+    repetition: i16,
+}
+
+impl<T: DataType> Records<T> {
+    /// None yet, of a column with these largest levels.
+    fn new(definition: i16, repetition: i16) -> Self {
+        let (values, definition_levels, repetition_levels) = (Vec::new(), Vec::new(), Vec::new());
+        Self { values, definition_levels, repetition_levels, definition, repetition }
+    }
+
+    /// Replaces them by the next rows; returns how many there were.
+    fn read(&mut self, reader: &mut ColumnReaderImpl<T>, rows: usize) -> parquet::errors::Result<usize> {
+        self.values.clear();
+        self.definition_levels.clear();
+        self.repetition_levels.clear();
+        let definitions = (self.definition > 0).then_some(&mut self.definition_levels);
+        let repetitions = (self.repetition > 0).then_some(&mut self.repetition_levels);
+        let (records, _, _) = reader.read_records(rows, definitions, repetitions, &mut self.values)?;
+        Ok(records)
+    }
+
+    fn definitions(&self) -> Option<&[i16]> {
+        (self.definition > 0).then_some(&self.definition_levels)
+    }
+
+    fn repetitions(&self) -> Option<&[i16]> {
+        (self.repetition > 0).then_some(&self.repetition_levels)
+    }
+
+    /// Drops the rows that go; `row` is the number of the first. A row begins where nothing is repeated.
+    fn retain(&mut self, mut row: u64, is_gone: &dyn Fn(u64) -> bool) {
+        let levels = if self.definition > 0 { self.definition_levels.len() } else { self.values.len() };
+        let (mut level_end, mut value, mut value_end, mut stays) = (0, 0, 0, true);
+        for level in 0..levels {
+            if self.repetition == 0 || self.repetition_levels[level] == 0 {
+                stays = !is_gone(row);
+                row += 1;
+            }
+            let has_value = self.definition == 0 || self.definition_levels[level] == self.definition;
+            if stays {
+                if self.definition > 0 {
+                    self.definition_levels[level_end] = self.definition_levels[level];
+                }
+                if self.repetition > 0 {
+                    self.repetition_levels[level_end] = self.repetition_levels[level];
+                }
+                level_end += 1;
+                if has_value {
+                    self.values.swap(value_end, value);
+                    value_end += 1;
+                }
+            }
+            value += usize::from(has_value);
+        }
+        self.values.truncate(value_end);
+        self.definition_levels.truncate(level_end);
+        self.repetition_levels.truncate(level_end);
+    }
+}

@@ -1,0 +1,218 @@
+//! Expressions on the rows of a table.
+
+use std::sync::Arc;
+
+use arrow_arith::{boolean, numeric};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Datum, Float64Array, Int64Array, NullArray, RecordBatch, StringArray,
+};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_ord::cmp;
+use arrow_schema::{ArrowError, DataType};
+use arrow_select::nullif::nullif;
+use arrow_select::zip::zip;
+use arrow_string::length::length;
+
+use super::expression::{Expression, Function, Operator, field_of, place_of};
+use crate::error::{Error, Result};
+
+/// Values for some rows: one for each, or one for all.
+#[derive(Clone)]
+struct Values {
+    array: ArrayRef,
+    is_scalar: bool,
+}
+
+impl Datum for Values {
+    fn get(&self) -> (&dyn Array, bool) {
+        (&*self.array, self.is_scalar)
+    }
+}
+
+impl Expression {
+    /// A value for each row.
+    ///
+    /// # Errors
+    /// Where types do not go together, or a value cannot be computed, as in a division by zero.
+    pub(super) fn evaluate(&self, table: &RecordBatch) -> Result<ArrayRef> {
+        let values = self.values(table)?;
+        if !values.is_scalar {
+            return Ok(values.array);
+        }
+        let first = Int64Array::from(vec![0; table.num_rows()]);
+        arrow_select::take::take(&values.array, &first, None).map_err(|error| self.failed(&error))
+    }
+
+    fn values(&self, table: &RecordBatch) -> Result<Values> {
+        let one = |array: ArrayRef| Ok(Values { array, is_scalar: true });
+        match self {
+            Self::Column(path) => column(table, path).map(|array| Values { array, is_scalar: false }),
+            Self::Text(text) => one(Arc::new(StringArray::from(vec![text.as_str()]))),
+            Self::Integer(value) => one(Arc::new(Int64Array::from(vec![*value]))),
+            Self::Float(value) => one(Arc::new(Float64Array::from(vec![*value]))),
+            Self::Boolean(value) => one(Arc::new(BooleanArray::from(vec![*value]))),
+            Self::Null => one(Arc::new(NullArray::new(1))),
+            Self::Binary(operator, both) => {
+                let (left, right) = (both[0].values(table)?, both[1].values(table)?);
+                let is_scalar = left.is_scalar && right.is_scalar;
+                let array = match operator {
+                    Operator::And | Operator::Or => self.logic(*operator, [&both[0], &both[1]], table)?,
+                    _ => {
+                        let (left, right) = self.alike(left, right)?;
+                        self.operate(*operator, &left, &right).map_err(|error| self.failed(&error))?
+                    }
+                };
+                Ok(Values { array, is_scalar: is_scalar && !matches!(operator, Operator::And | Operator::Or) })
+            }
+            Self::Not(inner) => {
+                let array = self.truth(inner, table)?;
+                let array = boolean::not(&array).map_err(|error| self.failed(&error))?;
+                Ok(Values { array: Arc::new(array), is_scalar: false })
+            }
+            Self::IsNull(inner) => {
+                let array = boolean::is_null(&inner.evaluate(table)?).map_err(|error| self.failed(&error))?;
+                Ok(Values { array: Arc::new(array), is_scalar: false })
+            }
+            Self::Negative(inner) => {
+                let Values { array, is_scalar } = inner.values(table)?;
+                let array = numeric::neg(&array).map_err(|error| self.failed(&error))?;
+                Ok(Values { array, is_scalar })
+            }
+            Self::Call(function, arguments) => {
+                let array = self.applied(*function, arguments, table)?;
+                Ok(Values { array, is_scalar: false })
+            }
+        }
+    }
+
+    fn operate(&self, operator: Operator, left: &Values, right: &Values) -> std::result::Result<ArrayRef, ArrowError> {
+        let truth = |array: BooleanArray| Arc::new(array) as ArrayRef;
+        match operator {
+            Operator::Add => numeric::add(left, right),
+            Operator::Subtract => numeric::sub(left, right),
+            Operator::Multiply => numeric::mul(left, right),
+            Operator::Divide => numeric::div(left, right),
+            Operator::Remainder => numeric::rem(left, right),
+            Operator::Equal => cmp::eq(left, right).map(truth),
+            Operator::Unequal => cmp::neq(left, right).map(truth),
+            Operator::Less => cmp::lt(left, right).map(truth),
+            Operator::LessOrEqual => cmp::lt_eq(left, right).map(truth),
+            Operator::Greater => cmp::gt(left, right).map(truth),
+            Operator::GreaterOrEqual => cmp::gt_eq(left, right).map(truth),
+            Operator::And | Operator::Or => unreachable!("not of values but of truths"),
+        }
+    }
+
+    fn logic(&self, operator: Operator, both: [&Self; 2], table: &RecordBatch) -> Result<ArrayRef> {
+        let [left, right] = [self.truth(both[0], table)?, self.truth(both[1], table)?];
+        let combined = match operator {
+            Operator::And => boolean::and_kleene(&left, &right),
+            _ => boolean::or_kleene(&left, &right),
+        };
+        Ok(Arc::new(combined.map_err(|error| self.failed(&error))?))
+    }
+
+    fn truth(&self, inner: &Self, table: &RecordBatch) -> Result<BooleanArray> {
+        let array = inner.evaluate(table)?;
+        let array = if *array.data_type() == DataType::Null { cast(&array, &DataType::Boolean)? } else { array };
+        let truth = array.as_boolean_opt().cloned();
+        truth.ok_or_else(|| Error::option(format!("{inner:?} is {}, not true or false", array.data_type())))
+    }
+
+    fn applied(&self, function: Function, arguments: &[Self], table: &RecordBatch) -> Result<ArrayRef> {
+        let argument = arguments[0].evaluate(table)?;
+        if function == Function::Coalesce {
+            let all = |found: ArrayRef, next: &Self| self.either(found, next.evaluate(table)?);
+            return arguments[1..].iter().try_fold(argument, all);
+        }
+        let is_text = |array: &ArrayRef| array.data_type().is_string();
+        match function {
+            Function::Lower => texts(&argument, |text| text.to_lowercase()),
+            Function::Upper => texts(&argument, |text| text.to_uppercase()),
+            Function::Trim => texts(&argument, |text| text.trim().to_owned()),
+            Function::Normalize => texts(&argument, normalized),
+            Function::Length if is_text(&argument) => {
+                let argument = cast(&argument, &DataType::LargeUtf8)?;
+                let of = |text: Option<&str>| text.map(|text| text.chars().count() as i64);
+                Ok(Arc::new(argument.as_string::<i64>().iter().map(of).collect::<Int64Array>()))
+            }
+            _ => length(&argument).map_err(|error| self.failed(&error)),
+        }
+    }
+
+    /// The one where it is not null, else the other.
+    fn either(&self, found: ArrayRef, other: ArrayRef) -> Result<ArrayRef> {
+        let of = |array| Values { array, is_scalar: false };
+        let (found, other) = self.alike(of(found), of(other))?;
+        let there = boolean::is_not_null(&found.array).map_err(|error| self.failed(&error))?;
+        zip(&there, &found, &other).map_err(|error| self.failed(&error))
+    }
+
+    /// Both in one type: numbers meet in i64 or f64, texts become what they are compared with.
+    fn alike(&self, left: Values, right: Values) -> Result<(Values, Values)> {
+        let (of_left, of_right) = (left.array.data_type(), right.array.data_type());
+        let common = match (of_left, of_right) {
+            (left, right) if left == right => left.clone(),
+            (DataType::Null, other) | (other, DataType::Null) => other.clone(),
+            (left, right) if left.is_numeric() && right.is_numeric() => {
+                if left.is_integer() && right.is_integer() {
+                    DataType::Int64
+                } else {
+                    DataType::Float64
+                }
+            }
+            (left, right) if left.is_string() && right.is_string() => DataType::LargeUtf8,
+            (text, other) | (other, text) if text.is_string() => other.clone(),
+            (left, right) if left.is_temporal() && right.is_temporal() => left.clone(),
+            (left, right) => {
+                return Err(Error::option(format!("{left} and {right} cannot be compared or computed with")));
+            }
+        };
+        let cast = |values: Values| cast(&values.array, &common).map(|array| Values { array, ..values });
+        Ok((cast(left)?, cast(right)?))
+    }
+
+    fn failed(&self, error: &ArrowError) -> Error {
+        Error::option(format!("cannot compute with the columns: {error}"))
+    }
+}
+
+/// A column of a table; of dictionaries what they stand for, of structs the field that the path leads to.
+fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<ArrayRef> {
+    let (first, fields) = path.split_first().expect("a column has a name");
+    let mut array = table.column(place_of(first, &table.schema())?).clone();
+    for name in fields {
+        let place = field_of(name, array.data_type())?;
+        let outer = array.as_struct().clone();
+        array = outer.column(place).clone();
+        if let Some(nulls) = outer.nulls() {
+            let is_null = BooleanArray::new(!nulls.inner(), None);
+            array = nullif(&array, &is_null).map_err(|error| Error::input(error.to_string()))?;
+        }
+    }
+    match array.data_type().clone() {
+        DataType::Dictionary(_, values) => cast(&array, &values),
+        _ => Ok(array),
+    }
+}
+
+fn texts(array: &ArrayRef, change: impl Fn(&str) -> String) -> Result<ArrayRef> {
+    let array = cast(array, &DataType::LargeUtf8)?;
+    let changed = array.as_string::<i64>().iter().map(|text| text.map(&change));
+    Ok(Arc::new(changed.collect::<arrow_array::LargeStringArray>()))
+}
+
+/// Words, which are runs of letters and digits, in lower case.
+fn normalized(text: &str) -> String {
+    let words = text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+}
+
+fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if array.data_type() == to {
+        return Ok(array.clone());
+    }
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(array, to, &strict).map_err(|error| Error::option(format!("{error}; write it as {to}")))
+}

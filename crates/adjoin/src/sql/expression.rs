@@ -1,0 +1,236 @@
+//! An expression over the columns of a table.
+
+use std::collections::BTreeSet;
+
+use arrow_schema::{DataType, Field, Schema};
+use sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, UnaryOperator, Value,
+};
+
+use crate::error::{Error, Result};
+
+/// An expression, of what can be carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Expression {
+    /// A column, or a field in one of structs.
+    Column(Vec<Name>),
+    Text(String),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    Null,
+    Binary(Operator, Box<[Expression; 2]>),
+    Not(Box<Expression>),
+    Negative(Box<Expression>),
+    IsNull(Box<Expression>),
+    Call(Function, Vec<Expression>),
+}
+
+/// A name as typed: with quotes it means exactly that.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) text: String,
+    pub(super) is_quoted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    And,
+    Or,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Function {
+    /// Characters of a text, bytes of a binary, elements of a list.
+    Length,
+    /// Bytes of a text.
+    OctetLength,
+    Lower,
+    Upper,
+    /// Without white space at its ends.
+    Trim,
+    /// In lower case, with one space in place of whatever lies between its words.
+    Normalize,
+    /// The first that is not null.
+    Coalesce,
+}
+
+const FUNCTIONS: [(&str, Function); 7] = [
+    ("length", Function::Length),
+    ("char_length", Function::Length),
+    ("octet_length", Function::OctetLength),
+    ("lower", Function::Lower),
+    ("upper", Function::Upper),
+    ("normalize", Function::Normalize),
+    ("coalesce", Function::Coalesce),
+];
+
+impl Expression {
+    /// Of what was parsed.
+    ///
+    /// # Errors
+    /// Where it holds something that cannot be carried out.
+    pub(super) fn of(parsed: &Expr) -> Result<Self> {
+        let boxed = |parsed: &Expr| Self::of(parsed).map(Box::new);
+        Ok(match parsed {
+            Expr::Identifier(name) => Self::Column(vec![Name::of(name)]),
+            Expr::CompoundIdentifier(names) => Self::Column(names.iter().map(Name::of).collect()),
+            Expr::Nested(inner) => Self::of(inner)?,
+            Expr::Value(value) => Self::literal(&value.value).ok_or_else(|| unsupported(parsed))?,
+            Expr::BinaryOp { left, op, right } => {
+                let operator = operator(op).ok_or_else(|| unsupported(parsed))?;
+                Self::Binary(operator, Box::new([Self::of(left)?, Self::of(right)?]))
+            }
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::Not(boxed(expr)?),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr } => Self::Negative(boxed(expr)?),
+            Expr::UnaryOp { op: UnaryOperator::Plus, expr } => Self::of(expr)?,
+            Expr::IsNull(inner) => Self::IsNull(boxed(inner)?),
+            Expr::IsNotNull(inner) => Self::Not(Box::new(Self::IsNull(boxed(inner)?))),
+            Expr::InList { expr, list, negated } => Self::in_list(expr, list, *negated)?,
+            Expr::Trim { expr, trim_where: None, trim_what: None, trim_characters: None } => {
+                Self::Call(Function::Trim, vec![Self::of(expr)?])
+            }
+            Expr::Function(call) => {
+                let name = call.name.to_string().to_ascii_lowercase();
+                let function = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function);
+                let FunctionArguments::List(arguments) = &call.args else { return Err(unsupported(parsed)) };
+                let of = |argument: &FunctionArg| match argument {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(inner)) => Self::of(inner),
+                    _ => Err(unsupported(parsed)),
+                };
+                let arguments = arguments.args.iter().map(of).collect::<Result<Vec<_>>>()?;
+                Self::call(function.ok_or_else(|| unknown_function(&name))?, &name, arguments)?
+            }
+            _ => return Err(unsupported(parsed)),
+        })
+    }
+
+    fn literal(value: &Value) -> Option<Self> {
+        Some(match value {
+            Value::Number(number, _) => match number.parse() {
+                Ok(integer) => Self::Integer(integer),
+                Err(_) => Self::Float(number.parse().ok()?),
+            },
+            Value::SingleQuotedString(text) => Self::Text(text.clone()),
+            Value::Boolean(value) => Self::Boolean(*value),
+            Value::Null => Self::Null,
+            _ => return None,
+        })
+    }
+
+    fn in_list(of: &Expr, list: &[Expr], negated: bool) -> Result<Self> {
+        let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([Self::of(of)?, Self::of(other)?])));
+        let either = |all: Self, one: Self| Self::Binary(Operator::Or, Box::new([all, one]));
+        let any = list.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(either);
+        let any = any.ok_or_else(|| Error::option("IN () lists nothing; name some values"))?;
+        Ok(if negated { Self::Not(Box::new(any)) } else { any })
+    }
+
+    fn call(function: Function, name: &str, arguments: Vec<Self>) -> Result<Self> {
+        let fits = if function == Function::Coalesce { !arguments.is_empty() } else { arguments.len() == 1 };
+        match fits {
+            true => Ok(Self::Call(function, arguments)),
+            false => Err(Error::option(format!("{name} takes one argument, {} are given", arguments.len()))),
+        }
+    }
+
+    /// The columns that it reads.
+    pub(super) fn add_columns<'a>(&'a self, columns: &mut BTreeSet<&'a Name>) {
+        match self {
+            Self::Column(path) => columns.extend(path.first()),
+            Self::Binary(_, both) => both.iter().for_each(|one| one.add_columns(columns)),
+            Self::Not(inner) | Self::Negative(inner) | Self::IsNull(inner) => inner.add_columns(columns),
+            Self::Call(_, arguments) => arguments.iter().for_each(|one| one.add_columns(columns)),
+            Self::Text(_) | Self::Integer(_) | Self::Float(_) | Self::Boolean(_) | Self::Null => {}
+        }
+    }
+}
+
+impl Name {
+    fn of(name: &Ident) -> Self {
+        Self { text: name.value.clone(), is_quoted: name.quote_style.is_some() }
+    }
+
+    /// Its place among some fields: by its exact name, else by one that differs in case alone.
+    pub(super) fn find<'a>(&self, mut fields: impl Iterator<Item = &'a Field> + Clone) -> Option<usize> {
+        let exact = fields.clone().position(|field| *field.name() == self.text);
+        exact.or_else(|| {
+            if self.is_quoted {
+                return None;
+            }
+            let alike = |field: &Field| field.name().eq_ignore_ascii_case(&self.text);
+            let several = fields.clone().filter(|field| alike(field)).count() > 1;
+            if several { None } else { fields.position(alike) }
+        })
+    }
+}
+
+/// The place of a column in a table.
+///
+/// # Errors
+/// Where there is none of that name.
+pub(super) fn place_of(name: &Name, schema: &Schema) -> Result<usize> {
+    let fields = schema.fields().iter().map(AsRef::as_ref);
+    name.find(fields).ok_or_else(|| no_column(&name.text, schema.fields().iter().map(|field| field.name().as_str())))
+}
+
+/// The field of a struct.
+pub(super) fn field_of(name: &Name, of: &DataType) -> Result<usize> {
+    let DataType::Struct(fields) = of else {
+        return Err(Error::option(format!("{} is asked of {of}, which has no fields; name a column", name.text)));
+    };
+    let found = name.find(fields.iter().map(AsRef::as_ref));
+    found.ok_or_else(|| no_column(&name.text, fields.iter().map(|field| field.name().as_str())))
+}
+
+fn no_column<'a>(name: &str, there: impl Iterator<Item = &'a str>) -> Error {
+    let there: Vec<&str> = there.collect();
+    Error::option(format!("there is no column {name}; choose from {}", there.join(", ")))
+}
+
+fn operator(parsed: &BinaryOperator) -> Option<Operator> {
+    Some(match parsed {
+        BinaryOperator::Plus => Operator::Add,
+        BinaryOperator::Minus => Operator::Subtract,
+        BinaryOperator::Multiply => Operator::Multiply,
+        BinaryOperator::Divide => Operator::Divide,
+        BinaryOperator::Modulo => Operator::Remainder,
+        BinaryOperator::Eq => Operator::Equal,
+        BinaryOperator::NotEq => Operator::Unequal,
+        BinaryOperator::Lt => Operator::Less,
+        BinaryOperator::LtEq => Operator::LessOrEqual,
+        BinaryOperator::Gt => Operator::Greater,
+        BinaryOperator::GtEq => Operator::GreaterOrEqual,
+        BinaryOperator::And => Operator::And,
+        BinaryOperator::Or => Operator::Or,
+        _ => return None,
+    })
+}
+
+fn unsupported(parsed: &Expr) -> Error {
+    Error::option(format!(
+        "{parsed} cannot be carried out; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
+         IS NULL, {}",
+        functions()
+    ))
+}
+
+fn unknown_function(name: &str) -> Error {
+    Error::option(format!("there is no function {name}; choose from {}", functions()))
+}
+
+fn functions() -> String {
+    let names = FUNCTIONS.iter().map(|(name, _)| *name).chain(["trim"]);
+    names.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,9 @@
+//! What a user says about columns in SQL: parsed by sqlparser, carried out by Arrow's kernels.
+//!
+//! Null is SQL's: an operation on it gives null, `AND` and `OR` know three values. Names without quotes may differ in case.
+
+mod evaluate;
+mod expression;
+mod order;
+
+pub use order::OrderBy;

@@ -1,0 +1,210 @@
+//! An order of rows by their columns, as in `ORDER BY`.
+
+use std::collections::BTreeSet;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_row::{RowConverter, Rows, SortField};
+use arrow_schema::{Schema, SchemaRef, SortOptions};
+use sqlparser::ast::{OrderByExpr, OrderBySort};
+use sqlparser::dialect::GenericDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+
+use super::expression::{Expression, place_of};
+use crate::error::{Error, Result};
+
+/// The longest text that is parsed.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// Expressions, and in which direction each sorts; nulls come last where nothing else is said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrderBy {
+    keys: Vec<(Expression, SortOptions)>,
+}
+
+impl OrderBy {
+    /// Parses `length(text) DESC, date`.
+    ///
+    /// # Errors
+    /// Where that is no SQL, or more than can be carried out.
+    pub fn parse(text: &str) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::option(format!(
+                "cannot read {text:?} as columns to sort by, such as \"length(text) DESC, date\": {error}"
+            ))
+        };
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Error::option(format!("an order of {} bytes; write at most {TEXT_BYTES_MAX}", text.len())));
+        }
+        let dialect = GenericDialect {};
+        let mut parser = Parser::new(&dialect).try_with_sql(text).map_err(|error| failed(&error))?;
+        let keys = parser.parse_comma_separated(Parser::parse_order_by_expr).map_err(|error| failed(&error))?;
+        let next = parser.peek_token();
+        if next.token != Token::EOF {
+            return Err(failed(&format!("{next} is not expected")));
+        }
+        let key = |key: &OrderByExpr| {
+            let descending = match &key.options.sort {
+                None | Some(OrderBySort::Asc) => false,
+                Some(OrderBySort::Desc) => true,
+                Some(OrderBySort::Using(_)) => return Err(failed(&"USING is not known; write ASC or DESC")),
+            };
+            let nulls_first = key.options.nulls_first.unwrap_or(false);
+            Ok((Expression::of(&key.expr)?, SortOptions { descending, nulls_first }))
+        };
+        Ok(Self { keys: keys.iter().map(key).collect::<Result<_>>()? })
+    }
+
+    /// The same for tables of one schema: places of the columns that it reads, ascending, and its keys on those.
+    ///
+    /// # Errors
+    /// Where a column is missing, or types do not go together.
+    pub(crate) fn bind(&self, schema: &Schema) -> Result<BoundOrder> {
+        let mut names = BTreeSet::new();
+        self.keys.iter().for_each(|(expression, _)| expression.add_columns(&mut names));
+        let places: BTreeSet<usize> = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<_>>()?;
+        let places: Vec<usize> = places.into_iter().collect();
+        let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
+        let nothing = RecordBatch::new_empty(read);
+        let field = |(expression, options): &(Expression, SortOptions)| {
+            let kind = expression.evaluate(&nothing)?.data_type().clone();
+            Ok(SortField::new_with_options(kind, *options))
+        };
+        let fields = self.keys.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let converter =
+            RowConverter::new(fields).map_err(|error| Error::option(format!("cannot sort by that: {error}")))?;
+        Ok(BoundOrder { order: self.clone(), places, converter })
+    }
+}
+
+/// An order of the rows of tables of one schema.
+pub(crate) struct BoundOrder {
+    order: OrderBy,
+    /// Places of the columns that it reads, ascending.
+    pub(crate) places: Vec<usize>,
+    converter: RowConverter,
+}
+
+/// Keys of some rows.
+pub(crate) struct SortKeys {
+    rows: Rows,
+    first: ArrayRef,
+}
+
+impl SortKeys {
+    /// Bytes that sort as the rows do, and are equal where all values are.
+    pub(crate) fn of(&self, row: usize) -> &[u8] {
+        self.rows.row(row).data()
+    }
+
+    /// Whether the first value of a row is null.
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        self.first.is_null(row)
+    }
+}
+
+impl BoundOrder {
+    /// The keys of the rows of a table that has the columns at [`BoundOrder::places`].
+    ///
+    /// # Errors
+    /// Where a value cannot be computed.
+    pub(crate) fn keys(&self, table: &RecordBatch) -> Result<SortKeys> {
+        let columns = self.order.keys.iter().map(|(expression, _)| expression.evaluate(table));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let rows = self.converter.convert_columns(&columns);
+        let rows = rows.map_err(|error| Error::option(format!("cannot sort by that: {error}")))?;
+        Ok(SortKeys { rows, first: columns[0].clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::types::Int32Type;
+    use arrow_array::{Date32Array, Float64Array, Int32Array, ListArray, StringArray, StructArray};
+    use arrow_schema::{DataType, Field};
+
+    use super::*;
+
+    fn table() -> RecordBatch {
+        let texts = StringArray::from(vec![Some("bb"), Some("äöü"), None, Some("A"), Some("bb")]);
+        let years = Int32Array::from(vec![Some(2020), None, Some(2019), Some(2020), Some(2021)]);
+        let scores = Float64Array::from(vec![0.5, f64::NAN, -1.0, 2.0, 0.5]);
+        let days = Date32Array::from(vec![10, 20, 30, 40, 50]);
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..5).map(|k| Some(vec![Some(1); 5 - k])));
+        let inner: ArrayRef = Arc::new(Int32Array::from(vec![3, 1, 2, 5, 4]));
+        let nested = StructArray::from(vec![(Arc::new(Field::new("v", DataType::Int32, false)), inner)]);
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("text", Arc::new(texts)),
+            ("Year", Arc::new(years)),
+            ("score", Arc::new(scores)),
+            ("day", Arc::new(days)),
+            ("tags", Arc::new(lists)),
+            ("s", Arc::new(nested)),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    /// Rows in the order, ties by their numbers.
+    fn sorted(order: &str) -> Vec<usize> {
+        let table = table();
+        let bound = OrderBy::parse(order).unwrap().bind(&table.schema()).unwrap();
+        let keys = bound.keys(&table.project(&bound.places).unwrap()).unwrap();
+        let mut rows: Vec<usize> = (0..table.num_rows()).collect();
+        rows.sort_by(|a, b| keys.of(*a).cmp(keys.of(*b)).then(a.cmp(b)));
+        rows
+    }
+
+    #[test]
+    fn rows_are_sorted_as_sql_sorts_them() {
+        for (order, expected) in [
+            ("text", [3, 0, 4, 1, 2]),
+            ("length(text) desc, year desc", [1, 4, 0, 3, 2]),
+            ("octet_length(text) DESC", [1, 0, 4, 3, 2]),
+            ("year", [2, 0, 3, 4, 1]),
+            ("\"Year\" NULLS FIRST", [1, 2, 0, 3, 4]),
+            ("year DESC", [4, 0, 3, 2, 1]),
+            ("text = 'bb' desc, score", [0, 4, 3, 1, 2]),
+            ("coalesce(year, 2019)", [1, 2, 0, 3, 4]),
+            ("length(tags)", [4, 3, 2, 1, 0]),
+            ("s.v", [1, 2, 0, 4, 3]),
+            ("-s.v * 2", [3, 4, 0, 2, 1]),
+            ("day < '1970-02-01' desc, lower(text) = 'a' desc", [0, 1, 2, 3, 4]),
+            ("year in (2021, 2019) desc, s.v % 2 = 0 and not year is null", [2, 4, 0, 3, 1]),
+            ("year is null desc, score desc", [1, 3, 0, 4, 2]),
+            ("normalize(text)", [3, 0, 4, 1, 2]),
+            ("1", [0, 1, 2, 3, 4]),
+        ] {
+            assert_eq!(sorted(order), expected, "{order}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sorted_by_is_refused() {
+        let schema = table().schema();
+        for (order, words) in [
+            ("", "such as"),
+            ("text desc nonsense", "nonsense"),
+            ("random()", "no function random"),
+            ("text + 1", "Cannot cast"),
+            ("nothing", "there is no column nothing; choose from text, Year"),
+            ("\"year\"", "there is no column year"),
+            ("s.w", "there is no column w; choose from v"),
+            ("text.v", "has no fields"),
+            ("length(text, year)", "takes one argument"),
+            ("(select 1)", "cannot be carried out"),
+            ("text; drop table x", "not expected"),
+            ("s.v / 0", "ivide"),
+        ] {
+            let refused = OrderBy::parse(order).and_then(|order| {
+                let bound = order.bind(&schema)?;
+                bound.keys(&table().project(&bound.places).unwrap()).map(drop)
+            });
+            let message = refused.expect_err(order).to_string();
+            assert!(message.contains(words), "{order}: {message}");
+        }
+        assert!(OrderBy::parse(&"-".repeat(5_000)).is_err());
+        assert!(OrderBy::parse(&format!("{}a{}", "(".repeat(400), ")".repeat(400))).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! A data set without its near-duplicates.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use adjoin::dedupe::Dedupe;
+use adjoin::error::{Error, Result};
+use adjoin::output::{Target, parent};
+use adjoin::sql::OrderBy;
+use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use pyo3::prelude::*;
+use pyo3_arrow::PyRecordBatchReader;
+
+use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::run::{Running, raised};
+
+/// What stays, and where that and the list of what goes are written.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Staying {
+    keep_by: Option<String>,
+    exact_text: Option<String>,
+    output: PathBuf,
+    removed: PathBuf,
+    force: bool,
+}
+
+/// Writes the data set again; returns what was done as JSON.
+#[pyfunction]
+pub(crate) fn dedupe(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: Wanted,
+    staying: Staying,
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let Staying { keep_by, exact_text, output, removed, force } = &staying;
+        let join = wanted.join_options(store_options.seed())?;
+        let what = Dedupe {
+            inputs: &sources,
+            source: store_options.source_options()?,
+            build: store_options.build_options(join.predicate.metric(), false)?,
+            join,
+            keep_by: keep_by.as_deref().map(OrderBy::parse).transpose()?,
+            exact_text: exact_text.as_deref().map(OrderBy::parse).transpose()?,
+            output,
+            removed: Some(Target::File { path: removed.clone(), force: *force }),
+            force: *force,
+        };
+        json(&what.run(&context.clone().or_temporary(parent(output)))?)
+    })
+}
+
+/// The rows of Parquet or Arrow files of one schema, one file after the other.
+#[pyfunction]
+pub(crate) fn rows(py: Python<'_>, files: Vec<PathBuf>) -> PyResult<PyRecordBatchReader> {
+    let readers = files.iter().map(|file| reader(file)).collect::<Result<Vec<_>>>();
+    let readers = readers.map_err(|error| raised(py, &error))?;
+    let schema: SchemaRef =
+        readers.first().map_or_else(|| SchemaRef::new(arrow_schema::Schema::empty()), |one| one.schema());
+    let batches = readers.into_iter().flatten();
+    Ok(PyRecordBatchReader::new(Box::new(RecordBatchIterator::new(batches, schema))))
+}
+
+type Reader = Box<dyn RecordBatchReader<Item = std::result::Result<RecordBatch, ArrowError>> + Send>;
+
+fn reader(path: &Path) -> Result<Reader> {
+    let cannot = |error: &dyn std::error::Error| Error::device(format!("cannot read {}: {error}", path.display()));
+    let open = || File::open(path).map_err(|error| cannot(&error));
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet")) {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(open()?).map_err(|error| cannot(&error))?;
+        return Ok(Box::new(builder.build().map_err(|error| cannot(&error))?));
+    }
+    if let Ok(file) = FileReader::try_new_buffered(open()?, None) {
+        return Ok(Box::new(file));
+    }
+    let stream = StreamReader::try_new(BufReader::new(open()?), None).map_err(|error| cannot(&error))?;
+    Ok(Box::new(stream))
+}
