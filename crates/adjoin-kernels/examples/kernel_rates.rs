@@ -71,14 +71,15 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code)]
 fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
-    // Safety: a level is available only where the processor has its instructions.
-    match (kernel.name(), bytes) {
-        ("avx512-vnni", true) => Some(unsafe { peaks::vnni() }),
-        ("avx512-vnni", false) => Some(unsafe { peaks::wide_floats() }),
-        ("avx2", true) => Some(unsafe { peaks::words() }),
-        ("avx2", false) => Some(unsafe { peaks::floats() }),
-        _ => None,
-    }
+    let peak: unsafe fn() -> f64 = match (kernel.name(), bytes) {
+        ("avx512-vnni", true) => peaks::vnni,
+        ("avx512-vnni", false) => peaks::wide_floats,
+        ("avx2", true) => peaks::words,
+        ("avx2", false) => peaks::floats,
+        _ => return None,
+    };
+    // SAFETY: a level is available only where the processor has its instructions.
+    Some(unsafe { peak() })
 }
 
 #[cfg(not(target_arch = "x86_64"))]
