@@ -1,7 +1,8 @@
 //! Where the new data set goes: a file or a folder that appears at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::FileKind;
 
@@ -13,6 +14,7 @@ use crate::locks::OwnFolder;
 use crate::output::{Draft, OutputWriter, check_free, check_parent, parent};
 use crate::row_numbers::RowSet;
 use crate::source::SourceFile;
+use crate::workers::map_items;
 
 /// Where the files of a data set go.
 pub(super) enum Place<'a> {
@@ -78,7 +80,7 @@ impl<'a> Place<'a> {
         match self {
             Self::File { path, force } => {
                 let (draft, out) = Draft::create(context, path, *force)?;
-                let bytes = write_file(tables, &tables.files[0], gone, out)?;
+                let bytes = write_file(context, &tables.files[0], (gone, &AtomicU64::new(0)), out)?;
                 listed.map_or(Ok(()), Listed::publish)?;
                 draft.publish()?;
                 Ok(bytes)
@@ -98,30 +100,53 @@ impl<'a> Place<'a> {
     }
 }
 
+/// Writes all files into a folder, as many at a time as there are threads and the memory bears.
 fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64> {
-    let device = &tables.context.device;
-    let mut folders: Vec<PathBuf> = Vec::new();
-    let mut bytes = 0;
-    for file in &tables.files {
-        let path = folder.join(&file.name);
-        let within: Vec<&Path> = parent(&path).ancestors().take_while(|above| above.starts_with(folder)).collect();
-        for above in
-            within.into_iter().rev().filter(|above| !folders.iter().any(|made| made == above)).collect::<Vec<_>>()
-        {
-            device.create_folder(above)?;
-            folders.push(above.to_owned());
-        }
-        bytes += write_file(tables, file, gone, OutputWriter::file(device.create(&path)?))?;
-    }
+    let Tables { context, files, .. } = tables;
+    let folders = make_folders(tables, folder)?;
+    let needs = files.iter().map(|file| file.writing_bytes(context)).collect::<Result<Vec<_>>>()?;
+    let largest = needs.into_iter().max().unwrap_or(0);
+    let fit = context.budget().free() / largest.max(1);
+    let threads = context.threads.min(files.len()).min(fit as usize).max(1);
+    let done = AtomicU64::new(0);
+    let bytes = map_items(
+        threads,
+        files.len(),
+        &context.cancel,
+        || (),
+        |(), number| {
+            let file = &files[number];
+            let out = OutputWriter::file(context.device.create(&folder.join(&file.name))?);
+            write_file(context, file, (gone, &done), out)
+        },
+    )?;
     for folder in folders.iter().rev() {
-        device.sync_folder(folder)?;
+        context.device.sync_folder(folder)?;
     }
-    Ok(bytes)
+    Ok(bytes.into_iter().sum())
 }
 
-fn write_file(tables: &Tables<'_>, file: &SourceFile, gone: &RowSet, out: OutputWriter) -> Result<u64> {
+/// Makes a folder and those in it that files lie in, outer ones first.
+fn make_folders(tables: &Tables<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders: BTreeSet<PathBuf> = [folder.to_owned()].into();
+    for file in &tables.files {
+        let path = folder.join(&file.name);
+        folders.extend(path.ancestors().skip(1).take_while(|above| *above != folder).map(Path::to_owned));
+    }
+    let folders: Vec<PathBuf> = folders.into_iter().collect();
+    folders.iter().try_for_each(|folder| tables.context.device.create_folder(folder))?;
+    Ok(folders)
+}
+
+fn write_file(
+    context: &Context,
+    file: &SourceFile,
+    (gone, done): (&RowSet, &AtomicU64),
+    out: OutputWriter,
+) -> Result<u64> {
     let written = out.written();
     let is_gone = |row: u64| gone.contains(file.first_row + row);
-    file.write_without(tables.context, &is_gone, out)?.sync()?;
-    Ok(written.load(std::sync::atomic::Ordering::Relaxed))
+    let advance = |rows: u64| context.progress.advance(done.fetch_add(rows, Ordering::Relaxed) + rows);
+    file.write_without(context, (&is_gone, &advance), out)?.sync()?;
+    Ok(written.load(Ordering::Relaxed))
 }

@@ -60,18 +60,27 @@ impl SourceFile {
         }
     }
 
-    /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file.
+    /// Bytes that writing it again holds.
+    ///
+    /// # Errors
+    /// Where its headers cannot be read.
+    pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
+        without::held_bytes(self.format, context, &self.path, self.open(context)?)
+    }
+
+    /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file; `done` is
+    /// told now and then how many rows more are done.
     ///
     /// # Errors
     /// Where it has changed, cannot be read or written, or the budget does not hold what that takes.
     pub(crate) fn write_without(
         &self,
         context: &Context,
-        is_gone: &(dyn Fn(u64) -> bool + Sync),
+        (is_gone, done): (&(dyn Fn(u64) -> bool + Sync), &(dyn Fn(u64) + Sync)),
         out: OutputWriter,
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
-        let wanted = Without { context, path: &self.path, rows: self.rows, is_gone };
+        let wanted = Without { context, path: &self.path, rows: self.rows, is_gone, done };
         let out = without::write(self.format, &wanted, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)

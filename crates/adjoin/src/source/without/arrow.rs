@@ -1,6 +1,7 @@
 //! Arrow IPC, files and streams, record batch by record batch.
 
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
+use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
@@ -12,6 +13,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
 use super::{Staying, Without, cannot_write};
+use crate::context::Context;
 use crate::error::Result;
 use crate::output::OutputWriter;
 use crate::source::arrow::Layout;
@@ -19,11 +21,13 @@ use crate::source::foreign::guarded;
 
 const WRITE_BYTES: usize = 1 << 20;
 
+/// The batch, what stays of it, and that as it is written.
+pub(super) fn held_bytes(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    Ok(Layout::of(context, path, file)?.batch_bytes.saturating_mul(3) + 2 * WRITE_BYTES as u64)
+}
+
 pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
     let layout = Layout::of(wanted.context, wanted.path, file.clone())?;
-    // The batch, what stays of it, and that as it is written.
-    let purpose = format!("{}: a record batch", wanted.path.display());
-    let _memory = wanted.context.reserve(layout.batch_bytes.saturating_mul(3), &purpose)?;
     let reader = BufReader::new(Reading { file, position: 0 });
     let out = BufWriter::with_capacity(WRITE_BYTES, out);
     let read = |error: ArrowError| error.to_string();
@@ -47,9 +51,9 @@ fn copy(
 ) -> Result<Target> {
     let mut first = 0;
     while let Some(batch) = guarded(wanted.path, format!("the rows from {first} on"), || batches.next().transpose())? {
-        wanted.advance(first)?;
         let rows = first..first + batch.num_rows() as u64;
         first = rows.end;
+        wanted.advance(batch.num_rows() as u64)?;
         match wanted.staying(rows.clone()) {
             Staying::None => {}
             Staying::All => target.write(&batch)?,

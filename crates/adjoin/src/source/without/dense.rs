@@ -6,12 +6,15 @@ use adjoin_device::ReadFile;
 
 use super::{Without, cannot_write};
 use crate::error::{Error, Result};
+use crate::options::DIMENSIONS_MAX;
 use crate::output::OutputWriter;
 use crate::source::dense::{DenseFormat, DenseLayout};
 use crate::source::npy;
 
 /// Bytes that are read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Rows that are read, and those that are written; a row may be longer than a block.
+pub(super) const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64;
 
 pub(super) fn write(
     format: DenseFormat,
@@ -23,12 +26,10 @@ pub(super) fn write(
     let dimensions = layout.dimensions.unwrap_or(0); // not known only where there are no rows
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
-    let _memory = wanted.context.reserve((2 * rows_at_once * row_bytes) as u64, "rows of a file")?;
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
     out.write_all(&header(format, &layout, wanted.count(0..layout.rows))?).map_err(cannot_write)?;
     let mut block = vec![0; rows_at_once * row_bytes];
     for first in (0..layout.rows).step_by(rows_at_once) {
-        wanted.advance(first)?;
         let rows = rows_at_once.min((layout.rows - first) as usize);
         let block = &mut block[..rows * row_bytes];
         file.read_at(layout.start + first * row_bytes as u64, block)?;
@@ -36,6 +37,7 @@ pub(super) fn write(
         for (_, row) in rows.filter(|(row, _)| !(wanted.is_gone)(*row)) {
             out.write_all(row).map_err(cannot_write)?;
         }
+        wanted.advance(block.len() as u64 / row_bytes as u64)?;
     }
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }

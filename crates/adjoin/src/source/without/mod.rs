@@ -25,6 +25,8 @@ pub(super) struct Without<'a> {
     pub(super) rows: u64,
     /// Whether a row goes, by its number in the file.
     pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
+    /// Is told how many rows more are done.
+    pub(super) done: &'a (dyn Fn(u64) + Sync),
 }
 
 /// Which of some rows stay.
@@ -49,10 +51,22 @@ impl Without<'_> {
         }
     }
 
-    /// Every so often: tells how far it is, and whether to stop.
-    fn advance(&self, row: u64) -> Result<()> {
-        self.context.progress.advance(row);
+    /// After some rows: tells that, and whether to stop.
+    fn advance(&self, rows: u64) -> Result<()> {
+        (self.done)(rows);
         self.context.cancel.check()
+    }
+}
+
+/// Bytes that writing a file of this format holds.
+///
+/// # Errors
+/// Where its headers cannot be read.
+pub(super) fn held_bytes(format: Format, context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    match format {
+        Format::Parquet => parquet::held_bytes(path, file),
+        Format::Arrow => arrow::held_bytes(context, path, file),
+        Format::Dense(_) => Ok(dense::HELD_BYTES),
     }
 }
 
@@ -66,6 +80,9 @@ pub(super) fn write(
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
+    let purpose = format!("{}: writing it again", wanted.path.display());
+    let bytes = held_bytes(format, wanted.context, wanted.path, file.clone())?;
+    let _memory = wanted.context.reserve(bytes, &purpose)?;
     match format {
         Format::Parquet => parquet::write(wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),

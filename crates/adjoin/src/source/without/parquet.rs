@@ -1,16 +1,17 @@
 //! Parquet, column chunk by column chunk, below Arrow: values with their levels go from a chunk of the file to one of the
 //! result, so types that Arrow does not know stay what they are, and of a row group no more than some pages are held.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::{
     BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96Type,
 };
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 
@@ -35,8 +36,6 @@ pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWr
     let file = WindowedFile::new(file);
     let metadata = decode(wanted.path, &file, "its Parquet footer", || metadata(&file))?;
     let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
-    let purpose = format!("{}: a column that is copied", wanted.path.display());
-    let _memory = wanted.context.reserve(memory_bytes(&metadata, memory.largest), &purpose)?;
     let copy = Copy { wanted, file: file.with_page_bytes_max(memory.largest) };
     let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
     let mut target = SerializedFileWriter::new(out, schema, Arc::new(properties(&metadata))).map_err(cannot_write)?;
@@ -48,6 +47,7 @@ pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWr
             let target_group = target.next_row_group().map_err(cannot_write)?;
             copy.row_group(group, first, target_group)?;
         }
+        wanted.advance(end - first)?;
         first = end;
     }
     if first != wanted.rows {
@@ -56,10 +56,18 @@ pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWr
     target.into_inner().map_err(cannot_write)
 }
 
+/// Bytes that a copy of a file holds.
+pub(super) fn held_bytes(path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    let file = WindowedFile::new(file);
+    let metadata = decode(path, &file, "its Parquet footer", || metadata(&file))?;
+    let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
+    Ok(memory_bytes(&metadata, memory.largest))
+}
+
 /// What is held at once: footer, windows, pages that are read, values, pages that are written.
 fn memory_bytes(metadata: &ParquetMetaData, largest_page: u64) -> u64 {
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some());
+    let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some() && !holds_vectors(chunk));
     let coded = coded.map(|chunk| chunk.num_values().unsigned_abs().saturating_mul(CODED_BYTES)).max().unwrap_or(0);
     let held = metadata.memory_size() as u64 + window::bytes() + VALUES_AT_ONCE * VALUE_BYTES + WRITING_BYTES;
     // A page, the one before it, the dictionary, and what refers to them.
@@ -76,15 +84,24 @@ fn properties(metadata: &ParquetMetaData) -> WriterProperties {
         .set_max_row_group_row_count(None);
     for chunk in first.into_iter().flat_map(RowGroupMetaData::columns) {
         let column = chunk.column_path().clone();
-        let is_coded = chunk.dictionary_page_offset().is_some();
+        let is_coded = chunk.dictionary_page_offset().is_some() && !holds_vectors(chunk);
         properties = properties
             .set_column_compression(column.clone(), compression(chunk))
             .set_column_dictionary_enabled(column.clone(), is_coded);
+        if holds_vectors(chunk) {
+            properties = properties.set_column_statistics_enabled(column.clone(), EnabledStatistics::None);
+        }
         if let Some(encoding) = own_encoding(chunk).filter(|_| !is_coded) {
             properties = properties.set_column_encoding(column, encoding);
         }
     }
     properties.build()
+}
+
+/// Whether a chunk holds the elements of lists of numbers: a dictionary and the least of them serve nobody, and cost more
+/// than all else.
+fn holds_vectors(chunk: &ColumnChunkMetaData) -> bool {
+    chunk.column_descr().max_rep_level() > 0 && chunk.column_type() != Type::BYTE_ARRAY
 }
 
 /// Hadoop's framing of LZ4 is read, and no longer written by anybody.
@@ -95,14 +112,16 @@ fn compression(chunk: &ColumnChunkMetaData) -> Compression {
     }
 }
 
-/// How the values of a chunk without a dictionary are coded.
+/// How the values of a chunk are coded where no dictionary is.
 fn own_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
-    let of_levels = [
+    let of_levels_or_dictionaries = [
         Encoding::RLE,
         #[expect(deprecated)]
         Encoding::BIT_PACKED,
+        Encoding::RLE_DICTIONARY,
+        Encoding::PLAIN_DICTIONARY,
     ];
-    chunk.encodings().find(|encoding| !of_levels.contains(encoding))
+    chunk.encodings().find(|encoding| !of_levels_or_dictionaries.contains(encoding))
 }
 
 /// A file on its way.
@@ -120,7 +139,7 @@ impl Copy<'_> {
         mut target: SerializedRowGroupWriter<'_, OutputWriter>,
     ) -> Result<()> {
         for (place, chunk) in group.columns().iter().enumerate() {
-            self.wanted.advance(first)?;
+            self.wanted.advance(0)?;
             let pages = decode(self.wanted.path, &self.file, "its pages", || {
                 SerializedPageReader::new(Arc::new(self.file.clone()), chunk, group.num_rows() as usize, None)
             })?;
