@@ -14,7 +14,7 @@ use crate::output::Target;
 pub struct PairWriter(TableWriter);
 
 /// Bytes that the writer of a result gathers, and for ids beside that.
-const WRITER_BYTES: u64 = 6 << 20;
+const WRITER_BYTES: u64 = 7 << 20;
 const WRITER_ID_BYTES: u64 = 2 << 20;
 
 impl PairWriter {
