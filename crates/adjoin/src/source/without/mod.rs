@@ -90,7 +90,9 @@ pub(super) fn write(
     }
 }
 
-/// The error of a result that cannot be written; the device's own names the file.
+/// The error of a result that cannot be written: the device's own, which names the file, where it is under that of a crate.
 fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::device(format!("cannot write the rows that stay: {error}")).caused_by(error)
+    let under = error.source().map(ToString::to_string);
+    let words = under.unwrap_or_else(|| format!("cannot write the rows that stay: {error}"));
+    Error::device(words).caused_by(error)
 }
