@@ -6,8 +6,9 @@
 ...     result.stats["recall"]["kept"]
 True
 
-A run stays within ``memory`` above what the process holds already, and reaches the recall that was asked for; both are
-told in :attr:`Result.stats`.
+A run stays within ``memory`` above what the process holds already: a size, or a share such as ``"80%"`` of what the machine
+or its cgroup has, half of it where it is not given. It reaches the recall that was asked
+for; both are told in :attr:`Result.stats`.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def build(
     store: PathLike,
     *,
     metric: Metric = "l2",
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     buckets: Optional[int] = None,
@@ -244,7 +245,7 @@ def join(
     min_similarity: Optional[float] = None,
     recall: Optional[float] = None,
     exact: bool = False,
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     buckets: Optional[int] = None,
@@ -302,7 +303,7 @@ def dedupe(
     exact: bool = False,
     keep_by: Optional[str] = None,
     exact_text: Optional[str] = None,
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     vector_column: Optional[str] = None,

@@ -12,7 +12,7 @@ use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
-    let mut context = resolve::own_context().with_resources(&arguments.memory, None)?;
+    let mut context = resolve::own_context().with_resources(arguments.memory.as_deref(), None)?;
     context.cancel = stopped.cancel.clone();
     if !arguments.quiet {
         context.progress = Arc::new(Terminal::new());
