@@ -347,9 +347,9 @@ pub(crate) struct Report {
     /// What that run did, as its --stats wrote it
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// A table of ids with names or texts: .parquet, .csv or .jsonl
-    #[arg(long, value_name = "FILE")]
-    pub(crate) names: Option<PathBuf>,
+    /// A table of ids with names or texts: .parquet, .csv or .jsonl; a file, a folder of shards or a glob
+    #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new())]
+    pub(crate) names: Option<String>,
     /// Its column of ids; `id` where not given, or rows go by their number where there is none
     #[arg(long, value_name = "C")]
     pub(crate) id_column: Option<String>,
