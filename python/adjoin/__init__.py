@@ -6,19 +6,21 @@
 ...     result.stats["recall"]["kept"]
 True
 
-A run stays within ``memory`` above what the process holds already, and reaches the recall that was asked for; both are
-told in :attr:`Result.stats`.
+A run stays within ``memory`` above what the process holds already: a size, or a share such as ``"80%"`` of what the machine
+or its cgroup has, half of it where it is not given. It reaches the recall that was asked
+for; both are told in :attr:`Result.stats`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import tempfile
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from . import _engine
 from ._engine import __version__
@@ -37,6 +39,10 @@ from ._options import PathLike
 from ._progress import bar
 from ._source import files_of
 from ._types import ArrowStream
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 __all__ = [
     "AdjoinError",
@@ -61,9 +67,11 @@ Metric = Literal["l2", "cosine"]
 OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
+What = Literal["pairs", "counts", "clusters", "keep", "kept"]
 
 METRICS = ("l2", "cosine")
 KEEP_RULES = ("greedy", "cluster")
+RESULTS = ("pairs", "counts", "clusters", "keep", "kept")
 
 
 class Store:
@@ -122,6 +130,50 @@ class Result:
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Which rows to keep: ``id``, in the order of rows."""
         return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[1]
+
+    def to_polars(self) -> polars.DataFrame:
+        """The pairs as a table of Polars, in memory."""
+        frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self.pairs())
+        return frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The pairs as a table of pandas, in memory; pyarrow is needed too."""
+        _package("pandas", "to_pandas")
+        frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self.pairs()).to_pandas()
+        return frame
+
+    def to_arrow(self) -> Any:
+        """The pairs as a table of pyarrow, in memory."""
+        return _package("pyarrow", "to_arrow").table(self.pairs())
+
+    def write(self, path: PathLike, what: What = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
+        """Writes a result to a ``.parquet``, ``.csv`` or ``.jsonl`` file, within the memory of the join.
+
+        ``what`` is the name of the method that gives the same as a stream; ``rule`` is that of :meth:`keep` and
+        :meth:`kept`. A file that is there is replaced only with ``force``; the new one appears whole or not at all.
+        """
+        target, wanted = _options.path("path", path), _options.choice("what", what, RESULTS)
+        rule_wanted = _options.choice("rule", rule, KEEP_RULES)
+        self._joined.write(target, wanted, rule_wanted, _options.flag("force", force))
+
+    def report(
+        self,
+        path: PathLike,
+        *,
+        names: Optional[PathLike] = None,
+        id_column: Optional[str] = None,
+        name_column: Optional[str] = None,
+        force: bool = False,
+    ) -> None:
+        """Writes a page to look at, in one file, as ``adjoin report`` does.
+
+        ``names`` is a file, a folder or a glob of tables of ids (``id_column``, else ``id``, else rows by their number)
+        and texts (``name_column``, else the first column of text). A page that is there is replaced only with ``force``.
+        """
+        target, files = _options.path("path", path), _options.optional_path("names", names)
+        columns = {"id_column": _options.text("id_column", id_column), "name_column": _options.text("name_column", name_column)}
+        named = None if files is None else {"files": files, **columns}
+        self._joined.report(target, named, _options.flag("force", force))
 
     def close(self) -> None:
         """Removes what is temporary. Streams that were taken before can still be read."""
@@ -196,7 +248,7 @@ def build(
     store: PathLike,
     *,
     metric: Metric = "l2",
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     buckets: Optional[int] = None,
@@ -244,7 +296,7 @@ def join(
     min_similarity: Optional[float] = None,
     recall: Optional[float] = None,
     exact: bool = False,
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     buckets: Optional[int] = None,
@@ -302,7 +354,7 @@ def dedupe(
     exact: bool = False,
     keep_by: Optional[str] = None,
     exact_text: Optional[str] = None,
-    memory: Union[str, int] = "2GiB",
+    memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
     vector_column: Optional[str] = None,
@@ -355,6 +407,13 @@ def dedupe(
         deduped.close()
         raise
     return deduped
+
+
+def _package(name: str, method: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{method}() needs the package {name}; install it with: pip install {name}", name=name) from error
 
 
 def _kept_name(files: list[str]) -> str:

@@ -119,11 +119,11 @@ def optional_path(name: str, value: Any) -> Optional[str]:
 
 def resources(memory: Any, threads: Any) -> dict[str, Any]:
     """What a run works with; the memory is counted from here on."""
-    if not isinstance(memory, str):
+    if memory is not None and not isinstance(memory, str):
         try:
             memory = str(integer("memory", memory, U64_MAX))
         except OptionTypeError:
-            raise refused("memory", memory, "a size such as '2GiB', or a whole number of bytes") from None
+            raise refused("memory", memory, "a size such as '2GiB', a share such as '80%', or a whole number of bytes") from None
     threads = optional_integer("threads", threads, U64_MAX)
     return {"memory": memory, "threads": threads, "before_bytes": _engine.resident_from_now_on()}
 

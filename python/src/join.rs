@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::job::{Job, Opened, Output};
-use adjoin::output::Target;
-use adjoin::sink::PairSink;
+use adjoin::output::{Target, check_free, parent};
+use adjoin::sink::{PairSchema, PairSink, PairWriter};
+use adjoin::source::IdKind;
 use adjoin::store::Store;
+use adjoin_cli::{Names, write_page};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -108,13 +111,73 @@ impl Joined {
         Ok(made)
     }
 
+    /// Writes a result to a file: pairs, or what is said of rows.
+    fn write(&self, py: Python<'_>, path: PathBuf, what: &str, rule: &str, force: bool) -> PyResult<()> {
+        self.running.run(py, |context| {
+            let opened = self.opened()?;
+            let context = &context.clone().or_temporary(parent(&path));
+            let target = Target::File { path, force };
+            let output = match what {
+                "pairs" => return self.write_pairs(context, &opened.store, &target),
+                "counts" => Output::Counts(Some(target)),
+                "clusters" => Output::Clusters(Some(target)),
+                "keep" => Output::Keep { rule: rule.parse()?, removed: Some(target), kept: None },
+                _ => Output::Keep { rule: rule.parse()?, removed: None, kept: Some(target) },
+            };
+            let mut sink = output.rows(context, &opened.store, 0)?.expect("each of these is of rows");
+            pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
+            sink.finish().map(drop)
+        })
+    }
+
+    /// Writes a page to look at.
+    fn report(&self, py: Python<'_>, path: PathBuf, names: Option<WantedNames>, force: bool) -> PyResult<()> {
+        self.running.run(py, |context| {
+            check_free(&*context.device, &path, force)?;
+            let number = self.results.fetch_add(1, Ordering::Relaxed);
+            let pairs = self.folder.join(format!("pairs-{number}.parquet"));
+            let target = Target::File { path: pairs.clone(), force: false };
+            self.write_pairs(context, &self.opened()?.store, &target)?;
+            let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
+            let names = names.as_ref().map(WantedNames::names);
+            let written = write_page(context, (&pairs, Some(stats)), names, (&path, force));
+            drop(std::fs::remove_file(&pairs));
+            written.map(drop)
+        })
+    }
+
     /// Removes the store, where one was built for the join.
     fn close(&self) {
         lock(&self.opened).take();
     }
 }
 
+/// Where the names of ids are.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedNames {
+    files: String,
+    id_column: Option<String>,
+    name_column: Option<String>,
+}
+
+impl WantedNames {
+    fn names(&self) -> Names<'_> {
+        let (id_column, name_column) = (self.id_column.as_deref(), self.name_column.as_deref());
+        Names { files: &self.files, id_column, name_column }
+    }
+}
+
 impl Joined {
+    fn write_pairs(&self, context: &Context, store: &Store, target: &Target) -> Result<()> {
+        let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
+        let bytes = PairWriter::memory_bytes(schema.ids != IdKind::None);
+        let _memory = context.reserve(bytes, "writing this result")?;
+        let mut sink = Box::new(PairWriter::create(context, target, schema)?);
+        pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
+        sink.finish().map(drop)
+    }
+
     fn opened(&self) -> Result<Arc<Opened>> {
         lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
     }

@@ -16,7 +16,7 @@ use pyo3::FromPyObject;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Resources {
-    memory: String,
+    memory: Option<String>,
     threads: Option<usize>,
     before_bytes: u64,
     /// Where temporary files go; where not given, the engine says.
@@ -26,7 +26,7 @@ pub(crate) struct Resources {
 impl Resources {
     /// A context of that memory, beside what the process held when it was called and what others hold.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
-        let context = Context::default().with_resources(&self.memory, self.threads)?;
+        let context = Context::default().with_resources(self.memory.as_deref(), self.threads)?;
         let context = context.beside(self.before_bytes, others_bytes);
         match &self.temporary {
             Some(folder) => context.with_temporary(folder),

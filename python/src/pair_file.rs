@@ -9,9 +9,9 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::options::Metric;
 use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_field};
-use adjoin::source::{IdKind, Ids, columns_read};
+use adjoin::source::{IdKind, Ids, TextIds, columns_read};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, UInt64Type};
+use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
@@ -198,7 +198,7 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     Ok(PyRecordBatchReader::new(Box::new(arrow_array::RecordBatchIterator::new(batches, schema))))
 }
 
-/// Hands the pairs of a file to a sink that speaks of rows.
+/// Hands the pairs of a file to a sink; with their ids, if it wants them and there are any.
 pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) -> Result<()> {
     let PairFile { path, reader } = PairFile::open(path)?;
     for batch in reader {
@@ -206,8 +206,23 @@ pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) ->
         let batch = batch.map_err(|error| Error::device(format!("cannot read {}: {error}", path.display())))?;
         let rows = |column: usize| batch.column(column).as_primitive::<UInt64Type>().values().to_vec();
         let values = batch.column(batch.num_columns() - 1).as_primitive::<Float32Type>().values().to_vec();
-        let pairs = PairBatch { left_rows: rows(0), right_rows: rows(1), values, ..PairBatch::new(IdKind::None) };
-        sink.accept(&pairs)?;
+        let has_ids = batch.num_columns() == 5 && sink.wants_ids();
+        let ids = |column: usize| if has_ids { ids_of(batch.column(column)) } else { Ids::None };
+        let (left_rows, right_rows, left_ids, right_ids) = (rows(0), rows(1), ids(2), ids(3));
+        sink.accept(&PairBatch { left_rows, right_rows, left_ids, right_ids, values })?;
     }
     Ok(())
+}
+
+/// A column of ids, as [`id_column`] made it.
+fn ids_of(column: &ArrayRef) -> Ids {
+    if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
+        return Ids::Int64(numbers.values().to_vec());
+    }
+    let mut ids = TextIds::default();
+    for text in column.as_string::<i32>().iter().flatten() {
+        ids.bytes.extend_from_slice(text.as_bytes());
+        ids.ends.push(ids.bytes.len() as u64);
+    }
+    Ids::Utf8(ids)
 }

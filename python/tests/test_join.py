@@ -211,6 +211,14 @@ class Wasteful:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
+def test_memory_is_a_share_of_what_there_is(vectors: numpy.ndarray) -> None:
+    for given, share in ((None, 0.5), ("80%", 0.8)):
+        with adjoin.join(vectors, eps=0.1, memory=given) as result:
+            memory = result.stats["memory"]
+        assert memory["share"] == share and memory["share_of"] in ("machine", "cgroup") and memory["kept"]
+        assert abs(memory["budget_bytes"] - share * memory["share_of_bytes"]) <= 1 and memory["before_bytes"] > 0
+
+
 def test_memory_that_was_not_kept_is_warned_of(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table = pyarrow.table({"vector": as_fixed_lists(vectors)})
     with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:

@@ -42,10 +42,10 @@ pub(crate) enum Command {
 /// What every command that computes takes.
 #[derive(Debug, Args)]
 pub(crate) struct Resources {
-    /// Memory of the whole process, such as 51MB, 512MiB or 2GiB
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
-    pub(crate) memory: String,
-    /// Threads that compute; as many as the machine has cores where not given
+    /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Threads that compute; as many as the machine or its cgroup runs at once where not given
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Level of the distance kernels: reference, avx2 or avx512-vnni (for experts)
@@ -237,9 +237,9 @@ pub(crate) struct Verify {
     /// The store
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// Memory of the whole process, such as 51MB, 512MiB or 2GiB
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
-    pub(crate) memory: String,
+    /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
     /// Print nothing but damage
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -347,9 +347,9 @@ pub(crate) struct Report {
     /// What that run did, as its --stats wrote it
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// A table of ids with names or texts: .parquet, .csv or .jsonl
-    #[arg(long, value_name = "FILE")]
-    pub(crate) names: Option<PathBuf>,
+    /// A table of ids with names or texts: .parquet, .csv or .jsonl; a file, a folder of shards or a glob
+    #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new())]
+    pub(crate) names: Option<String>,
     /// Its column of ids; `id` where not given, or rows go by their number where there is none
     #[arg(long, value_name = "C")]
     pub(crate) id_column: Option<String>,
@@ -362,9 +362,9 @@ pub(crate) struct Report {
     /// Replace a page that is there
     #[arg(long)]
     pub(crate) force: bool,
-    /// Memory of the whole process, such as 512MiB or 2GiB
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
-    pub(crate) memory: String,
+    /// Memory of the whole process, such as 512MiB or 80%; half of what the machine or its cgroup has where not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
     /// Print no summary
     #[arg(long)]
     pub(crate) quiet: bool,

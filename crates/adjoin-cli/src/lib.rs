@@ -16,6 +16,8 @@ mod usage;
 
 use std::ffi::OsString;
 
+pub use report::{Names, Page, write_page};
+
 use adjoin::error::{Error, ErrorKind};
 use adjoin::message::{Argument, Mention};
 use clap::Parser;
@@ -45,7 +47,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     silence_caught_panics();
     let stopped = match signals::watch() {
         Ok(stopped) => stopped,
-        Err(error) => return report(&error, &signals::Stopped::default()),
+        Err(error) => return say_error(&error, &signals::Stopped::default()),
     };
     let result = match arguments.command {
         Command::Build(arguments) => commands::build(&arguments, &stopped),
@@ -63,7 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     match result {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::PromiseNotKept) => NOT_KEPT,
-        Err(error) => report(&error, &stopped),
+        Err(error) => say_error(&error, &stopped),
     }
 }
 
@@ -87,7 +89,7 @@ fn as_flag(Mention { argument, value }: &Mention) -> String {
     flag + value.as_deref().unwrap_or_default()
 }
 
-fn report(error: &Error, stopped: &signals::Stopped) -> u8 {
+fn say_error(error: &Error, stopped: &signals::Stopped) -> u8 {
     let reader_gone = error.kind() == ErrorKind::ReaderGone;
     // Ctrl-C ends all of a pipeline: work that waited to write then learns first that its reader is gone.
     if error.kind() == ErrorKind::Cancelled || (reader_gone && stopped.cancel.is_cancelled()) {

@@ -29,7 +29,7 @@ pub(crate) fn own_context() -> Context {
 }
 
 pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Context> {
-    let mut context = own_context().with_resources(&resources.memory, resources.threads)?;
+    let mut context = own_context().with_resources(resources.memory.as_deref(), resources.threads)?;
     context.cancel = stopped.cancel.clone();
     if let Some(name) = &resources.kernel {
         context.kernel = kernel(name)?;

@@ -41,6 +41,7 @@ mod file_system;
 mod lock_file;
 #[allow(unsafe_code)] // is an allocator
 mod mapped_blocks;
+mod memory_limit;
 mod read_file;
 #[allow(unsafe_code)] // tells the allocator
 mod resident;
@@ -58,6 +59,7 @@ pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock,
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use mapped_blocks::MappedBlocks;
+pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
 pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};

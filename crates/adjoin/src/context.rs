@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
-    BudgetExceeded, Device, FileKind, FileSystem, MappedBlocks, MemoryBudget, Reservation, current_resident_bytes,
-    forget_peak_resident_bytes, peak_resident_bytes,
+    BudgetExceeded, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit, Reservation,
+    current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
-use crate::options::{format_bytes, parse_bytes};
+use crate::options::{MemorySize, format_bytes, parse_memory};
 use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
 use crate::workers::default_threads;
 
@@ -25,8 +25,10 @@ const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// What the program itself comes to hold beyond what was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
-/// Budget of a run whose caller does not say.
+/// Budget of a context whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
+/// Share of what the machine or a cgroup gives that is the budget of a user who does not say.
+pub const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 
 /// Most threads: more than any machine of today runs at once.
 const THREADS_MAX: usize = 4_096;
@@ -52,6 +54,8 @@ pub struct Context {
     /// Is told how far the work is.
     pub progress: Arc<dyn Progress>,
     memory_bytes: u64,
+    /// Which share of what that is, where it is one.
+    share: Option<(f64, MemoryLimit)>,
     runtime_bytes: u64,
     /// What the process held before, where the budget is for what comes on top.
     before_bytes: Option<u64>,
@@ -72,6 +76,7 @@ impl Default for Context {
             cancel: Cancel::default(),
             progress: Arc::new(Silent),
             memory_bytes: DEFAULT_MEMORY_BYTES,
+            share: None,
             runtime_bytes: RUNTIME_BYTES,
             before_bytes: None,
             others_bytes: Arc::default(),
@@ -89,7 +94,8 @@ impl Context {
         let kept = (beyond / KEPT_SHARE).clamp(MappedBlocks::KEPT_AT_FIRST, KEPT_BYTES_MAX);
         MappedBlocks::keep(kept);
         let runtime = self.runtime_bytes + (kept - MappedBlocks::KEPT_AT_FIRST);
-        Self { memory_bytes, budget: MemoryBudget::new(memory_bytes.saturating_sub(runtime)), ..self }
+        let budget = MemoryBudget::new(memory_bytes.saturating_sub(runtime));
+        Self { memory_bytes, share: None, budget, ..self }
     }
 
     /// The same in a process that holds `resident_bytes` already, for a budget that is given afterwards: a command that an
@@ -99,26 +105,19 @@ impl Context {
         Self { runtime_bytes: RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES), ..self }
     }
 
-    /// The same with a budget and a number of threads as a user types them; as many threads as cores where none is given.
+    /// The same with a budget and a number of threads as a user types them: the budget a size, or a share of what the
+    /// machine or a cgroup gives, which is [`DEFAULT_MEMORY_SHARE`] where none is given; as many threads as may run at
+    /// once where none is given.
     ///
     /// # Errors
-    /// Where the budget is no size or too small for anything, or the number of threads makes no sense.
-    pub fn with_resources(self, memory: &str, threads: Option<usize>) -> Result<Self> {
-        let bytes = parse_bytes(memory)?;
-        if bytes <= self.runtime_bytes {
-            let least = self.runtime_bytes.div_ceil(1_000_000) + 1;
-            return Err(Error::budget(message![
-                Argument::Memory.with(memory),
-                " is not enough to start; give ",
-                Argument::Memory.with(format!("{least}MB")),
-                " or more"
-            ]));
-        }
+    /// Where the budget is neither or too small for anything, or the number of threads makes no sense.
+    pub fn with_resources(self, memory: Option<&str>, threads: Option<usize>) -> Result<Self> {
+        let (bytes, share) = budget_of(memory, memory_limit(), self.runtime_bytes)?;
         let threads = threads.unwrap_or(self.threads);
         if !(1..=THREADS_MAX).contains(&threads) {
             return Err(Error::option(message![Argument::Threads, format!(" is {threads}; give 1 to {THREADS_MAX}")]));
         }
-        Ok(Self { threads, ..self.with_memory(bytes) })
+        Ok(Self { threads, share, ..self.with_memory(bytes) })
     }
 
     /// The same with another number of threads.
@@ -170,7 +169,20 @@ impl Context {
         let (budget_bytes, peak_bytes) = (self.memory_bytes, peak_resident_bytes());
         let before_bytes = self.before_bytes.map(|before| before + self.others_bytes.load(Ordering::Relaxed));
         let kept = peak_bytes.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes;
-        MemoryStatistics { budget_bytes, peak_bytes, before_bytes, kept, over_time: None }
+        let limit = self.share.map(|(_, limit)| limit);
+        MemoryStatistics {
+            budget_bytes,
+            share: self.share.map(|(share, _)| share),
+            share_of_bytes: limit.map(|limit| limit.bytes),
+            share_of: limit.map(|limit| match limit.by {
+                LimitedBy::Machine => "machine",
+                LimitedBy::Cgroup => "cgroup",
+            }),
+            peak_bytes,
+            before_bytes,
+            kept,
+            over_time: None,
+        }
     }
 
     /// The budget for the whole process, in bytes.
@@ -242,5 +254,73 @@ impl Context {
             Argument::Memory.with(format!("{}MB", least.div_ceil(1_000_000))),
             " or more"
         ])
+    }
+}
+
+/// The budget of a process that needs `runtime_bytes` for itself, as a user typed it; and the share that it is of what
+/// the system gives, where it is one.
+fn budget_of(
+    memory: Option<&str>,
+    limit: Option<MemoryLimit>,
+    runtime_bytes: u64,
+) -> Result<(u64, Option<(f64, MemoryLimit)>)> {
+    let least = runtime_bytes.div_ceil(1_000_000) + 1;
+    let share_of = |share: f64, limit: MemoryLimit| (limit.bytes as f64 * share) as u64;
+    let Some(text) = memory else {
+        let Some(limit) = limit else { return Ok((DEFAULT_MEMORY_BYTES, None)) };
+        let bytes = share_of(DEFAULT_MEMORY_SHARE, limit);
+        let starts = bytes > runtime_bytes;
+        return Ok(if starts { (bytes, Some((DEFAULT_MEMORY_SHARE, limit))) } else { (least * 1_000_000, None) });
+    };
+    let (bytes, share) = match (parse_memory(text)?, limit) {
+        (MemorySize::Bytes(bytes), _) => (bytes, None),
+        (MemorySize::Share(share), Some(limit)) => (share_of(share, limit), Some((share, limit))),
+        (MemorySize::Share(_), None) => {
+            let named = Argument::Memory.with(text);
+            let why = " is a share of what is not known: the system does not say how much memory it has; give ";
+            return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
+        }
+    };
+    if bytes <= runtime_bytes {
+        return Err(Error::budget(message![
+            Argument::Memory.with(text),
+            " is not enough to start; give ",
+            Argument::Memory.with(format!("{least}MB")),
+            " or more"
+        ]));
+    }
+    Ok((bytes, share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CGROUP: MemoryLimit = MemoryLimit { bytes: 300_000_000, by: LimitedBy::Cgroup };
+
+    #[test]
+    fn a_budget_that_is_not_given_is_half_of_what_there_is_and_enough_to_start() {
+        let without = |limit| budget_of(None, limit, RUNTIME_BYTES).unwrap();
+        assert_eq!(without(Some(CGROUP)), (150_000_000, Some((0.5, CGROUP))));
+        assert_eq!(without(Some(MemoryLimit { bytes: 20_000_000, ..CGROUP })), (16_000_000, None));
+        assert_eq!(without(Some(MemoryLimit { bytes: 0, ..CGROUP })), (16_000_000, None));
+        assert_eq!(without(None), (DEFAULT_MEMORY_BYTES, None));
+    }
+
+    #[test]
+    fn a_budget_is_a_size_or_a_share_and_at_least_what_starts() {
+        let of = |text, limit| budget_of(Some(text), limit, RUNTIME_BYTES);
+        assert_eq!(of("80%", Some(CGROUP)).unwrap(), (240_000_000, Some((0.8, CGROUP))));
+        assert_eq!(of("4GiB", Some(CGROUP)).unwrap(), (4 << 30, None));
+        assert_eq!(of("4GiB", None).unwrap(), (4 << 30, None));
+        for (text, limit, words) in [
+            ("5%", Some(CGROUP), "memory 5% is not enough to start; give memory 16MB or more"),
+            ("15MB", Some(CGROUP), "memory 15MB is not enough to start; give memory 16MB or more"),
+            ("80%", None, "give memory as a size, such as 2GiB"),
+            ("800%", Some(CGROUP), "800% is no share of the memory"),
+        ] {
+            let refused = of(text, limit).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 }

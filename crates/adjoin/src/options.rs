@@ -138,6 +138,29 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
+/// How much memory a run is to have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MemorySize {
+    /// So many bytes.
+    Bytes(u64),
+    /// This share, above 0 and at most 1, of what the machine or a cgroup gives.
+    Share(f64),
+}
+
+/// Reads how much memory a run is to have: a size as [`parse_bytes`] reads it, or a share such as `80%`.
+///
+/// # Errors
+/// Where the text is neither.
+pub fn parse_memory(text: &str) -> Result<MemorySize> {
+    let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
+    let wrong =
+        || Error::option(format!("{text} is no share of the memory; write it like 80%, above 0% and up to 100%"));
+    let is_plain = |number: &&str| number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let percent: Option<f64> = Some(number.trim_end()).filter(is_plain).and_then(|number| number.parse().ok());
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
+    percent.map(|percent| MemorySize::Share(percent / 100.0)).ok_or_else(wrong)
+}
+
 /// Writes a number of bytes so that a person can read it and [`parse_bytes`] too: `51.2 MB`.
 pub fn format_bytes(bytes: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
@@ -185,5 +208,20 @@ mod tests {
         }
         assert_eq!(format_bytes(51_200_000), "51.2 MB");
         assert_eq!(format_bytes(999), "999 B");
+    }
+
+    #[test]
+    fn memory_is_a_size_or_a_share() {
+        for (text, size) in [
+            ("2GiB", MemorySize::Bytes(2 << 30)),
+            ("80%", MemorySize::Share(0.8)),
+            ("12.5 %", MemorySize::Share(0.125)),
+            ("100%", MemorySize::Share(1.0)),
+        ] {
+            assert_eq!(parse_memory(text).unwrap(), size);
+        }
+        for text in ["%", "0%", "101%", "-5%", "nan%", "inf%", "1e1%", "5%%", "80%MB", "half"] {
+            assert!(parse_memory(text).is_err(), "{text}");
+        }
     }
 }

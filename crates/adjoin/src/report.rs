@@ -232,6 +232,11 @@ pub struct Interval {
 #[allow(missing_docs)]
 pub struct MemoryStatistics {
     pub budget_bytes: u64,
+    /// Of a budget that is a share of what the system gives: which share, of how much, and whose that is, `machine` or
+    /// `cgroup`.
+    pub share: Option<f64>,
+    pub share_of_bytes: Option<u64>,
+    pub share_of: Option<&'static str>,
     pub peak_bytes: u64,
     pub before_bytes: Option<u64>,
     pub kept: bool,

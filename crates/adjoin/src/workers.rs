@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::report::Cancel;
 
-/// Threads to use where the caller does not say: as many as the machine runs at once.
+/// Threads to use where the caller does not say: as many as the system runs at once, by the cores that this process may use
+/// and the processor time that its cgroup has. Of that a part of a core is left out, so that no thread is made to wait.
 pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

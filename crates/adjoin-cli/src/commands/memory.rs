@@ -1,14 +1,25 @@
 //! What a command says of the memory that it took.
 
+use adjoin::context::DEFAULT_MEMORY_SHARE;
 use adjoin::options::format_bytes;
 use adjoin::report::MemoryStatistics;
 
 use crate::Outcome;
+use crate::print::percent;
 
 /// The line of a summary.
 pub(super) fn print_memory(memory: &MemoryStatistics) {
     let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-    eprintln!("memory: {peak} at most; the budget is {budget}");
+    eprintln!("memory: {peak} at most; the budget is {budget}{}", share_in_words(memory));
+}
+
+/// Of which memory a budget is a share, where it is one.
+fn share_in_words(memory: &MemoryStatistics) -> String {
+    let share_of = memory.share.zip(memory.share_of_bytes).zip(memory.share_of);
+    share_of.map_or_else(String::new, |((share, bytes), whose)| {
+        let share = if share == DEFAULT_MEMORY_SHARE { "half".to_owned() } else { percent(share) };
+        format!(", {share} of the {} of this {whose}", format_bytes(bytes))
+    })
 }
 
 /// Says so where the budget was not kept.
@@ -30,5 +41,18 @@ mod tests {
         let memory = |kept| MemoryStatistics { kept, ..MemoryStatistics::default() };
         assert!(matches!(memory_verdict(&memory(true)), Outcome::Done));
         assert!(matches!(memory_verdict(&memory(false)), Outcome::PromiseNotKept));
+    }
+
+    #[test]
+    fn a_share_says_of_what_it_is_one() {
+        let share = |share| MemoryStatistics {
+            share: Some(share),
+            share_of_bytes: Some(300_000_000),
+            share_of: Some("cgroup"),
+            ..MemoryStatistics::default()
+        };
+        assert_eq!(share_in_words(&share(0.5)), ", half of the 300.0 MB of this cgroup");
+        assert_eq!(share_in_words(&share(0.8)), ", 80 % of the 300.0 MB of this cgroup");
+        assert_eq!(share_in_words(&MemoryStatistics::default()), "");
     }
 }

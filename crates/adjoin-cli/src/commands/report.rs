@@ -2,34 +2,33 @@ use std::sync::Arc;
 
 use adjoin::error::{Error, Result};
 use adjoin::options::{format_count, format_number};
-use adjoin::output::{check_free, write_file};
 
 use crate::Outcome;
 use crate::args::Report;
 use crate::progress::Terminal;
-use crate::report::{Page, names_of};
+use crate::report::{Names, write_page};
 use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
-    let mut context = resolve::own_context().with_resources(&arguments.memory, None)?;
+    let mut context = resolve::own_context().with_resources(arguments.memory.as_deref(), None)?;
     context.cancel = stopped.cancel.clone();
     if !arguments.quiet {
         context.progress = Arc::new(Terminal::new());
     }
     let Report { result, output, force, .. } = arguments;
-    let read = [Some(result), arguments.stats.as_ref(), arguments.names.as_ref()];
-    let read: Vec<String> = read.into_iter().flatten().map(|path| path.display().to_string()).collect();
+    let read = [Some(result), arguments.stats.as_ref()].into_iter().flatten();
+    let read = read.map(|path| path.display().to_string()).chain(arguments.names.clone());
+    let read: Vec<String> = read.collect();
     resolve::check_outputs(&context, &read, &[("-o", output)])?;
-    check_free(&*context.device, output, *force)?;
 
-    let statistics = arguments.stats.as_deref().map(read_statistics).transpose()?;
-    let mut page = Page::read(&context, result, statistics)?;
-    if let Some(names) = &arguments.names {
-        let columns = (arguments.id_column.as_deref(), arguments.name_column.as_deref());
-        page.give_names(names_of(&context, names, columns, &page.ids())?);
-    }
-    write_file(&context, output, *force, |out| page.write(out))?;
+    let stats = arguments.stats.as_deref().map(read_statistics).transpose()?;
+    let names = arguments.names.as_deref().map(|files| Names {
+        files,
+        id_column: arguments.id_column.as_deref(),
+        name_column: arguments.name_column.as_deref(),
+    });
+    let page = write_page(&context, (result, stats), names, (output, *force))?;
     drop(context); // ends the progress bar
     if !arguments.quiet {
         let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));

@@ -16,7 +16,7 @@ const CLUSTERED_ROWS_SHOWN: usize = 100_000;
 
 /// Everything that the page draws; `assets/report.js` knows the names.
 #[derive(Serialize)]
-pub(crate) struct Page {
+pub struct Page {
     source: String,
     value: String,
     total: u64,
@@ -91,12 +91,12 @@ impl Page {
     }
 
     /// Pairs of the result.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.total
     }
 
     /// Pairs on the page.
-    pub(crate) fn shown(&self) -> usize {
+    pub fn shown(&self) -> usize {
         self.pairs.value.len()
     }
 

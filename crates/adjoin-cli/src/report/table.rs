@@ -10,12 +10,14 @@ use adjoin::context::Context;
 use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
 use adjoin::sink::TableFormat;
-use adjoin::source::guarded;
+use adjoin::source::{expand, guarded};
 use arrow_array::{Array, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_csv::reader::Format;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::Names;
 
 /// Rows of a batch.
 const BATCH_ROWS: usize = 8 << 10;
@@ -116,47 +118,103 @@ pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<St
     Ok(move |row| shown.value(row).try_to_string().map_err(refused))
 }
 
-/// The texts of some ids, and the memory that they take; `columns` are those of ids and of texts.
-pub(crate) fn names_of(
+/// The files of tables that a name stands for: a file, those in a folder and its folders, or those that match a glob.
+fn files_of(name: &str) -> Result<Vec<PathBuf>> {
+    let folder = Path::new(name);
+    if !folder.is_dir() {
+        return expand(name);
+    }
+    let mut files = Vec::new();
+    list(folder, &mut files).map_err(|error| Error::device(format!("cannot list {name}: {error}")).caused_by(error))?;
+    files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+    match files.is_empty() {
+        true => Err(Error::input(format!("{name} holds no .parquet, .csv or .jsonl file; name a folder that does"))),
+        false => Ok(files),
+    }
+}
+
+/// Tables in a folder; what is hidden, and notes of whoever wrote them, such as `_SUCCESS`, are none.
+fn list(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if matches!(entry.file_name().as_encoded_bytes().first(), Some(b'.' | b'_')) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            list(&path, files)?;
+        } else if path.is_file() && TableFormat::of(&path).is_ok() {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The texts of some ids, and the memory that they take.
+pub(super) fn names_of(
     context: &Context,
-    path: &Path,
-    columns: (Option<&str>, Option<&str>),
+    names: Names<'_>,
     ids: &HashSet<&str>,
 ) -> Result<(HashMap<String, String>, Vec<Reservation>)> {
-    let table = Table::open(path, &[columns.0.unwrap_or("id")])?;
-    let id = match columns.0 {
+    let mut texts = Texts::default();
+    for path in files_of(names.files)? {
+        texts.read(context, &path, names, ids)?;
+    }
+    Ok((texts.of, texts.memory))
+}
+
+/// Texts of ids, by tables one after the other.
+#[derive(Default)]
+struct Texts {
+    of: HashMap<String, String>,
+    memory: Vec<Reservation>,
+    /// Rows of the tables before.
+    rows: u64,
+}
+
+impl Texts {
+    fn read(&mut self, context: &Context, path: &Path, names: Names<'_>, ids: &HashSet<&str>) -> Result<()> {
+        let table = Table::open(path, &[names.id_column.unwrap_or("id")])?;
+        if table.schema.fields().is_empty() {
+            return Ok(()); // no line of JSON, no name
+        }
+        let (id, name) = columns_of(&table, names)?;
+        let before = self.rows;
+        table.each(context, |first, batch| {
+            let id_of = id.map(|id| texts_of(batch.column(id))).transpose()?;
+            let name_of = texts_of(batch.column(name))?;
+            for k in 0..batch.num_rows() {
+                let id = match &id_of {
+                    Some(id_of) => id_of(k)?,
+                    None => (before + first + k as u64).to_string(),
+                };
+                if ids.contains(id.as_str()) {
+                    if self.of.len().is_multiple_of(NAMES_AT_ONCE) {
+                        let bytes = NAMES_AT_ONCE as u64 * BYTES_A_NAME;
+                        self.memory.push(context.reserve(bytes, "the names on this report")?);
+                    }
+                    self.of.insert(id, name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect());
+                }
+            }
+            self.rows = before + first + batch.num_rows() as u64;
+            Ok(())
+        })
+    }
+}
+
+/// The columns of ids and of texts.
+fn columns_of(table: &Table, names: Names<'_>) -> Result<(Option<usize>, usize)> {
+    let id = match names.id_column {
         Some(name) => Some(table.column(name)?),
         None => table.schema.index_of("id").ok(),
     };
-    let name = match columns.1 {
-        Some(name) => table.column(name)?,
-        None => {
-            let is_text = |k: &usize| {
-                let data = table.schema.field(*k).data_type();
-                Some(*k) != id && matches!(data, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-            };
-            let none =
-                || Error::input(format!("{} has no column of texts; name one with --name-column", path.display()));
-            (0..table.schema.fields().len()).find(is_text).ok_or_else(none)?
-        }
+    if let Some(name) = names.name_column {
+        return Ok((id, table.column(name)?));
+    }
+    let is_text = |k: &usize| {
+        let data = table.schema.field(*k).data_type();
+        Some(*k) != id && matches!(data, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
     };
-    let (mut names, mut memory) = (HashMap::new(), Vec::new());
-    table.each(context, |first, batch| {
-        let id_of = id.map(|id| texts_of(batch.column(id))).transpose()?;
-        let name_of = texts_of(batch.column(name))?;
-        for k in 0..batch.num_rows() {
-            let id = match &id_of {
-                Some(id_of) => id_of(k)?,
-                None => (first + k as u64).to_string(),
-            };
-            if ids.contains(id.as_str()) {
-                if names.len().is_multiple_of(NAMES_AT_ONCE) {
-                    memory.push(context.reserve(NAMES_AT_ONCE as u64 * BYTES_A_NAME, "the names on this report")?);
-                }
-                names.insert(id, name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect());
-            }
-        }
-        Ok(())
-    })?;
-    Ok((names, memory))
+    let none = || Error::input(format!("{} has no column of texts; name one with --name-column", table.path.display()));
+    Ok((id, (0..table.schema.fields().len()).find(is_text).ok_or_else(none)?))
 }

@@ -391,3 +391,17 @@ fn row_numbers_name_the_rows_of_a_set_without_ids() {
     let rows = |name: &str| removed.column_by_name(name).unwrap().as_primitive::<UInt64Type>().values().to_vec();
     assert_eq!((rows("id"), rows("kept_id")), (vec![2, 4], vec![0, 1]));
 }
+
+/// A column `id` that cannot be one, or whose ids are not wanted.
+#[test]
+fn rows_that_go_are_named_by_number_where_ids_are_not_wanted() {
+    let place = Place::new();
+    let vectors = [[0.0, 0.0], [0.5, 0.0], [9.0, 9.0]].map(|vector| Some(vector.map(Some)));
+    let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);
+    let ids: ArrayRef = Arc::new(BooleanArray::from(vec![true, false, true]));
+    crate::inputs::write_columns(&place.path("set.parquet"), &[("embedding", Arc::new(vectors)), ("id", ids)]);
+    let line = "dedupe set.parquet -o kept.parquet --eps 1 --removed removed.csv";
+    place.refused(line, &["column id is ", "--no-ids"]);
+    place.done(&format!("{line} --no-ids"));
+    assert_eq!(place.text("removed.csv").lines().nth(1).unwrap().split(',').take(2).collect::<Vec<_>>(), ["1", "0"]);
+}

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod cgroup;
 mod dedupe;
 mod end_to_end;
 mod formats;

@@ -6,7 +6,14 @@ use crate::place::Place;
 fn the_manual_page_has_every_command_and_option() {
     let page = Place::new().done("man").out;
     assert!(page.contains(".TH") && page.matches(".SH NAME").count() > 8, "{page}");
-    for words in ["join", "\\-\\-min\\-similarity", "\\-\\-keep\\-rule", "groundtruth", "\\-\\-stats"] {
+    for words in [
+        "join",
+        "\\-\\-min\\-similarity",
+        "\\-\\-keep\\-rule",
+        "groundtruth",
+        "\\-\\-stats",
+        "; half of that where not given",
+    ] {
         assert!(page.contains(words), "{words}");
     }
 }

@@ -21,6 +21,11 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
+    /// One whose files are surely not held in memory, as where temporary files lie they may be.
+    pub(crate) fn on_disk() -> Self {
+        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

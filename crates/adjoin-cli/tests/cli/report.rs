@@ -48,6 +48,34 @@ fn every_format_gives_the_same_page() {
     }
 }
 
+/// Rows without ids go by their number in all of the set.
+#[test]
+fn names_lie_in_one_file_or_in_many() {
+    let place = joined();
+    let names = place.text("names.csv");
+    let (head, lines) = names.split_once('\n').unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    std::fs::create_dir_all(place.path("names/more")).unwrap();
+    for (file, lines) in [("names/part-0.csv", &lines[..1000]), ("names/more/part-1.csv", &lines[1000..])] {
+        place.write(file, format!("{head}\n{}\n", lines.join("\n")).as_bytes());
+    }
+    place.write("names/README.md", b"what they are");
+    place.write("names/_SUCCESS.csv", b"");
+    (0..3).for_each(|k| place.write(&format!("by-row-{k}.csv"), format!("name\n{}", "text\n".repeat(1000)).as_bytes()));
+    let named = |page: &str, names: &str| {
+        place.done(&format!("report pairs.csv --names {names} -o {page}"));
+        data(&place, page)["names"].clone()
+    };
+    let one = named("one.html", "names.csv");
+    assert!(one == named("folder.html", "names") && one == named("glob.html", "names/**/part-*.csv"));
+    let by_row = named("rows.html", "by-row-*.csv");
+    assert!(by_row.as_array().unwrap().iter().all(|name| name[1] == "text"), "{by_row}");
+    std::fs::create_dir(place.path("empty")).unwrap();
+    place.refused("report pairs.csv --names empty -o page.html", &["empty", ".jsonl"]);
+    place.refused("report pairs.csv --names no*.csv -o page.html", &["no*.csv"]);
+    place.refused("report pairs.csv --names names -o names/page.html", &["names", "another folder"]);
+}
+
 #[test]
 fn what_is_no_result_is_refused() {
     let place = joined();

@@ -18,7 +18,9 @@ fn keys() -> Value {
             "target": true, "kept": true, "pair": interval(), "per_vector": interval(),
             "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
         },
-        "memory": {"budget_bytes": true, "peak_bytes": true, "before_bytes": false, "kept": true, "over_time": true},
+        "memory": {
+            "budget_bytes": true, "share": false, "share_of_bytes": false, "share_of": false, "peak_bytes": true, "before_bytes": false, "kept": true, "over_time": true,
+        },
         "io": {
             "bytes_read": true, "bytes_requested": true, "read_amplification": true, "passes": true,
             "bytes_written": true, "spill_bytes": true, "reads": true, "cache_hit_rate": true, "device": true,
@@ -92,7 +94,8 @@ fn every_key_is_there_and_null_where_it_does_not_apply() {
     ] {
         assert_eq!(of_store[key], value, "{key}");
     }
-    assert_eq!(of_store["memory"]["budget_bytes"], json!(200_000_000));
+    let memory = ["budget_bytes", "share", "share_of_bytes", "share_of"].map(|key| of_store["memory"][key].clone());
+    assert_eq!(memory, [json!(200_000_000), Value::Null, Value::Null, Value::Null]);
     assert_eq!((&of_store["seconds"]["build"], &of_store["recall"]["target"]), (&Value::Null, &json!(0.95)));
 
     let of_source = statistics(&place, "join set.fbin --min-similarity 0.9 --exact --strategy rule=triangle");

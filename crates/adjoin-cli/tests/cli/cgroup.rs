@@ -1,0 +1,79 @@
+//! In a cgroup with little memory, as in a container: the budget that nobody gives is part of what there is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::place::{Place, ran, skip};
+
+const LIMIT_BYTES: u64 = 300_000_000;
+/// What the limit comes to in whole pages.
+const LIMIT_IN_WORDS: &str = "300.0 MB of this cgroup";
+
+/// A cgroup that is limited, for as long as this is there.
+struct Cgroup {
+    folder: PathBuf,
+    /// Where it says how often it reached for more than it has.
+    killed: &'static str,
+}
+
+impl Cgroup {
+    /// One of whichever version can be made here, by root.
+    fn new() -> Option<Self> {
+        let made = |at: &str, limit: &str, killed| {
+            let folder = Path::new(at).join(format!("adjoin-test-{}", std::process::id()));
+            fs::create_dir(&folder).ok()?;
+            let cgroup = Self { folder, killed };
+            fs::write(cgroup.folder.join(limit), LIMIT_BYTES.to_string()).ok().map(|()| cgroup)
+        };
+        made("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control")
+            .or_else(|| made("/sys/fs/cgroup", "memory.max", "memory.events"))
+    }
+
+    /// The command in it.
+    fn run(&self, place: &Place, arguments: &[&str]) -> Command {
+        let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
+        let inner = place.command(arguments);
+        let mut command = Command::new("sh");
+        command.args(["-c", enter]).arg(&self.folder).arg(inner.get_program()).args(arguments);
+        command.current_dir(inner.get_current_dir().unwrap()).env("TMPDIR", inner.get_current_dir().unwrap());
+        command
+    }
+
+    /// How many processes in it were ended for want of memory, where the system counts them.
+    fn killed(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join(self.killed)).unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.map_or(0, |count| count.trim().parse().unwrap())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+#[test]
+fn a_set_larger_than_the_memory_of_a_cgroup_is_joined_within_that() {
+    let Some(cgroup) = Cgroup::new() else { return skip("root", "no cgroup with a limit of memory can be made here") };
+    let place = Place::on_disk();
+    place.done("gen --rows 20000 --dimensions 4000 -o set.fbin --quiet");
+    assert!(place.path("set.fbin").metadata().unwrap().len() > LIMIT_BYTES);
+    let done =
+        ran(cgroup
+            .run(&place, &"join set.fbin --eps 0.05 -o pairs.csv --stats stats.json".split(' ').collect::<Vec<_>>()));
+    assert_eq!((done.code, cgroup.killed()), (Some(0), 0), "{}", done.said);
+    assert!(done.said.contains(&format!("half of the {LIMIT_IN_WORDS}")), "{}", done.said);
+    let told: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    let memory = &told["memory"];
+    assert_eq!(memory["budget_bytes"].as_u64().unwrap(), memory["share_of_bytes"].as_u64().unwrap() / 2);
+    assert!(memory["kept"] == true && memory["share_of"] == "cgroup" && memory["share"] == 0.5, "{memory}");
+    let share = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "other", "--memory", "70%"]));
+    assert!(share.code == Some(0) && share.said.contains(&format!("70 % of the {LIMIT_IN_WORDS}")), "{}", share.said);
+    // Given as a size, it needs no explanation.
+    let given = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "store", "--memory", "100MB"]));
+    assert!(given.code == Some(0) && given.said.ends_with("; the budget is 100.0 MB\n"), "{}", given.said);
+    let too_little = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "third", "--memory", "1%"]));
+    assert!(too_little.said.contains("--memory 1% is not enough to start; give --memory "), "{}", too_little.said);
+}
