@@ -70,7 +70,7 @@ pub(crate) struct TemporaryPlace {
 /// Which columns of a table are meant.
 #[derive(Debug, Args)]
 pub(crate) struct ColumnOptions {
-    /// Column of the vectors; the only list of numbers where not given
+    /// Column of the vectors, s.v for a field of a struct; the only list of numbers where not given
     #[arg(long, value_name = "C")]
     pub(crate) vector_column: Option<String>,
     /// Column of the ids; the column `id` where there is one, else rows go by their number
