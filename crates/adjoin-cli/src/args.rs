@@ -79,6 +79,9 @@ pub(crate) struct ColumnOptions {
     /// Let rows go by their number, even where there is a column `id`
     #[arg(long, conflicts_with = "id_column")]
     pub(crate) no_ids: bool,
+    /// Split of a folder in Hugging Face's layout, such as train; all of them where not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) split: Option<String>,
 }
 
 /// How a store is built.

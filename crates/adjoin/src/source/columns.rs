@@ -444,7 +444,8 @@ mod tests {
     }
 
     fn refused_with(columns: &[(&str, ArrayRef)], vector: Option<&str>, id: Option<&str>, words: &str) {
-        let options = SourceOptions { vector_column: vector.map(Into::into), ids: IdChoice::new(id, false).unwrap() };
+        let ids = IdChoice::new(id, false).unwrap();
+        let options = SourceOptions { vector_column: vector.map(Into::into), ids, split: None };
         for message in refused(columns, &options) {
             assert!(message.contains(words), "{message}");
         }
@@ -522,7 +523,8 @@ mod tests {
             ("key", Arc::new(Int32Array::from(vec![7]))),
             ("b", rows(&[Some(&[2.0, 3.0])])),
         ];
-        let options = SourceOptions { vector_column: Some("b".into()), ids: IdChoice::Column("key".into()) };
+        let ids = IdChoice::Column("key".into());
+        let options = SourceOptions { vector_column: Some("b".into()), ids, split: None };
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[table(&columns)]);
             let all = read_all(folder.open_with(&[name], &options).unwrap().as_ref(), 100);

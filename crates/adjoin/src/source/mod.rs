@@ -25,6 +25,7 @@ mod parquet_pages;
 mod parquet_schema;
 mod raw;
 mod shards;
+mod split;
 mod vectors;
 mod window;
 mod without;

@@ -228,7 +228,8 @@ mod tests {
     }
 
     fn options(vector: &str, id: Option<&str>) -> SourceOptions {
-        SourceOptions { vector_column: Some(vector.into()), ids: IdChoice::new(id, id.is_none()).unwrap() }
+        let ids = IdChoice::new(id, id.is_none()).unwrap();
+        SourceOptions { vector_column: Some(vector.into()), ids, split: None }
     }
 
     fn bytes(first: u8) -> Vec<u8> {
