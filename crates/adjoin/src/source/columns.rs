@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use adjoin_device::Reservation;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
-use arrow_array::{Array, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, LargeListArray, LargeListViewArray, ListArray, ListViewArray, RecordBatch,
+};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
@@ -283,7 +285,10 @@ fn list_columns(schema: &Schema) -> String {
 fn vector_type(field: &Field) -> Option<(StoredElement, Option<i128>)> {
     match field.data_type() {
         DataType::FixedSizeList(values, length) => Some((element_type(values)?, Some(i128::from(*length)))),
-        DataType::List(values) | DataType::LargeList(values) => Some((element_type(values)?, None)),
+        DataType::List(values)
+        | DataType::LargeList(values)
+        | DataType::ListView(values)
+        | DataType::LargeListView(values) => Some((element_type(values)?, None)),
         _ => None,
     }
 }
@@ -315,13 +320,18 @@ enum Lists<'a> {
     Fixed(&'a FixedSizeListArray),
     Small(&'a ListArray),
     Large(&'a LargeListArray),
+    View(&'a ListViewArray),
+    LargeView(&'a LargeListViewArray),
 }
 
 impl<'a> Lists<'a> {
     fn new(column: &'a dyn Array) -> Option<Self> {
         let small = || column.as_list_opt::<i32>().map(Self::Small);
         let large = || column.as_list_opt::<i64>().map(Self::Large);
-        column.as_fixed_size_list_opt().map(Self::Fixed).or_else(small).or_else(large)
+        let view = || column.as_list_view_opt::<i32>().map(Self::View);
+        let large_view = || column.as_list_view_opt::<i64>().map(Self::LargeView);
+        let fixed = column.as_fixed_size_list_opt().map(Self::Fixed);
+        fixed.or_else(small).or_else(large).or_else(view).or_else(large_view)
     }
 
     fn array(&self) -> &'a dyn Array {
@@ -329,15 +339,20 @@ impl<'a> Lists<'a> {
             Self::Fixed(lists) => *lists,
             Self::Small(lists) => *lists,
             Self::Large(lists) => *lists,
+            Self::View(lists) => *lists,
+            Self::LargeView(lists) => *lists,
         }
     }
 
     fn values(&self) -> &'a dyn Array {
-        match self {
-            Self::Fixed(lists) => lists.values().as_ref(),
-            Self::Small(lists) => lists.values().as_ref(),
-            Self::Large(lists) => lists.values().as_ref(),
-        }
+        let values: &'a ArrayRef = match self {
+            Self::Fixed(lists) => lists.values(),
+            Self::Small(lists) => lists.values(),
+            Self::Large(lists) => lists.values(),
+            Self::View(lists) => lists.values(),
+            Self::LargeView(lists) => lists.values(),
+        };
+        values.as_ref()
     }
 
     /// Where a row's elements lie among the values.
@@ -350,8 +365,16 @@ impl<'a> Lists<'a> {
             }
             Self::Small(lists) => lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize,
             Self::Large(lists) => lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize,
+            Self::View(lists) => range_of(i64::from(lists.value_offset(row)), i64::from(lists.value_size(row))),
+            Self::LargeView(lists) => range_of(lists.value_offset(row), lists.value_size(row)),
         }
     }
+}
+
+/// Elements that begin at an offset.
+fn range_of(offset: i64, size: i64) -> Range<usize> {
+    let offset = offset as usize;
+    offset..offset.saturating_add(size as usize)
 }
 
 /// Rows that make up about `batch_bytes` of vectors.
@@ -508,6 +531,39 @@ mod tests {
                     let faults = [(0, Fault::Null), (2, Fault::NullElement { at: 1 }), (3, Fault::Null)];
                     assert_eq!(all.faults, faults, "{name}");
                     let expected = [0f32, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 4.0, 5.0];
+                    assert_eq!(all.bytes, expected.map(f32::to_le_bytes).concat());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn views_of_lists_may_share_elements_and_run_backwards() {
+        let values: ArrayRef = Arc::new(Float32Array::from_iter_values((0..8u8).map(f32::from)));
+        let field = Arc::new(Field::new("item", DataType::Float32, true));
+        let nulls = Some(NullBuffer::from(vec![true, true, true, false, true]));
+        let (offsets, sizes) = ([6, 4, 5, 0, 0], [2, 2, 2, 0, 1]);
+        let small = ListViewArray::new(
+            field.clone(),
+            offsets.to_vec().into(),
+            sizes.to_vec().into(),
+            values.clone(),
+            nulls.clone(),
+        );
+        let (offsets, sizes) = (offsets.map(i64::from), sizes.map(i64::from));
+        let large = LargeListViewArray::new(field, offsets.to_vec().into(), sizes.to_vec().into(), values, nulls);
+        let columns: [ArrayRef; 2] = [Arc::new(small), Arc::new(large)];
+        let folder = Folder::new();
+        for column in columns {
+            for name in TABLE_FORMATS {
+                let whole = table(&[("v", column.clone())]);
+                write_tables(&folder, name, &[whole.slice(0, 2), whole.slice(2, 3)]);
+                let source = folder.open(&[name]).unwrap();
+                assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 2 });
+                for batch_bytes in [1, 1 << 20] {
+                    let all = read_all(source.as_ref(), batch_bytes);
+                    assert_eq!(all.faults, [(3, Fault::Null), (4, Fault::Length(1))], "{name}");
+                    let expected = [6f32, 7.0, 4.0, 5.0, 5.0, 6.0, 0.0, 0.0, 0.0, 0.0];
                     assert_eq!(all.bytes, expected.map(f32::to_le_bytes).concat());
                 }
             }
