@@ -116,14 +116,16 @@ struct IpcFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
     schema: SchemaRef,
-    /// Numbers of the dictionaries that columns are coded by, or what they are made of, with the way there.
-    dictionary_of: Vec<(Vec<usize>, i64)>,
+    dictionary_of: Dictionaries,
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
     dictionaries: Vec<DictionaryBlock>,
     /// Grants headers while the file is looked at; for a scan they were counted.
     context: Option<Context>,
 }
+
+/// Numbers of the dictionaries that columns are coded by, or what they are made of, with the way there.
+type Dictionaries = Vec<(Vec<usize>, i64)>;
 
 /// Where a record batch lies, and its rows.
 struct BatchBlock {
@@ -598,8 +600,8 @@ fn message_of(head: &[u8]) -> &[u8] {
     if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
 }
 
-/// The schema, and the numbers of the dictionaries that columns are coded by, or what they are made of, with the way there.
-fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Vec<(Vec<usize>, i64)>), String> {
+/// The schema, and its dictionaries.
+fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Dictionaries), String> {
     if schema.endianness() != Endianness::Little {
         return Err("its values are big-endian".into());
     }
@@ -610,7 +612,7 @@ fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, V
     Ok((Arc::new(fb_to_schema(schema)), dictionaries))
 }
 
-fn list_dictionaries(field: arrow_ipc::Field, way: &mut Vec<usize>, dictionaries: &mut Vec<(Vec<usize>, i64)>) {
+fn list_dictionaries(field: arrow_ipc::Field, way: &mut Vec<usize>, dictionaries: &mut Dictionaries) {
     dictionaries.extend(field.dictionary().map(|dictionary| (way.clone(), dictionary.id())));
     for (index, child) in field.children().into_iter().flatten().enumerate() {
         way.push(index);
