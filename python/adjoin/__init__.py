@@ -212,9 +212,10 @@ def build(
 ) -> Store:
     """Builds a store in the folder ``store``, for joins at any threshold.
 
-    ``source`` is a path, a list of paths, a numpy array of two dimensions, an Arrow array of lists, or a table with the
-    Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to
-    ``temporary`` first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
+    ``source`` is a path, a list of paths, an array of two dimensions (numpy, torch, JAX), an Arrow array of lists, or a
+    table with the Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists; lazy frames of Polars and
+    data sets of pyarrow and Hugging Face are read batch by batch. What is not a file yet is written to ``temporary``
+    first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
     their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split.
 

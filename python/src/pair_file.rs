@@ -75,6 +75,15 @@ pub(crate) fn spool(
     })
 }
 
+/// Names of the columns of a table that the engine reads.
+#[pyfunction]
+pub(crate) fn columns(py: Python<'_>, table: PyRecordBatchReader, options: StoreOptions) -> PyResult<Vec<String>> {
+    let schema = table.schema_ref()?;
+    let columns = options.source_options().and_then(|options| columns_read(TABLE.as_ref(), &schema, &options));
+    let columns = columns.map_err(|error| raised(py, &error))?;
+    Ok(columns.into_iter().map(|column| schema.field(column).name().clone()).collect())
+}
+
 /// A part of a table or of an array as rows of a table.
 fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
     match part.as_struct_opt() {
