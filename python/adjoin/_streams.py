@@ -72,8 +72,11 @@ def _names(empty: Any, options: dict[str, Any], whole: bool) -> Optional[list[st
 
 def _of_pyarrow(source: Any, options: dict[str, Any], whole: bool) -> Any:
     names = _names(source.schema.empty_table(), options, whole)
-    scanner = source.scanner(columns=names, batch_size=ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1)
-    return scanner.to_reader()
+    settings: dict[str, Any] = {"batch_size": ROWS_AT_ONCE, "batch_readahead": 1, "fragment_readahead": 1}
+    if type(getattr(source, "format", None)).__name__ == "ParquetFileFormat":  # else whole files are read ahead
+        parquet = import_module("pyarrow.dataset").ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+        settings["fragment_scan_options"] = parquet
+    return source.scanner(columns=names, **settings).to_reader()
 
 
 def _of_polars(source: Any, options: dict[str, Any], whole: bool) -> Any:
