@@ -255,6 +255,7 @@ def build(
     vector_column: Optional[str] = None,
     id_column: Optional[str] = None,
     ids: bool = True,
+    split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
     force: bool = False,
@@ -263,18 +264,19 @@ def build(
 ) -> Store:
     """Builds a store in the folder ``store``, for joins at any threshold.
 
-    ``source`` is a path, a list of paths, a numpy array of two dimensions, an Arrow array of lists, or a table with the
-    Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists. What is not a file yet is written to
-    ``temporary`` first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
+    ``source`` is a path, a list of paths, an array of two dimensions (numpy, torch, JAX), an Arrow array of lists, or a
+    table with the Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists; lazy frames of Polars and
+    data sets of pyarrow and Hugging Face are read batch by batch. What is not a file yet is written to ``temporary``
+    first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
-    their number.
+    their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     target, at = _options.path("store", store), _options.optional_path("temporary", temporary)
     wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
     resources = _options.resources(memory, threads)
     shown = bar(_options.optional_flag("progress", progress))
     try:
@@ -303,6 +305,7 @@ def join(
     vector_column: Optional[str] = None,
     id_column: Optional[str] = None,
     ids: bool = True,
+    split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
     temporary: Optional[PathLike] = None,
@@ -321,7 +324,7 @@ def join(
     """
     at = _options.optional_path("temporary", temporary)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, on_bad, on_duplicate_id)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
     resources = _options.resources(memory, threads)
     shown = bar(_options.optional_flag("progress", progress))
     folder = _folder_in(at)
@@ -360,6 +363,7 @@ def dedupe(
     vector_column: Optional[str] = None,
     id_column: Optional[str] = None,
     ids: bool = True,
+    split: Optional[str] = None,
     on_bad: OnBad = "error",
     force: bool = False,
     temporary: Optional[PathLike] = None,
@@ -379,7 +383,7 @@ def dedupe(
     at = _options.optional_path("temporary", temporary)
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
-    options = _options.store_options(seed, None, vector_column, id_column, ids, on_bad, "keep")
+    options = _options.store_options(seed, None, vector_column, id_column, ids, split, on_bad, "keep")
     staying: dict[str, Any] = {
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),

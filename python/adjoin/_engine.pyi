@@ -5,12 +5,13 @@ from typing import Any, Optional, final
 
 from ._types import ArrowStream, Progress
 
-__all__ = ["Joined", "__version__", "build", "dedupe", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
+__all__ = ["Joined", "__version__", "build", "columns", "dedupe", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
 
 __version__: str
 
 def main(arguments: Sequence[str]) -> int: ...
 def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: ...
+def columns(table: Any, options: dict[str, Any]) -> list[str]: ...
 def rows(files: Sequence[str]) -> ArrowStream: ...
 def dedupe(
     sources: Sequence[str],

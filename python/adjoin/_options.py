@@ -135,7 +135,14 @@ def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any) -> dict[st
 
 
 def store_options(
-    seed: Any, buckets: Any, vector_column: Any, id_column: Any, ids: Any, on_bad: Any, on_duplicate_id: Any
+    seed: Any,
+    buckets: Any,
+    vector_column: Any,
+    id_column: Any,
+    ids: Any,
+    split: Any,
+    on_bad: Any,
+    on_duplicate_id: Any,
 ) -> dict[str, Any]:
     """How a store is built."""
     return {
@@ -144,6 +151,7 @@ def store_options(
         "vector_column": text("vector_column", vector_column),
         "id_column": text("id_column", id_column),
         "ids": flag("ids", ids),
+        "split": text("split", split),
         "on_bad": choice("on_bad", on_bad, ("error", "skip")),
         "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
     }

@@ -14,6 +14,7 @@ from typing import Any
 from . import _engine
 from ._errors import AdjoinError, DeviceError, InputError, OptionError
 from ._options import path, refused, shown
+from ._streams import split_of, streamed
 
 #: Rows of an array that are copied at once where its rows do not lie one behind the other.
 ROWS_AT_ONCE = 4096
@@ -22,7 +23,8 @@ ARRAY = "the array given as source"
 #: Element types as numpy names them.
 ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
 WANTED = (
-    "a path, a list of paths, a numpy array, or an array or table with the Arrow interface (pyarrow, Polars, DuckDB, pandas)"
+    "a path, a list of paths, an array (numpy, torch, JAX), or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
+    "pandas, Hugging Face)"
 )
 
 
@@ -38,6 +40,7 @@ def files_of(source: Any, folder: Path, options: dict[str, Any], whole: bool = F
     elif _is_paths(source):
         yield [path("source", part) for part in source]
     else:
+        source = split_of(source, options)
         file, name = _written(source, folder, options, whole)
         try:
             yield [os.fspath(file)]
@@ -57,10 +60,12 @@ def _is_paths(source: Any) -> bool:
 
 def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) -> tuple[Path, str]:
     """Writes ``source`` to a file; returns it and what messages call it."""
+    stream = streamed(source, options, whole)
+    source = source if stream is None else stream
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         file = folder / "vectors.arrow"
         return file, _engine.spool(source, os.fspath(file), options, whole)
-    if hasattr(source, "__array_interface__") or hasattr(source, "__array__"):
+    if any(hasattr(source, interface) for interface in ("__array_interface__", "__array__", "__dlpack__")):
         _write_array(source, folder / "vectors.npy")
         return folder / "vectors.npy", ARRAY
     raise refused("source", source, WANTED)
@@ -74,7 +79,8 @@ def _write_array(source: Any, file: Path) -> None:
             raise InputError(f"{ARRAY} has masked values, which integers cannot express; leave out their rows")
         source = numpy.ma.filled(source, numpy.nan if numpy.issubdtype(source.dtype, numpy.floating) else 0)
     try:
-        array = numpy.asarray(source)
+        is_dlpack = not hasattr(source, "__array__") and not hasattr(source, "__array_interface__")
+        array = numpy.from_dlpack(source) if is_dlpack else numpy.asarray(source)
     except Exception as error:  # whatever the object does, as a tensor on another device
         raise InputError(f"{ARRAY} cannot be read as a numpy array: {' '.join(str(error).split())}") from error
     _check_array(array)

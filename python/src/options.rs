@@ -48,6 +48,7 @@ pub(crate) struct StoreOptions {
     seed: u64,
     buckets: Option<u32>,
     vector_column: Option<String>,
+    split: Option<String>,
     id_column: Option<String>,
     ids: bool,
     on_bad: String,
@@ -61,7 +62,7 @@ impl StoreOptions {
 
     pub(crate) fn source_options(&self) -> Result<SourceOptions> {
         let ids = IdChoice::new(self.id_column.as_deref(), !self.ids)?;
-        Ok(SourceOptions { vector_column: self.vector_column.clone(), ids })
+        Ok(SourceOptions { vector_column: self.vector_column.clone(), ids, split: self.split.clone() })
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {

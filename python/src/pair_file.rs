@@ -13,9 +13,10 @@ use adjoin::source::{IdKind, Ids, TextIds, columns_read};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_cast::cast;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -26,6 +27,9 @@ use crate::run::raised;
 
 /// Bytes of a batch in a file, about: the engine holds two of them while it reads.
 const BATCH_BYTES: usize = 8 << 20;
+
+/// What messages call a table.
+const TABLE: &str = "the table given as source";
 
 /// Column of the vectors of an array.
 const VECTORS: &str = "vector";
@@ -45,28 +49,39 @@ pub(crate) fn spool(
     py.detach(|| {
         let field = reader.field();
         let (name, schema) = match field.data_type() {
-            DataType::Struct(fields) => ("the table given as source", Schema::new(fields.clone())),
+            DataType::Struct(fields) => (TABLE, Schema::new(fields.clone())),
             vectors => ("the array given as source", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
         };
         let columns = options.source_options().and_then(|options| columns_read(name.as_ref(), &schema, &options));
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
         let columns = if whole { (0..schema.fields().len()).collect() } else { columns };
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
-        let (read, schema) = (schema.project(&columns).map_err(|error| spool_failed(&path, &error))?, Arc::new(schema));
+        let read = schema.project(&columns).map_err(|error| spool_failed(&path, &error))?;
+        let (read, schema) = (Arc::new(schema_without_views(&read)), Arc::new(schema));
         let mut writer = StreamWriter::try_new(file, &read).map_err(|error| spool_failed(&path, &error))?;
         for part in reader {
-            let cannot_read = |error| PyOSError::new_err(format!("cannot read {name}: {error}"));
+            let cannot_read = |error: ArrowError| PyOSError::new_err(format!("cannot read {name}: {error}"));
             let batch = part.and_then(|part| batch_of(part, &schema)?.project(&columns)).map_err(cannot_read)?;
             let rows = (BATCH_BYTES / row_bytes(&batch)).max(1);
             for start in (0..batch.num_rows()).step_by(rows) {
                 Python::attach(|py| py.check_signals())?;
                 let part = batch.slice(start, rows.min(batch.num_rows() - start));
+                let part = without_views(&part, &read).map_err(cannot_read)?;
                 writer.write(&part).map_err(|error| spool_failed(&path, &error))?;
             }
         }
         writer.finish().map_err(|error| spool_failed(&path, &error))?;
         Ok(name)
     })
+}
+
+/// Names of the columns of a table that the engine reads.
+#[pyfunction]
+pub(crate) fn columns(py: Python<'_>, table: PyRecordBatchReader, options: StoreOptions) -> PyResult<Vec<String>> {
+    let schema = table.schema_ref()?;
+    let columns = options.source_options().and_then(|options| columns_read(TABLE.as_ref(), &schema, &options));
+    let columns = columns.map_err(|error| raised(py, &error))?;
+    Ok(columns.into_iter().map(|column| schema.field(column).name().clone()).collect())
 }
 
 /// A part of a table or of an array as rows of a table.
@@ -84,6 +99,31 @@ fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBat
     }
 }
 
+/// The same with plain lists for views of lists: a part of those would be written with the elements of all rows.
+fn schema_without_views(schema: &Schema) -> Schema {
+    let plain = |field: &FieldRef| match field.data_type() {
+        DataType::ListView(values) | DataType::LargeListView(values) => {
+            Arc::new(field.as_ref().clone().with_data_type(DataType::LargeList(values.clone())))
+        }
+        _ => field.clone(),
+    };
+    Schema::new_with_metadata(schema.fields().iter().map(plain).collect::<Fields>(), schema.metadata().clone())
+}
+
+/// A part of a table in that schema.
+fn without_views(part: &RecordBatch, schema: &SchemaRef) -> std::result::Result<RecordBatch, ArrowError> {
+    if part.schema_ref().fields() == schema.fields() {
+        return Ok(part.clone());
+    }
+    let plain = |(column, field): (&ArrayRef, &FieldRef)| match column.data_type() == field.data_type() {
+        true => Ok(column.clone()),
+        false => cast(column, field.data_type()),
+    };
+    let columns = part.columns().iter().zip(schema.fields()).map(plain).collect::<std::result::Result<_, _>>()?;
+    let rows = RecordBatchOptions::new().with_row_count(Some(part.num_rows()));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &rows)
+}
+
 /// Bytes of a row, about. The buffers are not asked: those of a slice hold the rows of the whole table.
 fn row_bytes(batch: &RecordBatch) -> usize {
     let elements = |column: &ArrayRef| {
@@ -92,10 +132,17 @@ fn row_bytes(batch: &RecordBatch) -> usize {
         }
         let small = column.as_list_opt::<i32>().map(|lists| spanned(lists.value_offsets()));
         let large = || column.as_list_opt::<i64>().map(|lists| spanned(lists.value_offsets()));
-        small.or_else(large).unwrap_or(column.len())
+        let view = || column.as_list_view_opt::<i32>().map(|lists| sum(lists.value_sizes()));
+        let large_view = || column.as_list_view_opt::<i64>().map(|lists| sum(lists.value_sizes()));
+        small.or_else(large).or_else(view).or_else(large_view).unwrap_or(column.len())
     };
     let all: usize = batch.columns().iter().map(elements).sum();
     (all * size_of::<f64>() / batch.num_rows().max(1)).max(1)
+}
+
+/// Elements of some lists.
+fn sum<O: OffsetSizeTrait>(sizes: &[O]) -> usize {
+    sizes.iter().map(|size| size.as_usize()).sum()
 }
 
 /// Elements between the first offset and the last.

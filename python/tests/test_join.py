@@ -276,7 +276,7 @@ def test_small_batches_of_a_large_table_stay_as_they_are(lists: Any, tmp_path: P
     table = pyarrow.table({"vector": lists(numpy.ones((60_000, 64), "float32"))})
     batches = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1_000))
     for source, most in [(batches, 60), (table, 60_000 * 64 * 8 // (8 << 20) + 1)]:
-        options = adjoin._options.store_options(1, None, None, None, True, "error", "error")
+        options = adjoin._options.store_options(1, None, None, None, True, None, "error", "error")
         adjoin._engine.spool(source, str(tmp_path / "all.arrow"), options, False)
         with pyarrow.ipc.open_stream(tmp_path / "all.arrow") as written:
             rows = [batch.num_rows for batch in written]

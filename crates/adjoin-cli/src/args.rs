@@ -70,7 +70,7 @@ pub(crate) struct TemporaryPlace {
 /// Which columns of a table are meant.
 #[derive(Debug, Args)]
 pub(crate) struct ColumnOptions {
-    /// Column of the vectors; the only list of numbers where not given
+    /// Column of the vectors, s.v for a field of a struct; the only list of numbers where not given
     #[arg(long, value_name = "C")]
     pub(crate) vector_column: Option<String>,
     /// Column of the ids; the column `id` where there is one, else rows go by their number
@@ -79,6 +79,9 @@ pub(crate) struct ColumnOptions {
     /// Let rows go by their number, even where there is a column `id`
     #[arg(long, conflicts_with = "id_column")]
     pub(crate) no_ids: bool,
+    /// Split of a folder in Hugging Face's layout, such as train; all of them where not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) split: Option<String>,
 }
 
 /// How a store is built.

@@ -74,7 +74,7 @@ fn kernel(name: &str) -> Result<Kernel> {
 /// What is read of tables.
 pub(crate) fn source_options(columns: &ColumnOptions) -> Result<SourceOptions> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
-    Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids })
+    Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids, split: columns.split.clone() })
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.

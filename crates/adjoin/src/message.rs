@@ -18,6 +18,8 @@ pub enum Argument {
     IdColumn,
     /// That rows go by their numbers.
     NoIds,
+    /// The split of a folder that is read.
+    Split,
     /// The number of buckets.
     Buckets,
     /// How centers are chosen.
@@ -52,6 +54,7 @@ impl Argument {
             Self::VectorColumn => "vector-column",
             Self::IdColumn => "id-column",
             Self::NoIds => "no-ids",
+            Self::Split => "split",
             Self::Buckets => "buckets",
             Self::Centers => "centers",
             Self::OnBad => "on-bad",

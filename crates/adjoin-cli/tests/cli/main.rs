@@ -9,6 +9,7 @@ mod formats;
 mod groups;
 mod ids;
 mod inputs;
+mod layouts;
 mod leftovers;
 mod manual;
 mod memory;

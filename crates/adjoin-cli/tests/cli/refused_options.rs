@@ -130,6 +130,7 @@ fn options_that_only_a_build_can_heed() {
         "--id-column key",
         "--no-ids",
         "--vector-column v",
+        "--split train",
         "--buckets 3",
         "--on-bad skip",
         "--on-duplicate-id keep",

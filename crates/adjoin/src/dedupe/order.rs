@@ -5,6 +5,7 @@ use adjoin_device::Reservation;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::Result;
 use crate::row_numbers::{ROW_BYTES, RowNumbers};
+use crate::source::ColumnPlace;
 use crate::sql::OrderBy;
 
 /// Places of all rows: those of equal keys follow each other as in the source.
@@ -54,7 +55,8 @@ impl Tables<'_> {
         for file in &self.files {
             let bound = order.bind(&*file.schema(self.context)?)?;
             let mut row = file.first_row;
-            for table in file.tables(self.context, &bound.places, BATCH_ROWS)? {
+            let places: Vec<ColumnPlace> = bound.places.iter().copied().map(ColumnPlace::top).collect();
+            for table in file.tables(self.context, &places, BATCH_ROWS)? {
                 self.context.cancel.check()?;
                 let table = table?;
                 let keys = bound.keys(&table)?;

@@ -207,7 +207,7 @@ impl Tables<'_> {
                 continue;
             };
             let (mut row, mut id) = (file.first_row, Vec::new());
-            for table in file.tables(self.context, &[column.index], BATCH_ROWS)? {
+            for table in file.tables(self.context, std::slice::from_ref(&column.place), BATCH_ROWS)? {
                 self.context.cancel.check()?;
                 let ids: Ids = column.convert(table?.column(0), row - file.first_row)?;
                 for k in 0..ids.len() {

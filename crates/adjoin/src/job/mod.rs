@@ -80,12 +80,13 @@ impl Job<'_> {
 
     /// An option that only a build heeds, where one was given.
     fn only_for_builds(&self) -> Option<Mention> {
-        let Self { source: SourceOptions { vector_column, ids }, build, .. } = self;
+        let Self { source: SourceOptions { vector_column, ids, split }, build, .. } = self;
         let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
         let given = [
             of(Argument::VectorColumn, vector_column.is_some()),
             of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
             of(Argument::NoIds, *ids == IdChoice::RowNumbers),
+            of(Argument::Split, split.is_some()),
             of(Argument::Buckets, build.buckets.is_some()),
             (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
             (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),

@@ -14,6 +14,7 @@ use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 use super::columns::{ColumnScan, Holding, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
+use super::nested::{ColumnPlace, Expanded};
 use super::open::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
 use crate::context::Context;
@@ -46,9 +47,11 @@ pub(super) fn inspect(
     let columns = TableColumns::choose(path, &ipc.schema, options)?;
     let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
     let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
-    let places = columns.places();
-    let (memory, elements) = ipc.scan_memory(&places, Some(columns.vector()))?;
-    columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(places, memory.piece)))
+    let chosen = ipc.choose(&columns.places());
+    let (place, element_bytes) = columns.vector();
+    let vector = chosen.column(place).map(|vector| (vector, element_bytes));
+    let (memory, elements) = ipc.scan_memory(&chosen, vector)?;
+    columns.facts(context, (rows, elements), memory, || Ok(ipc.tables(chosen, memory.piece)))
 }
 
 /// Scans a file.
@@ -60,7 +63,8 @@ pub(super) fn scan(
 ) -> Result<Box<dyn VectorScan>> {
     let ipc = IpcFile::read(path, file, None)?;
     let columns = TableColumns::choose(path, &ipc.schema, options)?;
-    let tables = ipc.tables(columns.places(), scan.piece_bytes_max);
+    let chosen = ipc.choose(&columns.places());
+    let tables = ipc.tables(chosen, scan.piece_bytes_max);
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
 
@@ -70,11 +74,17 @@ pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> 
 }
 
 /// The rows of a file, a record batch at a time, of which the columns at some places are read.
-pub(super) fn tables(context: &Context, path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<Tables> {
+pub(super) fn tables(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    places: &[ColumnPlace],
+) -> Result<Tables> {
     let ipc = IpcFile::read(path, file, Some(context))?;
-    let memory = ipc.scan_memory(places, None)?.0;
+    let chosen = ipc.choose(places);
+    let memory = ipc.scan_memory(&chosen, None)?.0;
     let held = context.reserve(memory.held, &format!("{}: some columns", path.display()))?;
-    Ok(Box::new(Holding::new(ipc.tables(places.to_vec(), memory.piece), held)))
+    Ok(Box::new(Holding::new(ipc.tables(chosen, memory.piece), held)))
 }
 
 /// How a file is laid out, for one that is to be like it.
@@ -94,8 +104,8 @@ impl Layout {
         let present = file.len().min(6) as usize;
         file.read_at(0, &mut magic[..present])?;
         let ipc = IpcFile::read(path, file, Some(context))?;
-        let all: Vec<usize> = (0..ipc.schema.fields().len()).collect();
-        let batch_bytes = ipc.scan_memory(&all, None)?.0.held;
+        let all: Vec<ColumnPlace> = (0..ipc.schema.fields().len()).map(ColumnPlace::top).collect();
+        let batch_bytes = ipc.scan_memory(&ipc.choose(&all), None)?.0.held;
         let compression = ipc.blocks.first().map(|block| ipc.compression(&block.place)).transpose()?.flatten();
         Ok(Self { is_file: magic == *FILE_MAGIC, compression, batch_bytes })
     }
@@ -106,14 +116,16 @@ struct IpcFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
     schema: SchemaRef,
-    /// Number of the dictionary that each column is coded by.
-    dictionary_of: Vec<Option<i64>>,
+    dictionary_of: Dictionaries,
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
     dictionaries: Vec<DictionaryBlock>,
     /// Grants headers while the file is looked at; for a scan they were counted.
     context: Option<Context>,
 }
+
+/// Numbers of the dictionaries that columns are coded by, or what they are made of, with the way there.
+type Dictionaries = Vec<(Vec<usize>, i64)>;
 
 /// Where a record batch lies, and its rows.
 struct BatchBlock {
@@ -159,16 +171,27 @@ impl IpcFile {
         Ok(ipc)
     }
 
-    /// What a scan takes, and the elements of all vectors, given their place and the bytes of an element: told by the headers of the record batches, and by the sizes
-    /// that compressed buffers begin with.
-    fn scan_memory(&self, places: &[usize], vector: Option<(usize, usize)>) -> Result<(ScanMemory, u64)> {
+    /// What is read for some columns.
+    fn choose(&self, places: &[ColumnPlace]) -> Expanded {
+        Expanded::new(&self.schema, places)
+    }
+
+    /// Numbers of the dictionaries that are needed for what is read.
+    fn dictionaries_of(&self, chosen: &Expanded) -> Vec<i64> {
+        let needed = self.dictionary_of.iter().filter(|(way, _)| chosen.is_read(way));
+        needed.map(|(_, number)| *number).collect()
+    }
+
+    /// What a scan takes, and the elements of all vectors, given their column and the bytes of an element: told by the
+    /// headers of the record batches, and by the sizes that compressed buffers begin with.
+    fn scan_memory(&self, chosen: &Expanded, vector: Option<(usize, usize)>) -> Result<(ScanMemory, u64)> {
         let (vector, element_bytes) = vector.map_or((None, 1), |(place, bytes)| (Some(place), bytes));
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
         for block in &self.blocks {
             let head = self.read_head(&block.place)?;
-            let wanted = self.wanted(&block.place, &head, places)?;
+            let wanted = self.wanted(&block.place, &head, chosen)?;
             let grown = self.stated_growth(&block.place, head.len(), &wanted)?;
-            batch = batch.max(self.taken(&block.place, head.len(), &wanted, &grown));
+            batch = batch.max(taken(&block.place, head.len(), &wanted, &grown));
             head_bytes = head_bytes.max(head.len() as u64);
             // the elements are the last buffer of their column
             let elements =
@@ -177,7 +200,7 @@ impl IpcFile {
                 elements.map_or(0, |(range, grown)| if wanted.compressed { *grown } else { range.bytes as u64 });
             bytes_of_vectors = bytes_of_vectors.saturating_add(bytes);
         }
-        let dictionaries = self.dictionary_memory(places)?;
+        let dictionaries = self.dictionary_memory(chosen)?;
         let blocks = self.blocks.len() * size_of::<BatchBlock>();
         let blocks = (blocks + self.dictionaries.len() * size_of::<DictionaryBlock>()) as u64;
         let held = batch.saturating_add(dictionaries.held).saturating_add(blocks + head_bytes);
@@ -186,15 +209,15 @@ impl IpcFile {
     }
 
     /// What the dictionaries of some columns take, and the largest message with values of one.
-    fn dictionary_memory(&self, columns: &[usize]) -> Result<ScanMemory> {
+    fn dictionary_memory(&self, chosen: &Expanded) -> Result<ScanMemory> {
         let mut memory = ScanMemory::default();
-        for number in columns.iter().filter_map(|&column| self.dictionary_of[column]) {
+        for number in self.dictionaries_of(chosen) {
             let (mut kept, mut held) = (0u64, 0u64);
             for block in self.dictionaries.iter().filter(|block| block.number == number) {
                 let head = self.read_head(&block.place)?;
                 let values = self.dictionary_values(&block.place, &head)?;
                 let grown = self.stated_growth(&block.place, head.len(), &values)?;
-                let taken = self.taken(&block.place, head.len(), &values, &grown).saturating_add(head.len() as u64);
+                let taken = taken(&block.place, head.len(), &values, &grown).saturating_add(head.len() as u64);
                 memory.piece = memory.piece.max(taken);
                 // values that come after others are copied with them; those before stay until their successors are there
                 let both = kept.saturating_add(taken);
@@ -383,9 +406,9 @@ impl IpcFile {
     }
 
     /// The chosen columns, a record batch at a time; a message that takes more than `piece_bytes_max` is refused.
-    fn tables(self, columns: Vec<usize>, piece_bytes_max: u64) -> Tables {
-        let mut decoder = FileDecoder::new(self.schema.clone(), self.version).with_projection(columns.clone());
-        let wanted: Vec<i64> = columns.iter().filter_map(|&column| self.dictionary_of[column]).collect();
+    fn tables(self, chosen: Expanded, piece_bytes_max: u64) -> Tables {
+        let mut decoder = FileDecoder::new(chosen.schema.clone(), self.version).with_projection(chosen.read.clone());
+        let wanted = self.dictionaries_of(&chosen);
         let mut dictionaries = 0;
         Box::new((0..self.blocks.len()).map(move |k| {
             while let Some(block) = self.dictionaries.get(dictionaries).filter(|block| block.batches_before <= k) {
@@ -394,7 +417,7 @@ impl IpcFile {
                     self.read_dictionary(&block.place, &mut decoder, piece_bytes_max)?;
                 }
             }
-            self.read_batch(&self.blocks[k].place, &decoder, &columns, piece_bytes_max)
+            self.read_batch(&self.blocks[k].place, &decoder, &chosen, piece_bytes_max)
         }))
     }
 
@@ -423,13 +446,14 @@ impl IpcFile {
         &self,
         place: &Block,
         decoder: &FileDecoder,
-        columns: &[usize],
+        chosen: &Expanded,
         piece_bytes_max: u64,
     ) -> Result<RecordBatch> {
         let head = self.read_head(place)?;
-        let wanted = self.wanted(place, &head, columns)?;
+        let wanted = self.wanted(place, &head, chosen)?;
         let bytes = self.read_body(place, &head, &wanted, piece_bytes_max)?;
-        let table = guarded(&self.path, at(place), || decoder.read_record_batch(place, &bytes))?;
+        let decoded = || decoder.read_record_batch(place, &bytes)?.map(|table| chosen.flatten(table)).transpose();
+        let table = guarded(&self.path, at(place), decoded)?;
         table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
     }
 
@@ -448,7 +472,7 @@ impl IpcFile {
             Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
         })?;
         self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
-        let taken = self.taken(place, head.len(), wanted, &grown);
+        let taken = taken(place, head.len(), wanted, &grown);
         if taken > piece_bytes_max {
             let fault =
                 format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
@@ -457,28 +481,8 @@ impl IpcFile {
         Ok(Buffer::from_vec(bytes))
     }
 
-    fn wanted(&self, place: &Block, head: &[u8], columns: &[usize]) -> Result<Wanted> {
-        guarded(&self.path, at(place), || self.wanted_buffers(place, head, columns))
-    }
-
-    /// The buffers of the chosen columns: a message lists those of all columns, depth first.
-    fn wanted_buffers(&self, place: &Block, head: &[u8], columns: &[usize]) -> std::result::Result<Wanted, String> {
-        let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
-        let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
-        let mut listed = batch.buffers().into_iter().flatten();
-        let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
-        let mut buffers = Vec::new();
-        for (column, field) in self.schema.fields().iter().enumerate() {
-            let count = buffer_count(field, message.version(), &mut view_buffers);
-            for _ in 0..count {
-                let buffer = listed.next().ok_or("it lacks a buffer")?;
-                let range = body_range(place, Some(column), buffer)?;
-                if columns.contains(&column) {
-                    buffers.push(range);
-                }
-            }
-        }
-        Ok(Wanted { buffers, compressed: batch.compression().is_some() })
+    fn wanted(&self, place: &Block, head: &[u8], chosen: &Expanded) -> Result<Wanted> {
+        guarded(&self.path, at(place), || wanted_buffers(place, head, chosen))
     }
 
     /// What each wanted buffer grows to beside its own bytes, as its first eight say; nothing where it is not compressed.
@@ -500,22 +504,6 @@ impl IpcFile {
             Ok(claim)
         };
         wanted.buffers.iter().map(grown).collect()
-    }
-
-    /// Bytes that a message takes while it is decoded: its body, what its buffers grow to, and copies of those that
-    /// are not aligned.
-    fn taken(&self, place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
-        let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
-        let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
-        let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
-        let copied = wanted.buffers.iter().filter(|range| {
-            // a dictionary may be one of views
-            let may_be_view = range.column.is_none_or(|column| is_view(self.schema.field(column)));
-            let alignment = if may_be_view { 16 } else { 8 };
-            !(head_bytes + range.start).is_multiple_of(alignment)
-        });
-        let copied = copied.map(|range| range.bytes as u64).sum::<u64>();
-        grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
     }
 
     /// That so much memory would be granted. Asked before bytes from outside decide on an allocation, as one that fails
@@ -543,8 +531,45 @@ struct Wanted {
 struct BodyRange {
     /// The column it belongs to; none in a dictionary.
     column: Option<usize>,
+    /// Whether it may hold views, as those of a dictionary do.
+    may_be_view: bool,
     start: usize,
     bytes: usize,
+}
+
+/// The buffers of the chosen columns: a message lists those of all columns, depth first.
+fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result::Result<Wanted, String> {
+    let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
+    let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
+    let mut listed = batch.buffers().into_iter().flatten();
+    let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
+    let mut buffers = Vec::new();
+    for (column, field) in chosen.schema.fields().iter().enumerate() {
+        let count = buffer_count(field, message.version(), &mut view_buffers);
+        for _ in 0..count {
+            let buffer = listed.next().ok_or("it lacks a buffer")?;
+            let mut range = body_range(place, Some(column), buffer)?;
+            if chosen.read.contains(&column) {
+                range.may_be_view = is_view(field);
+                buffers.push(range);
+            }
+        }
+    }
+    Ok(Wanted { buffers, compressed: batch.compression().is_some() })
+}
+
+/// Bytes that a message takes while it is decoded: its body, what its buffers grow to, and copies of those that
+/// are not aligned.
+fn taken(place: &Block, head_bytes: usize, wanted: &Wanted, grown: &[u64]) -> u64 {
+    let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
+    let read = wanted.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
+    let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
+    let copied = wanted.buffers.iter().filter(|range| {
+        let alignment = if range.may_be_view { 16 } else { 8 };
+        !(head_bytes + range.start).is_multiple_of(alignment)
+    });
+    let copied = copied.map(|range| range.bytes as u64).sum::<u64>();
+    grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
 }
 
 /// Where a buffer lies in the body of its message.
@@ -558,7 +583,7 @@ fn body_range(
     if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
         return Err("a buffer lies beyond its end".into());
     }
-    Ok(BodyRange { column, start: start as usize, bytes: bytes as usize })
+    Ok(BodyRange { column, may_be_view: column.is_none(), start: start as usize, bytes: bytes as usize })
 }
 
 fn at(place: &Block) -> String {
@@ -575,14 +600,25 @@ fn message_of(head: &[u8]) -> &[u8] {
     if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
 }
 
-/// The schema, and the number of the dictionary that each column is coded by.
-fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Vec<Option<i64>>), String> {
+/// The schema, and its dictionaries.
+fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Dictionaries), String> {
     if schema.endianness() != Endianness::Little {
         return Err("its values are big-endian".into());
     }
-    let dictionary = |field: arrow_ipc::Field| field.dictionary().map(|dictionary| dictionary.id());
-    let dictionaries = schema.fields().into_iter().flatten().map(dictionary).collect();
+    let mut dictionaries = Vec::new();
+    for (index, field) in schema.fields().into_iter().flatten().enumerate() {
+        list_dictionaries(field, &mut vec![index], &mut dictionaries);
+    }
     Ok((Arc::new(fb_to_schema(schema)), dictionaries))
+}
+
+fn list_dictionaries(field: arrow_ipc::Field, way: &mut Vec<usize>, dictionaries: &mut Dictionaries) {
+    dictionaries.extend(field.dictionary().map(|dictionary| (way.clone(), dictionary.id())));
+    for (index, child) in field.children().into_iter().flatten().enumerate() {
+        way.push(index);
+        list_dictionaries(child, way, dictionaries);
+        way.pop();
+    }
 }
 
 fn is_view(field: &Field) -> bool {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use adjoin_device::Reservation;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
-use arrow_array::{Array, FixedSizeListArray, LargeListArray, ListArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, LargeListArray, LargeListViewArray, ListArray, ListViewArray, RecordBatch,
+};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
@@ -14,6 +16,7 @@ use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts, ScanMemory, check_dimensions};
 use super::foreign::other_type;
 use super::id_column::IdColumn;
+use super::nested::{ColumnPlace, fields_of_structs};
 use super::open::{IdChoice, SourceOptions};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::context::Context;
@@ -54,7 +57,7 @@ impl Iterator for Holding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableColumns {
     path: PathBuf,
-    vector: usize,
+    vector: ColumnPlace,
     vector_name: String,
     element: StoredElement,
     /// Where the column's type fixes it.
@@ -63,12 +66,15 @@ pub(super) struct TableColumns {
 }
 
 /// Places of the columns that are read of a table with this schema, ascending: that of vectors and, if there is one,
-/// that of ids. `path` is for messages.
+/// that of ids, or of the structs that these lie in. `path` is for messages.
 ///
 /// # Errors
 /// Where there is no such column, or it cannot be told which it is.
 pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Vec<usize>> {
-    Ok(TableColumns::choose(path, schema, options)?.places())
+    let places = TableColumns::choose(path, schema, options)?.places();
+    let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
+    tops.dedup();
+    Ok(tops)
 }
 
 /// The column of ids of a table with this schema.
@@ -82,28 +88,18 @@ pub(crate) fn ids_of(path: &Path, schema: &Schema, options: &SourceOptions) -> R
 impl TableColumns {
     /// Chooses as the options say.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
-        let (vector, (element, length)) = choose_vector(path, schema, options.vector_column.as_deref())?;
+        let Choice { place, name, element, length } = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
-        let id = choose_ids(path, schema, &options.ids, vector)?;
-        Ok(Self {
-            path: path.to_owned(),
-            vector,
-            vector_name: schema.field(vector).name().clone(),
-            element,
-            dimensions,
-            id,
-        })
+        let id = choose_ids(path, schema, &options.ids, &place)?;
+        Ok(Self { path: path.to_owned(), vector: place, vector_name: name, element, dimensions, id })
     }
 
     /// Places of the columns in the file, ascending.
-    pub(super) fn places(&self) -> Vec<usize> {
-        let mut places: Vec<usize> = [Some(self.vector), self.id_place()].into_iter().flatten().collect();
+    pub(super) fn places(&self) -> Vec<ColumnPlace> {
+        let id = self.id.iter().map(|id| &id.place);
+        let mut places: Vec<ColumnPlace> = id.chain([&self.vector]).cloned().collect();
         places.sort_unstable();
         places
-    }
-
-    fn id_place(&self) -> Option<usize> {
-        self.id.as_ref().map(|id| id.index)
     }
 
     /// What the file holds, given its number of rows, the elements that these seem to have, and what a scan takes. The
@@ -133,8 +129,8 @@ impl TableColumns {
     }
 
     /// Place of the vectors in the file, and the bytes of an element there.
-    pub(super) fn vector(&self) -> (usize, usize) {
-        (self.vector, self.element.bytes())
+    pub(super) fn vector(&self) -> (&ColumnPlace, usize) {
+        (&self.vector, self.element.bytes())
     }
 
     fn first_length(&self, tables: Tables) -> Result<Option<usize>> {
@@ -150,7 +146,7 @@ impl TableColumns {
     }
 
     fn lists<'a>(&self, table: &'a RecordBatch) -> Result<Lists<'a>> {
-        let place = usize::from(self.id_place().is_some_and(|id| id < self.vector));
+        let place = usize::from(self.id.as_ref().is_some_and(|id| id.place < self.vector));
         let column = table.columns().get(place).and_then(|column| Lists::new(column.as_ref()));
         column.ok_or_else(|| other_type(&self.path, &self.vector_name))
     }
@@ -185,30 +181,46 @@ impl TableColumns {
 
     fn convert_ids(&self, table: &RecordBatch, first_row: u64) -> Result<Ids> {
         let Some(id) = &self.id else { return Ok(Ids::None) };
-        let place = usize::from(self.vector < id.index);
+        let place = usize::from(self.vector < id.place);
         let column = table.columns().get(place).ok_or_else(|| other_type(&self.path, &id.name))?;
         id.convert(column, first_row)
     }
 }
 
 /// The column of ids; `vector` is the place of the vectors, which are none.
-fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: usize) -> Result<Option<IdColumn>> {
-    let place = match ids {
+fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace) -> Result<Option<IdColumn>> {
+    let found = match ids {
         IdChoice::RowNumbers => None,
-        IdChoice::Column(name) => Some(find(path, schema, name)?),
+        IdChoice::Column(name) => Some((find(path, schema, name)?, name.as_str())),
         IdChoice::IfThere => {
             let place = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
-            place.filter(|place| *place != vector)
+            let usual = place.map(|place| ((ColumnPlace::top(place), schema.field(place)), USUAL_ID_COLUMN));
+            usual.filter(|((place, _), _)| place != vector)
         }
     };
-    place.map(|place| IdColumn::of(path, schema.field(place), place)).transpose()
+    found.map(|((place, field), name)| IdColumn::of(path, &field.clone().with_name(name), place)).transpose()
 }
 
-fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(usize, (StoredElement, Option<i128>))> {
+/// A column of vectors.
+struct Choice {
+    place: ColumnPlace,
+    name: String,
+    element: StoredElement,
+    /// Where the column's type fixes it.
+    length: Option<i128>,
+}
+
+impl Choice {
+    fn of(place: ColumnPlace, field: &Field, name: &str) -> Option<Self> {
+        let (element, length) = vector_type(field)?;
+        Some(Self { place, name: name.to_owned(), element, length })
+    }
+}
+
+fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<Choice> {
     if let Some(name) = wanted {
-        let index = find(path, schema, name)?;
-        let field = schema.field(index);
-        return vector_type(field).map(|kind| (index, kind)).ok_or_else(|| {
+        let (place, field) = find(path, schema, name)?;
+        return Choice::of(place, field, name).ok_or_else(|| {
             Error::input(format!(
                 "{}: column {name} is {}, not a list of f32, f16, f64, u8 or i8; choose another vector column",
                 path.display(),
@@ -217,27 +229,43 @@ fn choose_vector(path: &Path, schema: &Schema, wanted: Option<&str>) -> Result<(
         });
     }
     let fields = schema.fields().iter().enumerate();
-    let choices: Vec<_> = fields.filter_map(|(index, field)| Some((index, vector_type(field)?))).collect();
-    match choices.as_slice() {
-        [only] => Ok(*only),
-        [] => Err(Error::input(format!(
+    let mut choices: Vec<_> =
+        fields.filter_map(|(index, field)| Choice::of(ColumnPlace::top(index), field, field.name())).collect();
+    if let (Some(only), true) = (choices.pop(), choices.is_empty()) {
+        return Ok(only);
+    }
+    Err(no_sole_choice(path, schema))
+}
+
+/// The error where no column or several hold vectors.
+fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
+    let is_vectors = |field: &Field| vector_type(field).is_some();
+    let columns = schema.fields().iter().filter(|field| is_vectors(field)).map(|field| field.name().clone());
+    let columns: Vec<String> = columns.collect();
+    let (what, names) = match columns.is_empty() {
+        false => ("several columns hold vectors", columns),
+        true => (
+            "no column holds vectors, but within a struct there are some",
+            fields_of_structs(schema.fields(), &is_vectors),
+        ),
+    };
+    if names.is_empty() {
+        return Error::input(format!(
             "{}: no column holds vectors, lists of f32, f16, f64, u8 or i8; its columns are {}",
             path.display(),
             list_columns(schema)
-        ))),
-        several => {
-            let names: Vec<&str> = several.iter().map(|(index, _)| schema.field(*index).name().as_str()).collect();
-            Err(Error::input(message![
-                format!("{}: several columns hold vectors; pass ", path.display()),
-                Argument::VectorColumn.with("NAME"),
-                format!(" (one of: {})", names.join(", "))
-            ]))
-        }
+        ));
     }
+    Error::input(message![
+        format!("{}: {what}; pass ", path.display()),
+        Argument::VectorColumn.with("NAME"),
+        format!(" (one of: {})", names.join(", "))
+    ])
 }
 
-fn find(path: &Path, schema: &Schema, name: &str) -> Result<usize> {
-    schema.fields().iter().position(|field| field.name() == name).ok_or_else(|| {
+fn find<'a>(path: &Path, schema: &'a Schema, name: &str) -> Result<(ColumnPlace, &'a Field)> {
+    let found = ColumnPlace::find(schema.fields(), name).map(|(place, field)| (place, field.as_ref()));
+    found.ok_or_else(|| {
         Error::input(format!(
             "{}: no column is called {name}; its columns are {}",
             path.display(),
@@ -257,7 +285,10 @@ fn list_columns(schema: &Schema) -> String {
 fn vector_type(field: &Field) -> Option<(StoredElement, Option<i128>)> {
     match field.data_type() {
         DataType::FixedSizeList(values, length) => Some((element_type(values)?, Some(i128::from(*length)))),
-        DataType::List(values) | DataType::LargeList(values) => Some((element_type(values)?, None)),
+        DataType::List(values)
+        | DataType::LargeList(values)
+        | DataType::ListView(values)
+        | DataType::LargeListView(values) => Some((element_type(values)?, None)),
         _ => None,
     }
 }
@@ -289,13 +320,18 @@ enum Lists<'a> {
     Fixed(&'a FixedSizeListArray),
     Small(&'a ListArray),
     Large(&'a LargeListArray),
+    View(&'a ListViewArray),
+    LargeView(&'a LargeListViewArray),
 }
 
 impl<'a> Lists<'a> {
     fn new(column: &'a dyn Array) -> Option<Self> {
         let small = || column.as_list_opt::<i32>().map(Self::Small);
         let large = || column.as_list_opt::<i64>().map(Self::Large);
-        column.as_fixed_size_list_opt().map(Self::Fixed).or_else(small).or_else(large)
+        let view = || column.as_list_view_opt::<i32>().map(Self::View);
+        let large_view = || column.as_list_view_opt::<i64>().map(Self::LargeView);
+        let fixed = column.as_fixed_size_list_opt().map(Self::Fixed);
+        fixed.or_else(small).or_else(large).or_else(view).or_else(large_view)
     }
 
     fn array(&self) -> &'a dyn Array {
@@ -303,15 +339,20 @@ impl<'a> Lists<'a> {
             Self::Fixed(lists) => *lists,
             Self::Small(lists) => *lists,
             Self::Large(lists) => *lists,
+            Self::View(lists) => *lists,
+            Self::LargeView(lists) => *lists,
         }
     }
 
     fn values(&self) -> &'a dyn Array {
-        match self {
-            Self::Fixed(lists) => lists.values().as_ref(),
-            Self::Small(lists) => lists.values().as_ref(),
-            Self::Large(lists) => lists.values().as_ref(),
-        }
+        let values: &'a ArrayRef = match self {
+            Self::Fixed(lists) => lists.values(),
+            Self::Small(lists) => lists.values(),
+            Self::Large(lists) => lists.values(),
+            Self::View(lists) => lists.values(),
+            Self::LargeView(lists) => lists.values(),
+        };
+        values.as_ref()
     }
 
     /// Where a row's elements lie among the values.
@@ -324,8 +365,16 @@ impl<'a> Lists<'a> {
             }
             Self::Small(lists) => lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize,
             Self::Large(lists) => lists.value_offsets()[row] as usize..lists.value_offsets()[row + 1] as usize,
+            Self::View(lists) => range_of(i64::from(lists.value_offset(row)), i64::from(lists.value_size(row))),
+            Self::LargeView(lists) => range_of(lists.value_offset(row), lists.value_size(row)),
         }
     }
+}
+
+/// Elements that begin at an offset.
+fn range_of(offset: i64, size: i64) -> Range<usize> {
+    let offset = offset as usize;
+    offset..offset.saturating_add(size as usize)
 }
 
 /// Rows that make up about `batch_bytes` of vectors.
@@ -418,7 +467,8 @@ mod tests {
     }
 
     fn refused_with(columns: &[(&str, ArrayRef)], vector: Option<&str>, id: Option<&str>, words: &str) {
-        let options = SourceOptions { vector_column: vector.map(Into::into), ids: IdChoice::new(id, false).unwrap() };
+        let ids = IdChoice::new(id, false).unwrap();
+        let options = SourceOptions { vector_column: vector.map(Into::into), ids, split: None };
         for message in refused(columns, &options) {
             assert!(message.contains(words), "{message}");
         }
@@ -488,6 +538,39 @@ mod tests {
     }
 
     #[test]
+    fn views_of_lists_may_share_elements_and_run_backwards() {
+        let values: ArrayRef = Arc::new(Float32Array::from_iter_values((0..8u8).map(f32::from)));
+        let field = Arc::new(Field::new("item", DataType::Float32, true));
+        let nulls = Some(NullBuffer::from(vec![true, true, true, false, true]));
+        let (offsets, sizes) = ([6, 4, 5, 0, 0], [2, 2, 2, 0, 1]);
+        let small = ListViewArray::new(
+            field.clone(),
+            offsets.to_vec().into(),
+            sizes.to_vec().into(),
+            values.clone(),
+            nulls.clone(),
+        );
+        let (offsets, sizes) = (offsets.map(i64::from), sizes.map(i64::from));
+        let large = LargeListViewArray::new(field, offsets.to_vec().into(), sizes.to_vec().into(), values, nulls);
+        let columns: [ArrayRef; 2] = [Arc::new(small), Arc::new(large)];
+        let folder = Folder::new();
+        for column in columns {
+            for name in TABLE_FORMATS {
+                let whole = table(&[("v", column.clone())]);
+                write_tables(&folder, name, &[whole.slice(0, 2), whole.slice(2, 3)]);
+                let source = folder.open(&[name]).unwrap();
+                assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 2 });
+                for batch_bytes in [1, 1 << 20] {
+                    let all = read_all(source.as_ref(), batch_bytes);
+                    assert_eq!(all.faults, [(3, Fault::Null), (4, Fault::Length(1))], "{name}");
+                    let expected = [6f32, 7.0, 4.0, 5.0, 5.0, 6.0, 0.0, 0.0, 0.0, 0.0];
+                    assert_eq!(all.bytes, expected.map(f32::to_le_bytes).concat());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn columns_are_chosen_by_name() {
         let folder = Folder::new();
         let columns: [(&str, ArrayRef); 4] = [
@@ -496,7 +579,8 @@ mod tests {
             ("key", Arc::new(Int32Array::from(vec![7]))),
             ("b", rows(&[Some(&[2.0, 3.0])])),
         ];
-        let options = SourceOptions { vector_column: Some("b".into()), ids: IdChoice::Column("key".into()) };
+        let ids = IdChoice::Column("key".into());
+        let options = SourceOptions { vector_column: Some("b".into()), ids, split: None };
         for name in TABLE_FORMATS {
             write_tables(&folder, name, &[table(&columns)]);
             let all = read_all(folder.open_with(&[name], &options).unwrap().as_ref(), 100);

@@ -7,6 +7,7 @@ use adjoin_device::{FileStamp, ReadFile};
 use arrow_schema::SchemaRef;
 
 use super::columns::Tables;
+use super::nested::ColumnPlace;
 use super::open::Format;
 use super::without::{self, Without};
 use super::{arrow, parquet};
@@ -51,7 +52,7 @@ impl SourceFile {
     ///
     /// # Errors
     /// As [`SourceFile::schema`], and where the budget does not hold what is decoded at a time.
-    pub(crate) fn tables(&self, context: &Context, places: &[usize], batch_rows: usize) -> Result<Tables> {
+    pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
         let file = self.open(context)?;
         match self.format {
             Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows)),

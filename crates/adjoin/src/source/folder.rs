@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::open::{ENDINGS, Format, unsupported};
+use super::split;
 use crate::error::{Error, Result};
 
 /// Files that a line names.
@@ -23,11 +24,12 @@ pub(super) struct FolderFiles {
 }
 
 impl FolderFiles {
-    /// Looks through a folder; links are followed, as the cache of Hugging Face is made of them.
+    /// Looks through a folder, for the files of a split if one is wanted; links are followed, as the cache of Hugging Face
+    /// is made of them.
     ///
     /// # Errors
-    /// Where it holds no data or that of several formats, or cannot be read.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    /// Where it holds no data, none of that split, or that of several formats, or cannot be read.
+    pub(super) fn read(folder: &Path, split: Option<&str>) -> Result<Self> {
         let mut found = Self::default();
         found.walk(folder, &mut Vec::new())?;
         found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
@@ -40,16 +42,36 @@ impl FolderFiles {
                 folder.display()
             )));
         };
-        match found.files.iter().find(|(_, other)| other != format) {
+        let first = (first.clone(), *format);
+        let (first, format) = found.take_split(folder, split)?.unwrap_or(first);
+        match found.files.iter().find(|(_, other)| *other != format) {
             None => Ok(found),
             Some((other, _)) => Err(Error::input(format!(
                 "{}: the folder holds files of several formats, {} and {}; name those to read by a glob such as {}",
                 folder.display(),
-                within(first),
+                within(&first),
                 within(other),
                 folder.join("*.parquet").display()
             ))),
         }
+    }
+
+    /// Leaves nothing but the files of a split, where one is wanted, and returns the first.
+    fn take_split(&mut self, folder: &Path, split: Option<&str>) -> Result<Option<(PathBuf, Format)>> {
+        let Some(wanted) = split else { return Ok(None) };
+        split::check(folder, wanted, self.within(folder))?;
+        self.files.retain(|(file, _)| split::is_of(file.strip_prefix(folder).unwrap_or(file), wanted));
+        Ok(self.files.first().cloned())
+    }
+
+    /// The ways to the files in their folder.
+    fn within<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a Path> + Clone {
+        self.files.iter().map(move |(file, _)| file.strip_prefix(folder).unwrap_or(file))
+    }
+
+    /// A line about splits that are read as one set, if there are several.
+    pub(super) fn note_of_splits(&self, folder: &Path) -> Option<String> {
+        split::note(folder, self.within(folder))
     }
 
     /// A line about what is left out, if something is.

@@ -13,6 +13,7 @@ use arrow_schema::{DataType, Field};
 use arrow_select::take::{TakeOptions, take};
 
 use super::foreign::other_type;
+use super::nested::ColumnPlace;
 use super::vectors::{IdKind, Ids, TextIds};
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -26,17 +27,17 @@ const UUID_BYTES: i32 = 16;
 pub(crate) struct IdColumn {
     path: PathBuf,
     /// Its place in the file.
-    pub(crate) index: usize,
+    pub(crate) place: ColumnPlace,
     pub(super) name: String,
     pub(crate) kind: IdKind,
 }
 
 impl IdColumn {
-    /// The column `index` of a file.
+    /// The column at a place of a file.
     ///
     /// # Errors
     /// Where its type cannot be that of ids: rows that silently went by their numbers would mean something else.
-    pub(super) fn of(path: &Path, field: &Field, index: usize) -> Result<Self> {
+    pub(super) fn of(path: &Path, field: &Field, place: ColumnPlace) -> Result<Self> {
         let kind = kind(field).ok_or_else(|| {
             let (path, name, kind) = (path.display(), field.name(), field.data_type());
             Error::input(message![
@@ -47,7 +48,7 @@ impl IdColumn {
                 " to go by row numbers"
             ])
         })?;
-        Ok(Self { path: path.to_owned(), index, name: field.name().clone(), kind })
+        Ok(Self { path: path.to_owned(), place, name: field.name().clone(), kind })
     }
 
     /// The ids of some rows, of which the first is `first_row` of the file.
@@ -303,7 +304,7 @@ mod tests {
         let mark = HashMap::from([(EXTENSION_TYPE_NAME_KEY.to_owned(), UUID_EXTENSION.to_owned())]);
         let field = Field::new("id", DataType::FixedSizeBinary(16), false).with_metadata(mark);
         let expected = texts(&["00010203-0405-0607-0809-0a0b0c0d0e0f", "f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff"]);
-        let column = IdColumn::of(Path::new("a"), &field, 0).unwrap();
+        let column = IdColumn::of(Path::new("a"), &field, ColumnPlace::top(0)).unwrap();
         assert_eq!((column.kind, column.convert(&uuids, 0).unwrap()), (IdKind::Utf8, expected.clone()));
 
         // as DuckDB writes them, whose files hold no schema of Arrow's

@@ -24,6 +24,8 @@ pub struct SourceOptions {
     pub vector_column: Option<String>,
     /// What names the rows.
     pub ids: IdChoice,
+    /// Which split of a folder in Hugging Face's layout is read; all of them where not given.
+    pub split: Option<String>,
 }
 
 /// What names the rows of a table.
@@ -81,18 +83,22 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 /// enough for whoever plans a scan to say how much memory it needs.
 ///
 /// # Errors
-/// Where nothing matches, a file cannot be read or is not what its ending says, files differ in dimensions, element
+/// Where nothing matches, a folder has no such split, a file cannot be read or is not what its ending says, files differ in dimensions, element
 /// type, kind of ids or the name of their vectors, or the budget is too small for headers.
 pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
         let path = Path::new(source);
         if path.is_dir() {
-            let found = FolderFiles::read(path)?;
+            let found = FolderFiles::read(path, options.split.as_deref())?;
             notes.extend(found.note(path));
+            notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
             let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
             files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
             continue;
+        }
+        if options.split.is_some() {
+            return Err(no_splits(source));
         }
         for path in named_files(source)? {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
@@ -112,9 +118,17 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
 pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     let path = Path::new(source);
     if path.is_dir() {
-        return Ok(FolderFiles::read(path)?.files.into_iter().map(|(path, _)| path).collect());
+        return Ok(FolderFiles::read(path, None)?.files.into_iter().map(|(path, _)| path).collect());
     }
     named_files(source)
+}
+
+fn no_splits(source: &str) -> Error {
+    Error::input(message![
+        format!("{source}: is no folder, and only a folder has splits; leave out "),
+        Argument::Split,
+        ", or name the folder"
+    ])
 }
 
 /// The files of a source that is not a folder.

@@ -18,10 +18,11 @@ use parquet::file::metadata::{
 use super::columns::{ColumnScan, Holding, TableColumns, Tables, rows_per_batch};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
+use super::nested::{ColumnPlace, Flattening};
 use super::open::{ScanOptions, SourceOptions};
 use super::parquet_footer::{footer_place, read_footer};
 use super::parquet_pages::page_memory;
-use super::parquet_schema::{plain_columns, schema_with_uuids};
+use super::parquet_schema::{leaves_at, plain_columns, schema_with_uuids};
 use super::vectors::VectorScan;
 use super::window::{Failure, WindowedFile};
 use crate::context::Context;
@@ -86,7 +87,7 @@ pub(super) fn tables(
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
-    (places, batch_rows): (&[usize], usize),
+    (places, batch_rows): (&[ColumnPlace], usize),
 ) -> Result<Tables> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
@@ -119,14 +120,19 @@ impl Footer {
     }
 
     /// The Parquet columns of some columns of the table.
-    fn leaves(&self, places: &[usize]) -> impl Iterator<Item = usize> {
-        let parquet = self.metadata.parquet_schema();
-        let mask = ProjectionMask::roots(parquet, places.iter().copied());
+    fn leaves(&self, places: &[ColumnPlace]) -> impl Iterator<Item = usize> {
+        let (parquet, mask) = (self.metadata.parquet_schema(), self.mask(places));
         (0..parquet.num_columns()).filter(move |&column| mask.leaf_included(column))
     }
 
+    fn mask(&self, places: &[ColumnPlace]) -> ProjectionMask {
+        let parquet = self.metadata.parquet_schema();
+        let leaves = places.iter().flat_map(|place| leaves_at(parquet.root_schema(), place));
+        ProjectionMask::leaves(parquet, leaves)
+    }
+
     /// The footer itself, the windows, and the pages of the chosen columns.
-    fn scan_memory(&self, places: &[usize]) -> Result<ScanMemory> {
+    fn scan_memory(&self, places: &[ColumnPlace]) -> Result<ScanMemory> {
         let metadata = self.metadata.metadata();
         let leaves = self.leaves(places);
         let place = "its page headers";
@@ -138,7 +144,7 @@ impl Footer {
     /// Elements of all vectors, as the footer counts them: a vector that is null, and one without elements, counts as one.
     fn vector_elements(&self, columns: &TableColumns) -> u64 {
         let groups = self.metadata.metadata().row_groups();
-        let elements = self.leaves(&[columns.vector().0]).next().map(|leaf| {
+        let elements = self.leaves(std::slice::from_ref(columns.vector().0)).next().map(|leaf| {
             let counts = groups.iter().map(|group| group.column(leaf).num_values().unsigned_abs());
             counts.fold(0, u64::saturating_add)
         });
@@ -146,7 +152,7 @@ impl Footer {
     }
 
     /// Bytes of a row of some columns, decompressed, in the row group where they are most.
-    fn bytes_a_row(&self, places: &[usize]) -> u64 {
+    fn bytes_a_row(&self, places: &[ColumnPlace]) -> u64 {
         let leaves: Vec<usize> = self.leaves(places).collect();
         let of = |group: &RowGroupMetaData| {
             let bytes = leaves.iter().map(|leaf| group.column(*leaf).uncompressed_size().unsigned_abs());
@@ -156,15 +162,15 @@ impl Footer {
     }
 
     /// Some columns, so many rows at a time.
-    fn tables(&self, places: &[usize], rows: usize) -> Result<Tables> {
+    fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
         let reader = decode(&self.path, &self.file, "its Parquet columns", || {
-            let mask = ProjectionMask::roots(self.metadata.parquet_schema(), places.iter().copied());
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
-                .with_projection(mask)
+                .with_projection(self.mask(places))
                 .with_batch_size(rows)
                 .build()
         })?;
-        Ok(Box::new(ParquetTables { path: self.path.clone(), file: self.file.clone(), reader, next_row: 0 }))
+        let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
+        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
     }
 }
 
@@ -198,6 +204,7 @@ struct ParquetTables {
     path: PathBuf,
     file: WindowedFile,
     reader: ParquetRecordBatchReader,
+    flattening: Flattening,
     next_row: u64,
 }
 
@@ -206,8 +213,9 @@ impl Iterator for ParquetTables {
 
     fn next(&mut self) -> Option<Self::Item> {
         let place = format!("the rows from {} on", self.next_row);
-        let reader = &mut self.reader;
-        let table = decode(&self.path, &self.file, &place, || Ok(reader.next().transpose()?)).transpose()?;
+        let (reader, flattening) = (&mut self.reader, &self.flattening);
+        let next = || Ok(reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose()?);
+        let table = decode(&self.path, &self.file, &place, next).transpose()?;
         self.next_row += table.as_ref().map_or(0, |table| table.num_rows() as u64);
         Some(table)
     }

@@ -1,41 +1,79 @@
 //! What the columns of a Parquet file are read as.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::LogicalType;
 use parquet::errors::ParquetError;
+use parquet::schema::types::{Type, TypePtr};
 
 use super::id_column::UUID_EXTENSION;
+use super::nested::ColumnPlace;
 
 /// Reads dictionaries as what they hold: Parquet's pages know dictionaries of their own, and those of Arrow, such as a
 /// categorical of pandas, would only be made of them again. Some of Polars' could not be read at all.
 pub(super) fn plain_columns(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     let schema = metadata.schema();
-    if !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(_, _))) {
+    let fields = plain_fields(schema.fields());
+    if fields == *schema.fields() {
         return Ok(metadata);
     }
-    let plain = |field: &Arc<Field>| match field.data_type() {
-        DataType::Dictionary(_, values) => Arc::new(field.as_ref().clone().with_data_type(values.as_ref().clone())),
-        _ => field.clone(),
-    };
-    let fields: Vec<Arc<Field>> = schema.fields().iter().map(plain).collect();
     let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
     ArrowReaderMetadata::try_new(metadata.metadata().clone(), ArrowReaderOptions::new().with_schema(schema))
+}
+
+fn plain_fields(fields: &Fields) -> Fields {
+    let plain = |field: &FieldRef| match field.data_type() {
+        DataType::Dictionary(_, values) => Arc::new(field.as_ref().clone().with_data_type(values.as_ref().clone())),
+        DataType::Struct(inner) => {
+            Arc::new(field.as_ref().clone().with_data_type(DataType::Struct(plain_fields(inner))))
+        }
+        _ => field.clone(),
+    };
+    fields.iter().map(plain).collect()
 }
 
 /// The schema, with a mark at columns of UUIDs that only Parquet's own types tell from other bytes.
 pub(super) fn schema_with_uuids(metadata: &ArrowReaderMetadata) -> Schema {
     let types = metadata.parquet_schema().root_schema().get_fields();
-    let marked = |(index, field): (usize, &Arc<Field>)| {
-        let logical = types.get(index).and_then(|stored| stored.get_basic_info().logical_type_ref());
+    Schema::new(marked(metadata.schema().fields(), types))
+}
+
+fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {
+    let marked = |(index, field): (usize, &FieldRef)| {
+        let stored = types.get(index);
+        let logical = stored.and_then(|stored| stored.get_basic_info().logical_type_ref());
         let mut field = field.as_ref().clone();
         if logical == Some(&LogicalType::Uuid) {
             field.metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), UUID_EXTENSION.to_owned());
         }
-        field
+        match (field.data_type(), stored) {
+            (DataType::Struct(inner), Some(stored)) if stored.is_group() => {
+                let inner = self::marked(inner, stored.get_fields());
+                field.with_data_type(DataType::Struct(inner))
+            }
+            _ => field,
+        }
     };
-    Schema::new(metadata.schema().fields().iter().enumerate().map(marked).collect::<Vec<_>>())
+    fields.iter().enumerate().map(marked).collect::<Vec<Field>>().into()
+}
+
+/// The Parquet columns that a column of the table is made of. A struct is a group with the same fields; none where it is
+/// not.
+pub(super) fn leaves_at(schema: &Type, place: &ColumnPlace) -> Range<usize> {
+    let (mut group, mut first) = (schema, 0);
+    for step in place.way() {
+        let fields = if group.is_group() { group.get_fields() } else { &[] };
+        first += fields.iter().take(*step).map(|field| leaf_count(field)).sum::<usize>();
+        let Some(field) = fields.get(*step) else { return first..first };
+        group = field;
+    }
+    first..first + leaf_count(group)
+}
+
+fn leaf_count(field: &Type) -> usize {
+    if field.is_group() { field.get_fields().iter().map(|field| leaf_count(field)).sum() } else { 1 }
 }

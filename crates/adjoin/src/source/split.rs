@@ -1,0 +1,179 @@
+//! The splits of a data set that lies as Hugging Face lays them: `data/train-00000-of-00010.parquet`, `train.parquet` or
+//! `train/0000.parquet`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+
+/// What splits are usually called, so that a file or folder of that name is known to be one.
+const USUAL: [&str; 9] = ["train", "training", "validation", "valid", "val", "dev", "test", "testing", "eval"];
+/// What files are called that are parts of something, whatever that is.
+const PARTS: [&str; 2] = ["data", "part"];
+/// Names that a message lists.
+const NAMES_LISTED: usize = 20;
+
+/// The files, by their paths within a folder, that are of a split: a folder on their way is called that, or they are
+/// themselves, up to a number such as `-00000-of-00010`.
+///
+/// # Errors
+/// Where there are none.
+pub(super) fn check<'a>(folder: &Path, split: &str, files: impl Iterator<Item = &'a Path> + Clone) -> Result<()> {
+    if files.clone().any(|file| is_of(file, split)) {
+        return Ok(());
+    }
+    let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).likely()).collect();
+    let there = match names.len() {
+        0 => "it has none".to_owned(),
+        count if count > NAMES_LISTED => {
+            let first: Vec<String> = names.into_iter().take(NAMES_LISTED).collect();
+            format!("there are {} and {} more", first.join(", "), count - NAMES_LISTED)
+        }
+        _ => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Error::input(message![
+        format!("{}: no split is called {split}; {there}; give one of these to ", folder.display()),
+        Argument::Split,
+        ", or leave it out"
+    ]))
+}
+
+/// Whether a file is of a split.
+pub(super) fn is_of(file: &Path, split: &str) -> bool {
+    let Parts { folders, name, .. } = Parts::of(file);
+    name == split || folders.contains(&split.to_owned())
+}
+
+/// A line that names the splits that are read together, where it is sure that there are several.
+pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> Option<String> {
+    let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).sure()).collect();
+    let at = folder.display();
+    (1 < names.len() && names.len() <= NAMES_LISTED).then(|| {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        format!("{at}: all splits are read as one set: {names}; the option split takes one of them")
+    })
+}
+
+/// What a path within a folder is made of.
+struct Parts {
+    folders: Vec<String>,
+    /// The file's, without its ending and its number.
+    name: String,
+    is_numbered: bool,
+}
+
+impl Parts {
+    fn of(file: &Path) -> Self {
+        let folders = file.parent().into_iter().flat_map(Path::iter).map(|part| part.to_string_lossy().into_owned());
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let unnumbered = without_number(&stem).map(str::to_owned);
+        let is_numbered = unnumbered.is_some();
+        Self { folders: folders.collect(), name: unnumbered.unwrap_or(stem), is_numbered }
+    }
+
+    /// The split that it surely is of.
+    fn sure(&self) -> Option<String> {
+        let is_usual = |name: &&String| USUAL.contains(&name.as_str());
+        let name = Some(&self.name);
+        let folder = self.folders.iter().rev().find(is_usual);
+        let numbered = || name.filter(|name| self.is_numbered && !PARTS.contains(&name.as_str()));
+        name.filter(is_usual).or(folder).or_else(numbered).cloned()
+    }
+
+    /// The split that it may be of.
+    fn likely(&self) -> Option<String> {
+        let folder = || self.folders.iter().rfind(|folder| !PARTS.contains(&folder.as_str())).cloned();
+        self.sure().or_else(folder).or_else(|| Some(self.name.clone()))
+    }
+}
+
+/// `train` of `train-00000-of-00010`.
+fn without_number(stem: &str) -> Option<&str> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (rest, count) = stem.rsplit_once("-of-")?;
+    let (name, number) = rest.rsplit_once('-')?;
+    (is_number(count) && is_number(number) && !name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::source::SourceOptions;
+    use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
+
+    /// Files, each with one row: its number among them.
+    fn folder_of(names: &[&str]) -> Folder {
+        let folder = Folder::new();
+        for (row, name) in (0..).zip(names) {
+            fs::create_dir_all(folder.path(name).parent().unwrap()).unwrap();
+            folder.write(name, &u8bin(2, &[row, 0]));
+        }
+        folder
+    }
+
+    fn split(name: &str) -> SourceOptions {
+        SourceOptions { split: Some(name.into()), ..SourceOptions::default() }
+    }
+
+    fn rows(folder: &Folder, name: &str) -> Vec<u8> {
+        let source = folder.open_with(&[""], &split(name)).unwrap();
+        assert_eq!(source.notes(), [""; 0]);
+        read_all(source.as_ref(), 1 << 20).bytes.chunks(2).map(|row| row[0]).collect()
+    }
+
+    #[test]
+    fn files_and_folders_are_named_like_their_split() {
+        let numbered =
+            ["data/test-00000-of-00001.u8bin", "data/train-00000-of-00002.u8bin", "data/train-00001-of-00002.u8bin"];
+        let plain = ["test.u8bin", "train.u8bin", "train_extra.u8bin"];
+        let folders = ["a/test/0000.u8bin", "a/train/0000.u8bin", "b/train/part-00000-of-00001.u8bin"];
+        for (names, train, all) in
+            [(numbered, &[1, 2][..], "test, train"), (plain, &[1], "test, train"), (folders, &[1, 2], "test, train")]
+        {
+            let folder = folder_of(&names);
+            assert_eq!(rows(&folder, "train"), train, "{names:?}");
+            assert_eq!(rows(&folder, "test"), [0]);
+            let notes = folder.open(&[""]).unwrap().notes();
+            assert!(notes.len() == 1 && notes[0].contains(&format!("read as one set: {all}; ")), "{notes:?}");
+        }
+        let folder = folder_of(&["train_sft-00000-of-00001.u8bin", "test_sft-00000-of-00001.u8bin", "x/own/a.u8bin"]);
+        assert_eq!(rows(&folder, "train_sft"), [0]);
+        assert_eq!(rows(&folder, "own"), [2]);
+    }
+
+    #[test]
+    fn one_split_and_parts_of_any_name_are_read_without_a_note() {
+        for names in [
+            ["train-00000-of-00002.u8bin", "train-00001-of-00002.u8bin"],
+            ["part-0.u8bin", "part-1.u8bin"],
+            ["de/a.u8bin", "en/a.u8bin"],
+        ] {
+            assert_eq!(folder_of(&names).open(&[""]).unwrap().notes(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_split_that_is_not_there_is_refused_with_those_that_are() {
+        let folder = folder_of(&["data/train-00000-of-00001.u8bin", "data/test-00000-of-00001.u8bin", "more/a.u8bin"]);
+        let message = error_of(folder.open_with(&[""], &split("dev")));
+        assert!(
+            message.contains("no split is called dev; there are more, test, train; give one of these to split"),
+            "{message}"
+        );
+        let message = error_of(folder.open_with(&["more/a.u8bin"], &split("train")));
+        assert!(
+            message.contains("more/a.u8bin: is no folder, and only a folder has splits; leave out split"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn other_splits_may_be_of_another_format() {
+        let folder = folder_of(&["train.u8bin"]);
+        folder.write("test.npy", b"");
+        assert_eq!(rows(&folder, "train"), [0]);
+        assert!(error_of(folder.open(&[""])).contains("several formats"));
+    }
+}

@@ -1,0 +1,114 @@
+"""Sources that their libraries hand over batch by batch: data sets of pyarrow and Hugging Face, lazy frames of Polars.
+
+Of these only the columns that the engine reads are asked for, and they are never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import chain
+from typing import Any, Optional
+
+from . import _engine
+from ._errors import AdjoinError, InputError
+from ._options import refused
+
+#: Rows that are asked for at once.
+ROWS_AT_ONCE = 1024
+
+
+def split_of(source: Any, options: dict[str, Any]) -> Any:
+    """The split that ``options`` name, which are then done with it, where ``source`` is a dictionary of splits."""
+    if not (_is(source, "datasets", "DatasetDict") or _is(source, "datasets", "IterableDatasetDict")):
+        return source
+    split, options["split"] = options["split"], None
+    there = ", ".join(map(str, source))
+    if split is None and len(source) == 1:
+        return next(iter(source.values()))
+    if split is None:
+        raise InputError(f"the data set given as source has several splits, {there}; give one of these to split")
+    if split not in source:
+        raise InputError(f"the data set given as source has no split {split}; give one of these to split: {there or 'none'}")
+    return source[split]
+
+
+def streamed(source: Any, options: dict[str, Any], whole: bool) -> Optional[Any]:
+    """What hands over ``source`` as an Arrow stream: the columns that ``options`` name, or the ``whole``. None where it is
+    not of a kind that is known here."""
+    for library, kind, stream in (
+        ("pyarrow", "Dataset", _of_pyarrow),
+        ("polars", "LazyFrame", _of_polars),
+        ("datasets", "Dataset", _of_datasets),
+        ("datasets", "IterableDataset", _of_datasets),
+    ):
+        if _is(source, library, kind):
+            with _errors_of(f"the {library}.{kind} given as source"):
+                return stream(source, options, whole)
+    return None
+
+
+def _is(source: Any, library: str, kind: str) -> bool:
+    kinds = ((one.__module__.partition(".")[0], one.__name__) for one in type(source).__mro__)
+    return (library, kind) in kinds
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Errors of a library, which has its own, as ours."""
+    try:
+        yield
+    except AdjoinError:
+        raise
+    except Exception as error:
+        raise InputError(f"{name} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _names(empty: Any, options: dict[str, Any], whole: bool) -> Optional[list[str]]:
+    """Names of the columns that are read of a table with the columns of an ``empty`` one; None for all."""
+    return None if whole else _engine.columns(empty, options)
+
+
+def _of_pyarrow(source: Any, options: dict[str, Any], whole: bool) -> Any:
+    names = _names(source.schema.empty_table(), options, whole)
+    settings: dict[str, Any] = {"batch_size": ROWS_AT_ONCE, "batch_readahead": 1, "fragment_readahead": 1}
+    if type(getattr(source, "format", None)).__name__ == "ParquetFileFormat":  # else whole files are read ahead
+        parquet = import_module("pyarrow.dataset").ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+        settings["fragment_scan_options"] = parquet
+    return source.scanner(columns=names, **settings).to_reader()
+
+
+def _of_polars(source: Any, options: dict[str, Any], whole: bool) -> Any:
+    if not hasattr(source, "collect_batches"):
+        raise refused("source", source, "a LazyFrame of a newer Polars, or its collect()")
+    names = _names(source.clear().collect(), options, whole)
+    wanted = source if names is None else source.select(names)
+    batches = wanted.collect_batches(chunk_size=ROWS_AT_ONCE, maintain_order=True)
+    if hasattr(batches, "__arrow_c_stream__"):
+        return batches
+    return _reader(wanted.clear().collect().to_arrow().schema, (frame.to_arrow() for frame in batches))
+
+
+def _of_datasets(source: Any, options: dict[str, Any], whole: bool) -> Any:
+    source = source.with_format("arrow")
+    if source.features is None:  # of what was computed, the first rows tell
+        tables = source.iter(batch_size=ROWS_AT_ONCE)
+        first = next(tables, None)
+        if first is None:
+            raise InputError("the data set given as source has no rows; give one that has some")
+        names = _names(first.schema.empty_table(), options, whole) or first.column_names
+        tables = (table.select(names) for table in chain([first], tables))
+        return _reader(first.select(names).schema, tables)
+    schema = source.features.arrow_schema
+    names = _names(schema.empty_table(), options, whole) or schema.names
+    source = source.select_columns(names)
+    return _reader(source.features.arrow_schema, source.iter(batch_size=ROWS_AT_ONCE))
+
+
+def _reader(schema: Any, tables: Iterable[Any]) -> Any:
+    """Tables of pyarrow, one after the other."""
+    pyarrow = import_module("pyarrow")  # which has no types
+
+    batches = (batch for table in tables for batch in table.cast(schema).to_batches())
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)
