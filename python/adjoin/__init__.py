@@ -208,7 +208,8 @@ class Deduped:
         self.stats: dict[str, Any] = done["statistics"]
         #: Rows of the source, those that went for their texts and those that went for their vectors.
         self.rows, self.equal_rows, self.near_rows = (int(done[name]) for name in ("rows", "equal_rows", "near_rows"))
-        #: Some rows that went, the least near first: ``row``, ``kept_row`` and ``value``, their distance or similarity.
+        #: Some rows that went, the least near first: ``row``, ``kept_row``, ``value``, their distance or similarity, and
+        #: ``texts``, what both say where there is a column of texts.
         self.examples: list[dict[str, Any]] = done["examples"]
 
     def __len__(self) -> int:

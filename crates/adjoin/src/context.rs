@@ -25,6 +25,9 @@ const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// What the program itself comes to hold beyond what was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
+/// By so much a process may begin larger than the one before, as more pages of its code are in memory: a budget that is said
+/// to suffice must suffice for that too.
+const RUNTIME_VARIES_BYTES: u64 = 1 << 20;
 /// Budget of a context whose caller does not say.
 pub const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
 /// Share of what the machine or a cgroup gives that is the budget of a user who does not say.
@@ -57,6 +60,8 @@ pub struct Context {
     /// Which share of what that is, where it is one.
     share: Option<(f64, MemoryLimit)>,
     runtime_bytes: u64,
+    /// By how much that may be more in the next process like this one.
+    runtime_varies_bytes: u64,
     /// What the process held before, where the budget is for what comes on top.
     before_bytes: Option<u64>,
     /// What others in the process may come to hold meanwhile.
@@ -78,6 +83,7 @@ impl Default for Context {
             memory_bytes: DEFAULT_MEMORY_BYTES,
             share: None,
             runtime_bytes: RUNTIME_BYTES,
+            runtime_varies_bytes: 0,
             before_bytes: None,
             others_bytes: Arc::default(),
             budget,
@@ -102,7 +108,8 @@ impl Context {
     /// interpreter runs begins with more than one of its own.
     #[must_use]
     pub fn in_process_of(self, resident_bytes: u64) -> Self {
-        Self { runtime_bytes: RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES), ..self }
+        let runtime_bytes = RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES);
+        Self { runtime_bytes, runtime_varies_bytes: RUNTIME_VARIES_BYTES, ..self }
     }
 
     /// The same with a budget and a number of threads as a user types them: the budget a size, or a share of what the
@@ -246,6 +253,7 @@ impl Context {
     /// what others hold, comes on top.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
+        let least = least + self.runtime_varies_bytes;
         // Of a larger budget more is kept aside.
         let least = least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));

@@ -63,14 +63,21 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -
     tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }
 
+/// A row by its number and what it says.
+fn called(row: u64, text: &Option<String>) -> String {
+    let text = text.as_ref().map_or_else(String::new, |text| format!(" {text:?}"));
+    format!("row {}{text}", format_number(row))
+}
+
 fn summarise(done: &Deduped, arguments: &args::Dedupe) {
     let [equal, near, kept] = [done.equal_rows, done.near_rows, done.kept_rows()].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
     eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(done.rows, "row"));
     let what = if done.statistics.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
     for example in &done.examples {
-        let [row, kept_row] = [example.row, example.kept_row].map(format_number);
-        eprintln!("  such as row {row} for row {kept_row}, {what} {:.4}", example.value);
+        let [text, kept_text] = &example.texts;
+        let [row, kept] = [(example.row, text), (example.kept_row, kept_text)].map(|(row, text)| called(row, text));
+        eprintln!("  such as {row} for {kept}, {what} {:.4}", example.value);
     }
     eprintln!("written to {} in {:.1} s", arguments.output.display(), done.statistics.seconds.total);
     if let Some(removed) = &arguments.removed {

@@ -135,7 +135,12 @@ fn every_column_of_the_rows_that_stay_is_as_it_was_shard_by_shard() {
         said.contains(&format!("of 351 rows {} are near one that stays; {} stay", gone.len(), 351 - gone.len())),
         "{said}"
     );
-    assert!(said.contains("such as row ") && said.contains("left out as no files of vectors: README.md"), "{said}");
+    assert!(
+        said.contains("such as row ")
+            && said.contains("row 145\" for row 145 \"row 145\"")
+            && said.contains("left out as no files of vectors: README.md"),
+        "{said}"
+    );
     for (name, before) in ["train-00000.parquet", "train-00001.parquet"].iter().zip(&shards) {
         let (after, groups) = read(&place.path("out").join(name));
         let expected = without(before, &gone);

@@ -8,6 +8,7 @@ mod equal;
 mod order;
 mod place;
 mod removed;
+mod texts;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -28,6 +28,8 @@ pub struct Example {
     pub kept_row: u64,
     /// Their distance or similarity.
     pub value: f32,
+    /// What each says, where there is a column of texts: the one that went first.
+    pub texts: [Option<String>; 2],
 }
 
 /// Rows that went, by their numbers, each with the one that stays; the payload is a value, or nothing where texts are equal.
@@ -119,7 +121,10 @@ impl Removed {
         options: &SourceOptions,
         table: Option<Table>,
     ) -> Result<(Option<Listed>, Vec<Example>)> {
-        let examples = self.examples()?;
+        let mut examples = self.examples()?;
+        for example in &mut examples {
+            example.texts = [tables.text_of(example.row)?, tables.text_of(example.kept_row)?];
+        }
         let Some(mut table) = table else { return Ok((None, examples)) };
         // By the row that stays, to learn what that is called; then by the row that went.
         let (mut by_kept, _memory) = tables.sorter(SORTING_SHARE)?;
@@ -154,7 +159,7 @@ impl Removed {
         let nearness = |example: &Example| if self.metric == Metric::L2 { -example.value } else { example.value };
         while let Some((row, kept_row)) = self.pairs.next(&mut value)? {
             let Some(value) = value_of(&value) else { continue };
-            let example = Example { row, kept_row, value };
+            let example = Example { row, kept_row, value, texts: [None, None] };
             examples.push(example.clone());
             examples.sort_by(|a, b| nearness(a).total_cmp(&nearness(b)));
             examples.truncate(LEAST_NEAR);

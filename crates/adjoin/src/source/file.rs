@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{FileStamp, ReadFile};
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::columns::Tables;
@@ -55,10 +56,30 @@ impl SourceFile {
     pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
         let file = self.open(context)?;
         match self.format {
-            Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows)),
+            Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows), 0),
             Format::Arrow => arrow::tables(context, &self.path, file, places),
             Format::Dense(_) => Err(self.no_columns()),
         }
+    }
+
+    /// One of its rows, of which the columns at some places are read.
+    ///
+    /// # Errors
+    /// As [`SourceFile::tables`].
+    pub(crate) fn row(&self, context: &Context, places: &[ColumnPlace], row: u64) -> Result<RecordBatch> {
+        let (tables, mut before) = match self.format {
+            Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, (places, 1), row)?, 0),
+            _ => (self.tables(context, places, 1)?, row),
+        };
+        for table in tables {
+            let table = table?;
+            let rows = table.num_rows() as u64;
+            if before < rows {
+                return Ok(table.slice(before as usize, 1));
+            }
+            before -= rows;
+        }
+        Err(changed(&self.path))
     }
 
     /// Bytes that writing it again holds.

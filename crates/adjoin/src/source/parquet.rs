@@ -82,18 +82,19 @@ pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> 
     Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
 }
 
-/// The rows of a file, so many at a time, of which the columns at some places are read.
+/// The rows of a file from one on, so many at a time, of which the columns at some places are read.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
     (places, batch_rows): (&[ColumnPlace], usize),
+    first_row: u64,
 ) -> Result<Tables> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.bytes_a_row(places).saturating_mul(batch_rows as u64);
     let held = context.reserve(memory.held.saturating_add(batch), &format!("{}: some columns", path.display()))?;
-    let tables = footer.with_piece_bytes_max(memory.piece).tables(places, batch_rows)?;
+    let tables = footer.with_piece_bytes_max(memory.piece).tables_from(places, batch_rows, first_row)?;
     Ok(Box::new(Holding::new(tables, held)))
 }
 
@@ -163,14 +164,20 @@ impl Footer {
 
     /// Some columns, so many rows at a time.
     fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
+        self.tables_from(places, rows, 0)
+    }
+
+    /// The same from a row on.
+    fn tables_from(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<Tables> {
         let reader = decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_projection(self.mask(places))
                 .with_batch_size(rows)
+                .with_offset(first_row as usize)
                 .build()
         })?;
         let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
-        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
+        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: first_row }))
     }
 }
 

@@ -1,0 +1,43 @@
+//! What some rows say, for a person to look at.
+
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_cast::cast;
+use arrow_schema::DataType;
+
+use super::Tables;
+use crate::error::{Error, Result};
+use crate::source::ColumnPlace;
+
+/// Characters of a text that are shown.
+const SHOWN: usize = 60;
+
+impl Tables<'_> {
+    /// The beginning of what a row says in the first column of texts; nothing where there is none, or it says nothing.
+    ///
+    /// # Errors
+    /// Where its file cannot be read.
+    pub(super) fn text_of(&self, row: u64) -> Result<Option<String>> {
+        let at = self.files.partition_point(|file| file.first_row <= row).saturating_sub(1);
+        let Some(file) = self.files.get(at).filter(|file| file.is_table()) else { return Ok(None) };
+        let schema = file.schema(self.context)?;
+        let is_text = |kind: &DataType| match kind {
+            DataType::Dictionary(_, values) => values.is_string(),
+            kind => kind.is_string(),
+        };
+        let Some(column) = schema.fields().iter().position(|field| is_text(field.data_type())) else { return Ok(None) };
+        let table = file.row(self.context, &[ColumnPlace::top(column)], row - file.first_row)?;
+        let text = cast(table.column(0), &DataType::LargeUtf8).map_err(|error| Error::input(error.to_string()))?;
+        let text = text.as_string::<i64>();
+        Ok((!text.is_null(0)).then(|| shortened(text.value(0))))
+    }
+}
+
+/// One line of a text, not too long.
+fn shortened(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
