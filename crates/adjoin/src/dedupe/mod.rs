@@ -106,6 +106,8 @@ impl Dedupe<'_> {
         let tables = Tables { context, files: source.files(), rows: source.info().rows };
         let place = Place::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
+        tables.id_kind(&self.source)?;
+        place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
         let table = self.removed.as_ref().map(|target| Table::new(&tables, target, &self.source, metric));
         let table = table.transpose()?;

@@ -1,12 +1,18 @@
 //! The place of each row in an order by columns.
 
 use adjoin_device::Reservation;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::Result;
 use crate::row_numbers::{ROW_BYTES, RowNumbers};
 use crate::source::ColumnPlace;
 use crate::sql::OrderBy;
+
+/// Bytes of rows whose keys are computed at once, where a row is not larger.
+const KEYED_BYTES: u64 = 1 << 20;
+/// Copies of its columns that a key takes: what functions make of them one after the other, and its bytes.
+const KEY_COPIES: u64 = 6;
 
 /// Places of all rows: those of equal keys follow each other as in the source.
 ///
@@ -43,6 +49,21 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
+/// As many rows of a table as are not too large for their keys to be computed at once, at least one.
+fn rows_at_once(table: &RecordBatch) -> usize {
+    let mut rows = table.num_rows();
+    while rows > 1 && slice_bytes(&table.slice(0, rows)) > KEYED_BYTES {
+        rows = rows.div_ceil(2);
+    }
+    rows
+}
+
+/// Bytes of the rows of a table, which may be a part of a larger one. Where that cannot be told, those of all.
+fn slice_bytes(table: &RecordBatch) -> u64 {
+    let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
+    table.columns().iter().map(of).sum::<usize>() as u64
+}
+
 impl Tables<'_> {
     /// Hands over the key of every row by some expressions, and whether its first value is null.
     pub(super) fn each_key(
@@ -57,12 +78,19 @@ impl Tables<'_> {
             let mut row = file.first_row;
             let places: Vec<ColumnPlace> = bound.places.iter().copied().map(ColumnPlace::top).collect();
             for table in file.tables(self.context, &places, BATCH_ROWS)? {
-                self.context.cancel.check()?;
-                let table = table?;
-                let keys = bound.keys(&table)?;
-                for k in 0..table.num_rows() {
-                    take(row, keys.of(k), keys.is_null(k))?;
-                    row += 1;
+                let mut rest = table?;
+                while rest.num_rows() > 0 {
+                    self.context.cancel.check()?;
+                    let rows = rows_at_once(&rest);
+                    let part = rest.slice(0, rows);
+                    rest = rest.slice(rows, rest.num_rows() - rows);
+                    let bytes = slice_bytes(&part).saturating_mul(KEY_COPIES * order.keys() as u64);
+                    let _memory = self.context.reserve(bytes, "sorting rows by columns")?;
+                    let keys = bound.keys(&part)?;
+                    for k in 0..rows {
+                        take(row, keys.of(k), keys.is_null(k))?;
+                        row += 1;
+                    }
                 }
                 self.context.progress.advance(row);
             }

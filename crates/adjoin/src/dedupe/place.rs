@@ -72,6 +72,12 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Refuses a budget that would not hold what the writing takes, before any work.
+    pub(super) fn check_memory(&self, tables: &Tables<'_>) -> Result<()> {
+        let bytes = largest(tables)? + RowSet::memory_bytes(tables.rows);
+        tables.context.reserve(bytes, "writing the data set again").map(drop)
+    }
+
     /// Writes all files without the rows that are gone; then the list of those appears, and last the data set. Returns
     /// its bytes.
     pub(super) fn write(&self, tables: &Tables<'_>, gone: &RowSet, listed: Option<Listed>) -> Result<u64> {
@@ -100,13 +106,17 @@ impl<'a> Place<'a> {
     }
 }
 
+/// What the file takes to be written that takes most.
+fn largest(tables: &Tables<'_>) -> Result<u64> {
+    let needs = tables.files.iter().map(|file| file.writing_bytes(tables.context));
+    Ok(needs.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0))
+}
+
 /// Writes all files into a folder, as many at a time as there are threads and the memory bears.
 fn write_folder(tables: &Tables<'_>, gone: &RowSet, folder: &Path) -> Result<u64> {
     let Tables { context, files, .. } = tables;
     let folders = make_folders(tables, folder)?;
-    let needs = files.iter().map(|file| file.writing_bytes(context)).collect::<Result<Vec<_>>>()?;
-    let largest = needs.into_iter().max().unwrap_or(0);
-    let fit = context.budget().free() / largest.max(1);
+    let fit = context.budget().free() / largest(tables)?.max(1);
     let threads = context.threads.min(files.len()).min(fit as usize).max(1);
     let done = AtomicU64::new(0);
     let bytes = map_items(

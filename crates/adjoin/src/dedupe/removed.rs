@@ -189,7 +189,7 @@ impl Tables<'_> {
         ids_of(&file.path, &*file.schema(self.context)?, options)
     }
 
-    fn id_kind(&self, options: &SourceOptions) -> Result<IdKind> {
+    pub(super) fn id_kind(&self, options: &SourceOptions) -> Result<IdKind> {
         let kind = |ids: Option<IdColumn>| ids.map_or(IdKind::None, |ids| ids.kind);
         let first = kind(self.ids(options, 0)?);
         for file in 1..self.files.len() {

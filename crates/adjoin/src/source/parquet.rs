@@ -92,7 +92,9 @@ pub(super) fn tables(
 ) -> Result<Tables> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
+    // Rows of average size, and all of the largest page, as it is decoded into arrays that grow.
     let batch = footer.bytes_a_row(places).saturating_mul(batch_rows as u64);
+    let batch = batch.saturating_add(memory.piece.saturating_mul(2));
     let held = context.reserve(memory.held.saturating_add(batch), &format!("{}: some columns", path.display()))?;
     let tables = footer.with_piece_bytes_max(memory.piece).tables_from(places, batch_rows, first_row)?;
     Ok(Box::new(Holding::new(tables, held)))

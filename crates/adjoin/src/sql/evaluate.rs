@@ -117,7 +117,9 @@ impl Expression {
         let array = inner.evaluate(table)?;
         let array = if *array.data_type() == DataType::Null { cast(&array, &DataType::Boolean)? } else { array };
         let truth = array.as_boolean_opt().cloned();
-        truth.ok_or_else(|| Error::option(format!("{inner:?} is {}, not true or false", array.data_type())))
+        truth.ok_or_else(|| {
+            Error::option(format!("AND, OR and NOT take what is true or false, not {}", array.data_type()))
+        })
     }
 
     fn applied(&self, function: Function, arguments: &[Self], table: &RecordBatch) -> Result<ArrayRef> {

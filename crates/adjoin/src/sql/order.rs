@@ -55,6 +55,11 @@ impl OrderBy {
         Ok(Self { keys: keys.iter().map(key).collect::<Result<_>>()? })
     }
 
+    /// How many keys it has.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
     /// The same for tables of one schema: places of the columns that it reads, ascending, and its keys on those.
     ///
     /// # Errors
