@@ -106,10 +106,10 @@ impl Dedupe<'_> {
         let tables = Tables { context, files: source.files(), rows: source.info().rows };
         let place = Place::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
-        tables.id_kind(&self.source)?;
+        let ids = tables.id_kind(&self.source)?;
         place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
-        let table = self.removed.as_ref().map(|target| Table::new(&tables, target, &self.source, metric));
+        let table = self.removed.as_ref().map(|target| Table::new(&tables, target, ids, metric));
         let table = table.transpose()?;
 
         let (places, _places_memory) = self.places(&tables)?.unzip();

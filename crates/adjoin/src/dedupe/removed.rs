@@ -69,9 +69,8 @@ impl Columns {
 }
 
 impl Table {
-    /// Starts it, so that what is wrong with its name or the ids shows before any work.
-    pub(super) fn new(tables: &Tables<'_>, target: &Target, options: &SourceOptions, metric: Metric) -> Result<Self> {
-        let kind = tables.id_kind(options)?;
+    /// Starts it, so that what is wrong with its name shows before any work.
+    pub(super) fn new(tables: &Tables<'_>, target: &Target, kind: IdKind, metric: Metric) -> Result<Self> {
         let value = value_field(metric).with_nullable(true);
         let reason = Field::new("reason", DataType::Utf8, false);
         let fields = vec![id_field("id", kind), id_field("kept_id", kind), value, reason];
