@@ -18,6 +18,7 @@ import json
 import os
 import tempfile
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
@@ -51,6 +52,7 @@ __all__ = [
     "CorruptError",
     "Deduped",
     "DeviceError",
+    "Hits",
     "InputError",
     "OptionError",
     "OptionTypeError",
@@ -96,6 +98,145 @@ class Store:
     def info(self) -> dict[str, Any]:
         """What the store says of itself: rows, dimensions, element, metric, ids and how it was built."""
         return dict(self._info)
+
+    def search(
+        self,
+        queries: Any,
+        k: Optional[int] = None,
+        *,
+        radius: Optional[float] = None,
+        min_similarity: Optional[float] = None,
+        recall: Optional[float] = None,
+        exact: bool = False,
+        nprobe: Optional[int] = None,
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+        seed: int = 1,
+        vector_column: Optional[str] = None,
+        id_column: Optional[str] = None,
+        ids: bool = True,
+        split: Optional[str] = None,
+        temporary: Optional[PathLike] = None,
+        progress: Optional[bool] = None,
+    ) -> Hits:
+        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
+
+        ``queries`` is what :func:`build` takes, with its options for columns; or the store itself, whose rows are then the
+        queries, in the order in which they lie there, and do not find themselves. ``recall`` is the share of that to find at
+        least, on average over queries; ``exact`` finds all of it, as is done for few queries anyway; where neither is given,
+        0.95. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
+        what it held before the call.
+
+        Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
+        was held than was given. Ctrl-C stops it and removes what is temporary.
+        """
+        at = _options.optional_path("temporary", temporary)
+        numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
+        wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
+        wanted["store"] = os.fspath(self.path)
+        wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
+        wanted["nprobe"] = _options.optional_integer("nprobe", nprobe, _options.U32_MAX)
+        wanted["exact"] = _options.flag("exact", exact)
+        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
+        resources = _options.resources(memory, threads)
+        shown = bar(_options.optional_flag("progress", progress))
+        folder = _folder_in(at)
+        resources["temporary"] = folder.name
+        try:
+            # Its own rows are asked by no file.
+            with nullcontext([]) if queries is self else files_of(queries, Path(folder.name), options) as files:
+                found = _engine.search(files, wanted, options, resources, folder.name, shown)
+        except BaseException:
+            folder.cleanup()
+            raise
+        finally:
+            if shown:
+                shown.close()
+        hits = Hits(found, folder, self._info["metric"])
+        try:
+            _check_memory(hits.stats["memory"])
+        except BaseException:  # a warning that is to be an error
+            hits.close()
+            raise
+        return hits
+
+
+class Hits:
+    """What queries found. The hits lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
+
+    def __init__(self, found: _engine.Found, folder: tempfile.TemporaryDirectory[str], metric: str) -> None:
+        self._found, self._folder, self._metric = found, folder, metric
+        #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
+        self.stats: dict[str, Any] = json.loads(found.stats)
+        self._arrays: Optional[tuple[Any, Any]] = None
+
+    def hits(self) -> ArrowStream:
+        """Every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance`` or ``similarity``."""
+        return self._found.hits()
+
+    @property
+    def offsets(self) -> Any:
+        """Where the hits of each query begin, and where those of the last one end: an array of numpy."""
+        import numpy
+
+        counts = numpy.frombuffer(self._found.counts(), "<u8").astype(numpy.int64)
+        return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
+
+    @property
+    def ids(self) -> Any:
+        """Ids of the hits, or row numbers, as an array of numpy: a row for each query, nearest first, where all have as many
+        hits; else end to end, parted by :attr:`offsets`."""
+        return self._both()[0]
+
+    @property
+    def values(self) -> Any:
+        """Distances or similarities of the hits, as :attr:`ids`."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[Any, Any]:
+        import numpy
+
+        if self._arrays is None:
+            raw_ids, kind, raw_values = self._found.columns()
+            ids = numpy.array(raw_ids, dtype=object) if kind == "text" else numpy.frombuffer(raw_ids, "<" + kind)  # type: ignore[arg-type]
+            values, counts = numpy.frombuffer(raw_values, "<f4"), numpy.diff(self.offsets)
+            shape = (len(counts), int(counts[0])) if len(counts) and (counts == counts[0]).all() else (-1,)
+            self._arrays = ids.reshape(shape), values.reshape(shape)
+        return self._arrays
+
+    def to_polars(self) -> polars.DataFrame:
+        """The hits as a table of Polars, in memory."""
+        frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self.hits())
+        return frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The hits as a table of pandas, in memory; pyarrow is needed too."""
+        _package("pandas", "to_pandas")
+        frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self.hits()).to_pandas()
+        return frame
+
+    def to_arrow(self) -> Any:
+        """The hits as a table of pyarrow, in memory."""
+        return _package("pyarrow", "to_arrow").table(self.hits())
+
+    def close(self) -> None:
+        """Removes what is temporary. Streams and arrays that were taken before can still be read."""
+        self._folder.cleanup()
+
+    def __enter__(self) -> Hits:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Number of queries."""
+        return int(self.stats["search"]["queries"])
+
+    def __repr__(self) -> str:
+        return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
 
 
 class Result:

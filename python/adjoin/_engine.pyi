@@ -1,11 +1,25 @@
 """The engine, as the typed package calls it."""
 
 from collections.abc import Sequence
-from typing import Any, Optional, final
+from typing import Any, Optional, Union, final
 
 from ._types import ArrowStream, Progress
 
-__all__ = ["Joined", "__version__", "build", "columns", "dedupe", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
+__all__ = [
+    "Found",
+    "Joined",
+    "__version__",
+    "build",
+    "columns",
+    "dedupe",
+    "info",
+    "join",
+    "main",
+    "resident_from_now_on",
+    "rows",
+    "search",
+    "spool",
+]
 
 __version__: str
 
@@ -52,3 +66,22 @@ def join(
     folder: str,
     progress: Optional[Progress],
 ) -> Joined: ...
+
+@final
+class Found:
+    """A search that was done: its hits lie in a temporary file."""
+
+    @property
+    def stats(self) -> str: ...
+    def hits(self) -> ArrowStream: ...
+    def counts(self) -> bytes: ...
+    def columns(self) -> tuple[Union[bytes, list[str]], str, bytes]: ...
+
+def search(
+    sources: Sequence[str],
+    wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    folder: str,
+    progress: Optional[Progress],
+) -> Found: ...

@@ -184,7 +184,7 @@ impl Joined {
 }
 
 /// A Parquet file as a stream; it may be removed while it is read.
-fn stream(path: &Path) -> Result<PyRecordBatchReader> {
+pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;

@@ -6,6 +6,7 @@ mod join;
 mod options;
 mod pair_file;
 mod run;
+mod search;
 
 use std::ffi::OsString;
 
@@ -73,5 +74,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
+    module.add_function(wrap_pyfunction!(search::search, module)?)?;
+    module.add_class::<search::Found>()?;
     module.add_class::<join::Joined>()
 }

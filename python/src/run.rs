@@ -192,7 +192,9 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 fn as_argument(Mention { argument, value }: &Mention) -> String {
     let name = argument.name().replace('-', "_");
     match value {
-        Some(value) if matches!(argument, Argument::Threads) => format!("{name}={value}"),
+        Some(value) if matches!(argument, Argument::Threads | Argument::K | Argument::Nprobe) => {
+            format!("{name}={value}")
+        }
         Some(value) => format!("{name}={value:?}"),
         None if *argument == Argument::NoIds => "ids=False".to_owned(),
         None if argument.is_switch() => format!("{name}=True"),

@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Join(Join),
     /// Write a data set again without its near-duplicates
     Dedupe(Dedupe),
+    /// Find what is nearest to each of some queries
+    Search(Search),
     /// Show the plan of a join and what it would cost, without running it
     Explain(Explain),
     /// Show what a store holds
@@ -194,6 +196,50 @@ pub(crate) struct Join {
     pub(crate) store: StoreOptions,
     #[command(flatten)]
     pub(crate) temporary: TemporaryPlace,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Search {
+    /// The store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// The queries: what `build` takes, or the store again, whose vectors are then the queries and do not find themselves
+    #[arg(long, required = true, num_args = 1.., value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) queries: Vec<String>,
+    /// Find so many nearest vectors of each query
+    #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]
+    pub(crate) k: Option<u64>,
+    /// Find all vectors at most this far from a query (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
+    pub(crate) radius: Option<f64>,
+    /// Find all vectors at least this similar to a query (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
+    /// Find at least this share of that, on average over queries; 0.95 where not given, or all if that is cheap
+    #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe"], allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Find all of it
+    #[arg(long, conflicts_with = "nprobe")]
+    pub(crate) exact: bool,
+    /// Look into so many nearest buckets, whatever that finds (for experts)
+    #[arg(long, value_name = "P", hide_short_help = true)]
+    pub(crate) nprobe: Option<u32>,
+    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
+    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
+    pub(crate) output: String,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    /// Seed of the vectors that are drawn to learn the recall
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write what the run did to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Replace a result that is there
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

@@ -57,6 +57,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Info(arguments) => commands::info(&arguments),
         Command::Verify(arguments) => commands::verify(&arguments, &stopped),
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
+        Command::Search(arguments) => commands::search(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
         Command::Report(arguments) => commands::report(&arguments, &stopped),
         Command::Man => commands::man(),
@@ -82,6 +83,7 @@ fn silence_caught_panics() {
 /// An option as it is typed.
 fn as_flag(Mention { argument, value }: &Mention) -> String {
     let flag = match argument {
+        Argument::K => "-k ".to_owned(),
         Argument::Centers => "--strategy centers=".to_owned(),
         _ if value.is_some() => format!("--{} ", argument.name()),
         _ => format!("--{}", argument.name()),

@@ -326,6 +326,24 @@ impl Kernel {
         tile::within(T::tiles(&self.level), (rows, order, reach), columns, limit, hits)
     }
 
+    /// Finds the pairs of all rows `rows.row(order[r])` and columns of which each row has a limit of its own, and returns
+    /// how many pairs were computed: all. Rows are taken in groups of [`crate::TILE_ROWS`], which share the largest limit of
+    /// theirs, so that hits may lie beyond the limit of their own row. Hits are as those of [`Kernel::within`].
+    ///
+    /// # Panics
+    /// If dimensions differ, the columns are of another level, `order` and `limits` differ in length or `order` names
+    /// a row that the panel lacks.
+    pub fn within_each<T: Scalar>(
+        &self,
+        (rows, order, limits): (&Panel<T>, &[u32], &[T::Distance]),
+        columns: &PackedColumns<T>,
+        hits: &mut Vec<HitMask>,
+    ) -> u64 {
+        self.check(rows, columns);
+        assert_eq!(order.len(), limits.len(), "one limit for each row");
+        tile::within_each(T::tiles(&self.level), (rows, order, limits), columns, hits)
+    }
+
     /// The nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared distance. A row
     /// whose distances are all NaN or infinite gets column 0 and [`Scalar::FARTHEST`].
     ///

@@ -199,13 +199,42 @@ pub(crate) fn within<T: Scalar>(
     limit: T::Distance,
     hits: &mut Vec<HitMask>,
 ) -> u64 {
+    let group = |rows: Range<usize>| (rounded_reach(&reach[rows], columns.len), limit);
+    within_groups(tiles, (rows, order), columns, group, hits)
+}
+
+/// [`crate::Kernel::within_each`].
+pub(crate) fn within_each<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    (rows, order, limits): (&Panel<T>, &[u32], &[T::Distance]),
+    columns: &PackedColumns<T>,
+    hits: &mut Vec<HitMask>,
+) -> u64 {
+    let largest = |a: T::Distance, b: T::Distance| if b > a { b } else { a };
+    let group = |rows: Range<usize>| {
+        let of_rows = limits[rows].iter().copied().reduce(largest);
+        (columns.len, of_rows.expect("a group has a row"))
+    };
+    within_groups(tiles, (rows, order), columns, group, hits)
+}
+
+/// Finds pairs within what `group` says of some positions in the order: up to which column, and within which limit.
+fn within_groups<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    (rows, order): (&Panel<T>, &[u32]),
+    columns: &PackedColumns<T>,
+    group: impl Fn(Range<usize>) -> (usize, T::Distance),
+    hits: &mut Vec<HitMask>,
+) -> u64 {
     let chunk = chunk_columns::<T>(columns.dimensions);
     let mut computed = 0;
     for from in (0..columns.len).step_by(chunk) {
-        for (group, (members, reach)) in order.chunks(TILE_ROWS).zip(reach.chunks(TILE_ROWS)).enumerate() {
-            let to = rounded_reach(reach, columns.len).min(from + chunk);
+        for (number, members) in order.chunks(TILE_ROWS).enumerate() {
+            let position = number * TILE_ROWS;
+            let (end, limit) = group(position..position + members.len());
+            let to = end.min(from + chunk);
             if from < to {
-                tiles.within(&Group::new(rows, members, group * TILE_ROWS, from..to), columns, limit, hits);
+                tiles.within(&Group::new(rows, members, position, from..to), columns, limit, hits);
                 computed += (members.len() * (to - from)) as u64;
             }
         }

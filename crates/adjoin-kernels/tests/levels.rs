@@ -166,11 +166,31 @@ impl<T: Scalar> Case<T> {
                 .iter()
                 .all(|mask| mask.bits != 0 && mask.columns().all(|column| column < mask.column + MASK_COLUMNS as u32))
         );
-        let mut hits: Hits = masks.iter().flat_map(|mask| mask.columns().map(|column| (mask.row, column))).collect();
-        assert_eq!(masks.iter().map(|mask| mask.count() as usize).sum::<usize>(), hits.len());
-        hits.sort_unstable();
-        hits
+        assert_eq!(masks.iter().map(|mask| mask.count() as usize).sum::<usize>(), hits_of(&masks).len());
+        hits_of(&masks)
     }
+
+    /// Sorted hits of rows that each have a limit, after checking the number of computed pairs.
+    fn within_each(&self, kernel: Kernel, limits: &[T::Distance]) -> Hits {
+        let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
+        let columns = kernel.pack(&others, &self.picked);
+        let mut masks: Vec<HitMask> = Vec::new();
+        let computed = kernel.within_each((&rows, &self.order, limits), &columns, &mut masks);
+        assert_eq!(computed, (self.order.len() * self.picked.len()) as u64, "{} computed pairs", kernel.name());
+        hits_of(&masks)
+    }
+}
+
+fn hits_of(masks: &[HitMask]) -> Hits {
+    let mut hits: Hits = masks.iter().flat_map(|mask| mask.columns().map(|column| (mask.row, column))).collect();
+    hits.sort_unstable();
+    hits
+}
+
+/// The largest limit of each group of rows, for each of its rows.
+fn limits_of_groups<D: Copy + PartialOrd>(limits: &[D]) -> Vec<D> {
+    let largest = |group: &[D]| group.iter().copied().reduce(|a, b| if b > a { b } else { a }).expect("it has a row");
+    limits.chunks(TILE_ROWS).flat_map(|group| vec![largest(group); group.len()]).collect()
 }
 
 /// The nearest columns by the matrix: the first of equally near ones, column 0 where there is none.
@@ -215,6 +235,10 @@ fn check_u8(seed: u64, dimensions: usize, rows: usize, columns: usize) {
             let expected = expected_hits(&case.reach, columns, |r, c| exact[r * columns + c] <= limit);
             assert_eq!(case.within(kernel, limit), expected, "{} limit {limit}", kernel.name());
         }
+        let limits: Vec<u32> = (0..rows as u64).map(|row| chosen(&exact, seed ^ row) / (1 + row as u32 % 2)).collect();
+        let (all, of_groups) = (vec![columns as u32; rows], limits_of_groups(&limits));
+        let expected = expected_hits(&all, columns, |r, c| exact[r * columns + c] <= of_groups[r]);
+        assert_eq!(case.within_each(kernel, &limits), expected, "{} limits {limits:?}", kernel.name());
     }
 }
 

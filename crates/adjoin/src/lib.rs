@@ -50,6 +50,7 @@ pub mod predicate;
 pub mod random;
 pub mod report;
 mod row_numbers;
+pub mod search;
 pub mod sink;
 pub mod source;
 pub mod sql;

@@ -32,6 +32,14 @@ pub enum Argument {
     Force,
     /// The metric of a store.
     Metric,
+    /// The number of nearest vectors of a query.
+    K,
+    /// The largest distance of a vector to its query.
+    Radius,
+    /// The number of buckets that a query looks into.
+    Nprobe,
+    /// The vectors that are looked for.
+    Queries,
     /// The largest distance of a pair.
     Eps,
     /// The least similarity of a pair.
@@ -61,6 +69,10 @@ impl Argument {
             Self::OnDuplicateId => "on-duplicate-id",
             Self::Force => "force",
             Self::Metric => "metric",
+            Self::K => "k",
+            Self::Radius => "radius",
+            Self::Nprobe => "nprobe",
+            Self::Queries => "queries",
             Self::Eps => "eps",
             Self::MinSimilarity => "min-similarity",
             Self::Recall => "recall",

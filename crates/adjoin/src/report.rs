@@ -282,6 +282,75 @@ pub struct PredictedStatistics {
     pub center_distances: Option<u64>,
 }
 
+/// Everything that a search reports; the names are fixed, what does not apply is null.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)] // docs/statistics.md explains each
+pub struct SearchStatistics {
+    pub version: u32,
+    pub command: String,
+    pub rows: u64,
+    pub dimensions: usize,
+    pub element: String,
+    pub metric: String,
+    pub seed: u64,
+    pub recall: Option<SearchRecall>,
+    pub memory: MemoryStatistics,
+    pub io: IoStatistics,
+    pub seconds: SearchSeconds,
+    pub search: SearchCounts,
+    pub strategy: serde_json::Map<String, serde_json::Value>,
+    pub threads: usize,
+    pub kernel: String,
+}
+
+/// The recall that a search promised, and what is known of the one reached.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct SearchRecall {
+    pub target: f64,
+    pub kept: bool,
+    pub at_k: Interval,
+    /// What 95 % of the queries reach.
+    pub p5: f64,
+    /// Whose recall this is.
+    pub queries: Option<&'static str>,
+    pub sample_queries: Option<u64>,
+}
+
+/// What a search did for a query, on average, the calibration apart.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct SearchCounts {
+    pub queries: u64,
+    pub k: Option<u64>,
+    pub hits: u64,
+    pub buckets: u64,
+    pub probes_per_query: f64,
+    pub distances_per_query: f64,
+    pub center_distances_per_query: f64,
+    pub reads_per_query: f64,
+    pub bytes_per_query: f64,
+    pub queries_per_second: f64,
+}
+
+/// Where the time of a search went.
+#[derive(Debug, Clone, Default, Serialize)]
+#[allow(missing_docs)]
+pub struct SearchSeconds {
+    pub total: f64,
+    pub calibrate: Option<f64>,
+    pub execute: f64,
+    pub write: f64,
+}
+
+impl SearchRecall {
+    /// Of a search that looks everywhere.
+    pub fn proved(target: f64) -> Self {
+        let at_k = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
+        Self { target, kept: true, at_k, p5: 1.0, queries: None, sample_queries: None }
+    }
+}
+
 impl RecallStatistics {
     /// Of a rule that is proved to miss no pair.
     pub fn proved(target: f64) -> Self {

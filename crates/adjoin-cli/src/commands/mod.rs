@@ -10,6 +10,7 @@ mod join;
 mod manual;
 mod memory;
 mod report;
+mod search;
 mod verify;
 
 pub(crate) use build::build;
@@ -21,4 +22,5 @@ pub(crate) use info::info;
 pub(crate) use join::join;
 pub(crate) use manual::{completions, man};
 pub(crate) use report::report;
+pub(crate) use search::search;
 pub(crate) use verify::verify;

@@ -20,6 +20,7 @@ mod refused_inputs;
 mod refused_options;
 mod replacing;
 mod report;
+mod search;
 mod signals;
 mod statistics;
 mod streams;

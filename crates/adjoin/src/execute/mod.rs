@@ -4,6 +4,7 @@
 //! What is looked for in two buckets is the [`Visitor`]'s business: a join's, a search's, a graph's. `tiles.rs` compares
 //! their members.
 
+mod nearest;
 #[cfg(test)]
 mod tests;
 mod tiles;
@@ -21,6 +22,7 @@ use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
+pub(crate) use nearest::{Hit, Nearest, NearestSearch};
 pub(crate) use tiles::{Ordered, Tiles};
 
 /// Jobs and batches that wait for each worker.

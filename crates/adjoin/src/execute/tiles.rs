@@ -14,7 +14,7 @@ const BLOCK_ROWS: usize = 64;
 const BLOCK_ROWS_MIN: usize = 4 * TILE_ROWS;
 const BLOCK_PAIRS: usize = 128 << 10;
 /// Columns of a mask of hits, at least: some levels find them tile by tile.
-const MASK_COLUMNS_MIN: usize = 4;
+pub(super) const MASK_COLUMNS_MIN: usize = 4;
 /// Hits whose values are computed at once.
 const DECIDED_AT_ONCE: usize = 256;
 
@@ -38,7 +38,7 @@ pub(crate) struct Tiles<'a, T: Coordinate> {
 }
 
 /// Rows that go to the kernel at once, with so many columns: whole tiles.
-fn block_rows(columns: usize) -> usize {
+pub(super) fn block_rows(columns: usize) -> usize {
     (BLOCK_PAIRS / columns.max(1) / TILE_ROWS * TILE_ROWS).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS)
 }
 

@@ -109,6 +109,10 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// gives the same for coordinates as for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
+    /// The squared distance of two padded rows as [`crate::predicate::squared_distance`] sums it; none where it is surely
+    /// above `most`.
+    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64>;
+
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
 
@@ -179,6 +183,15 @@ impl Threshold {
             None => Self { distance, squared_integer: floor(squared, dimensions), dimensions },
             Some(coding) => Self { distance: 0.0, squared_integer: 0, dimensions }.widened(coding.in_steps(distance)),
         }
+    }
+
+    /// That of pairs up to a nearness: a squared distance under L2, a cosine with its sign turned under cosine.
+    pub fn up_to(nearness: f64, space: Space<'_>) -> Self {
+        let predicate = match space.metric {
+            Metric::L2 => Predicate::L2 { eps: nearness.sqrt().next_up() }, // whose square is not below
+            Metric::Cosine => Predicate::Cosine { min_similarity: -nearness },
+        };
+        Self::new(predicate, space)
     }
 
     /// A threshold that is larger by the residuals of both vectors of a pair.
@@ -269,6 +282,10 @@ impl Coordinate for u8 {
 
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32> {
         predicate.accept(kernel.distance(x, y).into())
+    }
+
+    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64> {
+        Some(f64::from(kernel.distance(x, y))).filter(|&squared| squared <= most)
     }
 
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
@@ -362,6 +379,16 @@ impl Coordinate for f32 {
         // What fills up a row adds zeros.
         let exactly = || sums([(x, y)], |&x| f64::from(x), squared_difference)[0];
         predicate.accept_near((squared, squared * wide_error(x.len())), exactly)
+    }
+
+    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64> {
+        let squared = kernel.squared_distance_wide(x, y);
+        if squared - squared * wide_error(x.len()) > most {
+            return None;
+        }
+        // What fills up a row adds zeros.
+        let [exactly] = sums([(x, y)], |&x| f64::from(x), squared_difference);
+        Some(exactly).filter(|&squared| squared <= most)
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {

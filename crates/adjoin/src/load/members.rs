@@ -87,6 +87,31 @@ impl Exact {
         AsFloats { kernel, values: &self.values, dimensions: self.dimensions, converted: None, floats: Vec::new() }
     }
 
+    /// As [`Members::each_nearness`].
+    fn each_nearness(
+        &self,
+        (kernel, metric): (Kernel, Metric),
+        x: u32,
+        (other, ys): (&Self, impl Iterator<Item = u32>),
+        mut most: f64,
+        mut take: impl FnMut(u32, f64) -> f64,
+    ) {
+        let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
+        for y in ys {
+            let pair = (a.member(x), b.member(y));
+            let nearness = match metric {
+                Metric::L2 => f32::squared_up_to(kernel, pair.0, pair.1, most),
+                Metric::Cosine => {
+                    let length = (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt();
+                    turned_cosine_up_to(kernel, pair, length, most)
+                }
+            };
+            if let Some(nearness) = nearness {
+                most = take(y, nearness);
+            }
+        }
+    }
+
     /// Decides pairs of members by their values as stored, into `decided`.
     fn decide(
         &self,
@@ -109,6 +134,14 @@ impl Exact {
             }
         }));
     }
+}
+
+/// The cosine of two vectors with its sign turned, given the product of their lengths; none where it is above `most`.
+fn turned_cosine_up_to(kernel: Kernel, (a, b): (&[f32], &[f32]), length: f64, most: f64) -> Option<f64> {
+    let cosine = kernel.dot_wide(a, b) / length;
+    // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
+    let surely_above = -cosine - 2.0 * wide_error(a.len()) > most;
+    if surely_above { None } else { Some(-cosine_of_floats(a, b)).filter(|&turned| turned <= most) }
 }
 
 /// The squared distance of two vectors, or their cosine given the product of their lengths, by sums in f32, and how far
@@ -164,6 +197,30 @@ impl<T: Coordinate> Members<T> {
     /// Whether distances of coordinates are those of the vectors, to the last bit.
     pub(crate) fn are_exact(&self) -> bool {
         self.exact.is_none() && !T::is_float()
+    }
+
+    /// Hands to `take` how near a member is to some of `other`, less for what is nearer: the squared distance under L2, the
+    /// cosine with its sign turned under cosine, as [`crate::predicate`] computes them. Those above `most` are left out,
+    /// which `take` sets anew.
+    pub(crate) fn each_nearness(
+        &self,
+        (kernel, metric): (Kernel, Metric),
+        x: u32,
+        (other, ys): (&Self, impl Iterator<Item = u32>),
+        most: f64,
+        mut take: impl FnMut(u32, f64) -> f64,
+    ) {
+        match (&self.exact, &other.exact) {
+            (Some(a), Some(b)) => a.each_nearness((kernel, metric), x, (b, ys), most, take),
+            _ => {
+                let (x, mut most) = (self.panel.row(x as usize), most);
+                for y in ys {
+                    if let Some(squared) = T::squared_up_to(kernel, x, other.panel.row(y as usize), most) {
+                        most = take(y, squared);
+                    }
+                }
+            }
+        }
     }
 
     /// Decides pairs (member, member of `other`): the distances or similarities of those that belong to the result, or some

@@ -32,9 +32,21 @@ impl<T: Coordinate> BucketPass<'_, T> {
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
+        self.run_over(Load::each(self.buckets.count()), state, work)
+    }
+
+    /// The same with some of the buckets, whose numbers ascend.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn run_over<S, R: Send>(
+        &self,
+        loads: impl Iterator<Item = Load>,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
         let Self { context, buckets, centers, phase, read_ahead } = *self;
         context.progress.begin(phase, "buckets", buckets.count().into());
-        let loads = Load::each(buckets.count());
         let mut ahead = ReadAhead::new(context, phase, buckets, false, read_ahead, loads, &context.cancel)?;
         let next = || {
             context.cancel.check()?;

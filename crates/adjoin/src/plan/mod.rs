@@ -9,6 +9,7 @@ mod choose;
 mod division;
 mod explain;
 mod order;
+mod probe;
 mod reorder;
 mod rule;
 mod schedule;
@@ -20,6 +21,7 @@ pub use choose::{Choice, Facts, Wanted, Weights, choose, guessed_threshold};
 pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
 pub use order::{Order, Task, sort_tasks, tasks_of};
+pub use probe::{ProbeRule, Probes};
 pub use rule::{
     Combine, Gap, Measure, Nearness, Neighbourhood, Place, Rule, RulePart, RuleParts, ThresholdGraph,
     bucket_thresholds, excess_limits, pair_threshold,

@@ -7,6 +7,7 @@
 mod clusters;
 mod components;
 mod counts;
+mod hits;
 mod keep;
 mod pairs;
 mod removals;
@@ -20,6 +21,7 @@ mod tally;
 pub use clusters::Clusters;
 pub use components::Components;
 pub use counts::Counts;
+pub use hits::{CollectHits, HitBatch, HitSchema, HitSink, HitWriter};
 pub use keep::{Keep, KeepRule};
 pub use pairs::PairWriter;
 pub use removals::{Decided, Removals};

@@ -42,7 +42,7 @@ pub(crate) struct Scanned {
 }
 
 /// What can be done about bad rows, and what where they may be skipped.
-fn fix() -> Message {
+pub(crate) fn fix() -> Message {
     "fix the rows".into()
 }
 

@@ -22,7 +22,7 @@ mod verify;
 mod writer;
 
 pub use files::{FileFacts, Files, Role};
-pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
+pub(crate) use intake::{Intake, UsableRows, batch_bytes, fix, read_all, read_all_bytes, scan_bytes, tell};
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};

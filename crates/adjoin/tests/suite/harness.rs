@@ -82,6 +82,11 @@ impl Set {
         self.info.rows
     }
 
+    /// The vectors end to end.
+    pub(crate) fn stored(&self) -> &[u8] {
+        &self.stored
+    }
+
     pub(crate) fn vectors(&self) -> VectorType {
         self.info.vectors
     }

@@ -19,6 +19,7 @@ mod plan_golden;
 mod plans;
 mod real;
 mod recall;
+mod search;
 mod shared_budget;
 mod stops;
 mod temporary;

@@ -23,6 +23,7 @@ const LAYERS: &[&[&str]] = &[
     &["serve"],
     &["live"],
     &["graph", "join"],
+    &["search"],
     &["truth"],
     &["sink"],
     &["execute"],

@@ -1,0 +1,94 @@
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+use adjoin::options::{format_bytes, format_count, format_number};
+use adjoin::output::{check_free, write_file};
+use adjoin::report::{MemoryWatch, SearchStatistics};
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
+use adjoin::sink::{HitWriter, TableFormat};
+use adjoin::store::Store;
+
+use super::memory::{memory_verdict, print_memory};
+use crate::Outcome;
+use crate::args::Search;
+use crate::print::percent;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let wanted = Wanted::of(arguments.k, arguments.radius, arguments.min_similarity)?;
+    let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
+    let options = SearchOptions { wanted, effort, seed: arguments.seed };
+    let target = resolve::target(&arguments.output, arguments.force, false);
+    check_outputs(&context, arguments)?;
+    let store = Store::open(&context, &arguments.store)?;
+    let source = match is_itself(arguments) {
+        true => None,
+        false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
+    };
+    let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
+    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
+    let schema = hit_schema(&store, queries);
+    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
+    let sink = Box::new(HitWriter::new(&context, &target, schema));
+    let mut statistics = find(&context, &store, queries, &options, sink)?;
+    statistics.memory.over_time = memory.map(MemoryWatch::finish);
+    if let Some(path) = &arguments.stats {
+        let text = serde_json::to_string_pretty(&statistics).expect("its keys are text");
+        write_file(&context, path, arguments.force, |out| out.write_all((text + "\n").as_bytes()))?;
+    }
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise(&statistics, target.path());
+    }
+    Ok(memory_verdict(&statistics.memory))
+}
+
+/// Whether the queries are the vectors of the store.
+fn is_itself(arguments: &Search) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let [queries] = &arguments.queries[..] else { return false };
+    real(Path::new(queries)).is_some_and(|queries| real(&arguments.store) == Some(queries))
+}
+
+/// Refuses names that are taken before any work is done.
+fn check_outputs(context: &adjoin::context::Context, arguments: &Search) -> Result<()> {
+    let hits = Some(Path::new(&arguments.output)).filter(|path| *path != Path::new("-"));
+    let outputs = [("-o", hits), ("--stats", arguments.stats.as_deref())];
+    let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
+    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
+        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
+    }
+    let store = arguments.store.display().to_string();
+    let inputs: Vec<String> = arguments.queries.iter().cloned().chain([store]).collect();
+    resolve::check_outputs(context, &inputs, &outputs)?;
+    hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
+    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
+}
+
+fn summarise(statistics: &SearchStatistics, hits: Option<&Path>) {
+    let SearchStatistics { search, seconds, recall, .. } = statistics;
+    let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
+    let place = hits.map_or_else(String::new, |path| format!(" written to {}", path.display()));
+    eprintln!("queries: {queries}; {found} found in {:.1} s{place}", seconds.total);
+    let (probes, buckets) = (search.probes_per_query, format_number(search.buckets));
+    let read = format_bytes(search.bytes_per_query as u64);
+    eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
+    match recall {
+        None => eprintln!("recall: nothing is promised with --nprobe"),
+        Some(recall) => match recall.sample_queries {
+            None => eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target)),
+            Some(sample) => {
+                let [estimate, low, high, p5, target] =
+                    [recall.at_k.estimate, recall.at_k.low, recall.at_k.high, recall.p5, recall.target].map(percent);
+                eprintln!(
+                    "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more \
+                     for 95 % of queries, measured with {} of the store as queries; at least {target} requested",
+                    format_count(sample, "row")
+                );
+            }
+        },
+    }
+    print_memory(&statistics.memory);
+}

@@ -1,0 +1,96 @@
+//! `adjoin search`: hits by query and rank, in every format, and what is refused.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use serde_json::Value;
+
+use crate::inputs::{fbin, npy, sample, write_parquet};
+use crate::place::Place;
+
+/// A store of 8 vectors of the plane, and queries.
+fn small() -> Place {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));
+    place.write("queries.fbin", &fbin(2, &[0., 0., 9., 8.]));
+    place.done("build set.fbin -o set.store --quiet");
+    place
+}
+
+#[test]
+fn hits_are_by_query_and_rank_and_equal_ones_by_row() {
+    let place = small();
+    let hits = "query,rank,id,distance\n0,1,0,0.0\n0,2,1,1.0\n0,3,5,1.0\n1,1,6,1.0\n1,2,4,5.0\n1,3,3,9.848858\n";
+    assert_eq!(place.done("search set.store --queries queries.fbin -k 3 --quiet").out, hits);
+    place.done("search set.store --queries queries.fbin -k 3 -o hits.csv --quiet");
+    assert_eq!(place.text("hits.csv"), hits);
+    let within = place.done("search set.store --queries queries.fbin --radius 1 --exact --quiet").out;
+    assert_eq!(within, "query,rank,id,distance\n0,1,0,0.0\n0,2,1,1.0\n0,3,5,1.0\n1,1,6,1.0\n");
+    let lines = "search set.store --queries queries.fbin -k 1 -o hits.jsonl --quiet";
+    place.done(lines);
+    let first: Value = serde_json::from_str(place.text("hits.jsonl").lines().next().unwrap()).unwrap();
+    assert_eq!(first, serde_json::json!({"query": 0, "rank": 1, "id": 0, "distance": 0.0}));
+    place.refused(lines, &["hits.jsonl", "--force"]);
+    let more = place.done("search set.store --queries queries.fbin -k 100 --quiet").out;
+    assert_eq!(more.lines().count(), 1 + 2 * 8, "fewer than k where there are fewer");
+}
+
+#[test]
+fn a_real_set_is_searched_by_names_and_the_run_is_told() {
+    let place = Place::new();
+    place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
+    write_parquet(&place.path("one.parquet"), &[("a", Some([1.0, 2.0]))]);
+    place.refused("search set.store --queries one.parquet -k 3", &["one.parquet: queries have 2 dimensions"]);
+    let line = format!("search set.store --queries {} --id-column name -k 3 --recall 0.9 -o hits.csv", sample());
+    let said = place.done(&format!("{line} --stats stats.json --memory 100MB")).said;
+    for words in ["queries: 24,000; 72,000 hits", "buckets on average", "at least 90 % requested", "memory: "] {
+        assert!(said.contains(words), "{said}");
+    }
+    let text = place.text("hits.csv");
+    assert_eq!(text.lines().next(), Some("query,rank,id,similarity"));
+    let own = text.lines().skip(1).step_by(3).filter(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        fields[0] == fields[2]
+    });
+    assert!(own.count() > 22_000, "each row is its own nearest, but for equal ones");
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"search".into()));
+    assert_eq!(statistics["search"]["queries"], 24_000);
+    assert!(statistics["search"]["probes_per_query"].as_f64().unwrap() < 100.0);
+    assert!(statistics["recall"]["at_k"]["estimate"].as_f64().unwrap() > 0.9);
+    assert_eq!(statistics["recall"]["queries"], "rows of the store");
+    assert_eq!(statistics["memory"]["kept"], true);
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_in_one_line() {
+    let place = small();
+    place.write("empty.npy", &npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2), }", &[]));
+    place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));
+    for (line, words) in [
+        ("search set.store --queries queries.fbin -k 0", &["-k 0", "at least 1"][..]),
+        ("search set.store --queries queries.fbin", &["-k"]),
+        ("search set.store --queries queries.fbin -k 3 --radius 2", &["--radius"]),
+        ("search set.store --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
+        ("search set.store --queries queries.fbin -k 3 --nprobe 0", &["--nprobe 0"]),
+        ("search set.store --queries queries.fbin --radius -1", &["radius is -1"]),
+        ("search set.store --queries queries.fbin --min-similarity 0.5", &["metric l2", "--radius"]),
+        ("search set.store --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
+        ("search set.store --queries empty.npy -k 3", &["empty.npy"]),
+        ("search set.store --queries nothing.npy -k 3", &["nothing.npy"]),
+        ("search set.fbin --queries queries.fbin -k 3", &["set.fbin", "adjoin build"]),
+        ("search set.store --queries queries.fbin -k 3 -o hits.txt", &["hits.txt", ".parquet"]),
+        ("search set.store --queries queries.fbin -k 3 -o queries.fbin", &["queries.fbin"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+#[test]
+fn a_damaged_bucket_is_named() {
+    let place = small();
+    let vectors = std::fs::read_dir(place.path("set.store")).unwrap().map(|entry| entry.unwrap().path());
+    let vectors = vectors.into_iter().find(|path| path.to_string_lossy().contains("vectors-")).unwrap();
+    OpenOptions::new().write(true).open(&vectors).unwrap().write_all_at(&[0xff; 3], 70).unwrap();
+    place.refused("search set.store --queries queries.fbin -k 3 -o hits.csv", &["vectors-", "bucket"]);
+}

@@ -1,0 +1,217 @@
+//! How far must queries look to find enough? Draws vectors of the store, finds what is nearest to each among all others,
+//! and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are looked into.
+
+use std::sync::Mutex;
+
+use super::options::Wanted;
+use super::searcher::{Queries, Searcher};
+use crate::error::Result;
+use crate::execute::Hit;
+use crate::geometry::Coordinate;
+use crate::load::{Buckets, Drawn, draw_places};
+use crate::plan::{ProbeRule, Probes};
+use crate::random::Random;
+use crate::report::Interval;
+use crate::truth::NeighbourSample;
+use crate::workers::lock;
+
+/// Vectors that are drawn at first: one half sets the threshold, the other says what it reaches.
+pub(super) const VECTORS: u64 = 2_000;
+/// How many times more are drawn where they cannot support the promise.
+const MORE: u64 = 3;
+/// A sample of more than this share of all vectors might as well be all of them.
+const SHARE_MAX: f64 = 1.0 / 3.0;
+/// Hits of a vector that are noted; of more, so many are drawn.
+const NOTED: u64 = 50;
+/// What margins may count for, against the logarithm of a rank: as multiples of the inverse of the margin at a rank that
+/// is typical.
+const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
+const TYPICAL_RANK: usize = 10;
+/// Of the drawn vectors, so many tell which weight costs least.
+const COST_VECTORS: usize = 500;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "calibrating this search";
+
+/// A rule that is ready to be used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Calibrated {
+    pub(super) rule: ProbeRule,
+    /// The mean recall of a query.
+    pub(super) at_k: Interval,
+    /// The recall that 95 % of the queries reach.
+    pub(super) p5: f64,
+    /// Vectors that these come from.
+    pub(super) vectors: u64,
+}
+
+/// A hit of a drawn vector: rank and margin of the bucket that it lies in.
+type Noted = (u32, f32);
+
+/// Drawn vectors and where their hits lie.
+struct Sampled {
+    /// The number of hits of each vector, and where its noted ones end.
+    vectors: Vec<(u64, usize)>,
+    noted: Vec<Noted>,
+    /// The typical margin.
+    margin: f64,
+}
+
+/// Whether a store has enough vectors for a sample of them to be worth it.
+pub(super) fn is_worth_it(buckets: &Buckets<'_>, vectors: u64) -> bool {
+    vectors as f64 <= SHARE_MAX * buckets.rows() as f64
+}
+
+/// Finds a threshold that keeps the promise; none where no sample supports it.
+///
+/// # Errors
+/// Where the store cannot be read, or the sample does not fit into memory.
+pub(super) fn calibrate<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    wanted: Wanted,
+    recall: f64,
+    seed: u64,
+) -> Result<Option<Calibrated>> {
+    for vectors in [VECTORS, MORE * VECTORS] {
+        if !is_worth_it(searcher.buckets, vectors) {
+            break;
+        }
+        if let Some(calibrated) = calibrate_with(searcher, vectors, wanted, (recall, seed))? {
+            return Ok(Some(calibrated));
+        }
+    }
+    Ok(None)
+}
+
+/// The same with so many vectors.
+fn calibrate_with<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    vectors: u64,
+    wanted: Wanted,
+    (recall, seed): (f64, u64),
+) -> Result<Option<Calibrated>> {
+    let context = searcher.context;
+    let _memory = context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
+    let places = draw_places(searcher.buckets, vectors, seed, "search");
+    let sampled = sample(searcher, &places, wanted, seed)?;
+    let mut sets = vec![false; places.len()];
+    let count = places.len() as u64;
+    Random::new(seed, "setting").ascending_sample(count / 2, count).iter().for_each(|&k| sets[k as usize] = true);
+    let rules = WEIGHTS.into_iter().filter_map(|weight| {
+        let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
+        let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
+        Some(ProbeRule { per_margin, t })
+    });
+    let rules: Vec<ProbeRule> = rules.collect();
+    let costs = costs(searcher, &places, &rules)?;
+    let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
+    let aside = sampled.of(rule.per_margin, |k| !sets[k]);
+    let at_k = aside.recalls(rule.t, seed).per_vector;
+    Ok(Some(Calibrated { rule, at_k, p5: fifth_percentile(&aside, rule.t), vectors: count }))
+}
+
+/// Bytes of so many drawn vectors, and of where their hits lie.
+fn bytes_of(vectors: u64, wanted: Wanted) -> u64 {
+    let noted = match wanted {
+        Wanted::Nearest(k) => k.min(NOTED),
+        Wanted::Within(_) => NOTED,
+    };
+    // Noted while they are found and after, and the thresholds of one half.
+    vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
+}
+
+/// The least bytes with which the promise can be looked for, beside those of a search.
+pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) -> u64 {
+    bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS as u64)
+}
+
+/// Where the hits of drawn vectors lie.
+fn sample<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    places: &[(u32, u32)],
+    wanted: Wanted,
+    seed: u64,
+) -> Result<Sampled> {
+    let Searcher { context, buckets, centers, prober, .. } = searcher;
+    let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
+    let of = Searcher::<T>::bytes_of_query(buckets, buckets.vectors(), wanted);
+    let mut margins = Vec::with_capacity(places.len());
+    for some in places.chunks(searcher.queries_at_once(of) as usize) {
+        let Drawn { members, places, .. } = Drawn::read(context, buckets, centers, some)?;
+        let queries = Queries { members, places: Some(places) };
+        searcher.search(&queries, wanted, Probes::Every, |range, found| {
+            let first = sampled.vectors.len() as u64;
+            let hits = found.into_iter().map(|found| Mutex::new(found.into_sorted()));
+            let hits: Vec<Mutex<Vec<Hit>>> = hits.collect();
+            let start = range.start;
+            let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
+                let hits = std::mem::take(&mut *lock(&hits[(query - start) as usize]));
+                let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
+                let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
+                let place = |&hit: &u64| {
+                    let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
+                    (rank as u32, (margin as f32).next_up())
+                };
+                let noted: Vec<Noted> = chosen.iter().map(place).collect();
+                (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
+            })?;
+            for (count, noted, margin) in noted {
+                sampled.noted.extend(noted);
+                sampled.vectors.push((count, sampled.noted.len()));
+                margins.push(margin);
+            }
+            Ok(())
+        })?;
+    }
+    margins.sort_unstable_by(f64::total_cmp);
+    sampled.margin = margins[margins.len() / 2];
+    Ok(sampled)
+}
+
+impl Sampled {
+    /// Some of the vectors, with the threshold that finds each hit.
+    fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighbourSample {
+        let mut sample = NeighbourSample::default();
+        let mut start = 0;
+        for (k, &(count, end)) in self.vectors.iter().enumerate() {
+            let noted = &self.noted[start..end];
+            start = end;
+            if !takes(k) {
+                continue;
+            }
+            sample.vectors += 1;
+            if count > 0 {
+                // Rounded up, as a threshold that is a little too small does not admit the bucket.
+                let t = |&(rank, margin): &Noted| ProbeRule::threshold(per_margin, rank.into(), margin.into()) as f32;
+                sample.pair_ts.extend(noted.iter().map(t).map(f32::next_up));
+                sample.neighbours.push((count, sample.pair_ts.len() as u32));
+            }
+        }
+        sample
+    }
+}
+
+/// Rows that some of the drawn vectors are compared with, by each rule.
+fn costs<T: Coordinate>(searcher: &Searcher<'_, T>, places: &[(u32, u32)], rules: &[ProbeRule]) -> Result<Vec<u64>> {
+    let Searcher { context, buckets, centers, prober, .. } = searcher;
+    let some: Vec<(u32, u32)> = places.iter().copied().step_by(places.len().div_ceil(COST_VECTORS)).collect();
+    let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, some.len() as u64), PURPOSE)?;
+    let drawn = Drawn::read(context, buckets, centers, &some)?;
+    let rows = |bucket| u64::from(buckets.extent(bucket).rows);
+    let costs = prober.map(context, &drawn.members.panel, 0..some.len() as u32, |_, measured| {
+        rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()
+    })?;
+    Ok((0..rules.len()).map(|rule| costs.iter().map(|of| of[rule]).sum()).collect())
+}
+
+/// The recall that 95 % of the vectors reach.
+fn fifth_percentile(sample: &NeighbourSample, t: f64) -> f64 {
+    let mut start = 0;
+    let share = |&(_, end): &(u64, u32)| {
+        let noted = &sample.pair_ts[start..end as usize];
+        start = end as usize;
+        noted.iter().filter(|&&noted| f64::from(noted) <= t).count() as f64 / noted.len() as f64
+    };
+    let mut shares: Vec<f64> = sample.neighbours.iter().map(share).collect();
+    shares.sort_unstable_by(f64::total_cmp);
+    shares.get(shares.len() / 20).copied().unwrap_or(1.0)
+}

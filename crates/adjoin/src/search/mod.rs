@@ -1,0 +1,62 @@
+//! Here are queries; what is nearest to each in this store?
+//!
+//! A query looks into the buckets whose centers are nearest, as far as a rule goes (`crate::plan::ProbeRule`), whose threshold
+//! `calibration.rs` sets so that enough is found. A batch of queries is known before any bucket is read: `probing.rs` says
+//! who looks into which bucket, `searcher.rs` reads each bucket once and compares it with all of its queries. One query
+//! and ten thousand are the same.
+
+mod calibration;
+mod naming;
+mod options;
+mod probing;
+mod queries;
+mod run;
+mod searcher;
+
+pub use self::options::{Effort, SearchOptions, Wanted};
+pub use self::queries::QuerySet;
+use self::run::{Run, recall_to_learn};
+use self::searcher::Searcher;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::with_coordinates;
+use crate::load::Buckets;
+use crate::report::{SearchStatistics, SharedSeconds};
+use crate::sink::{HitSchema, HitSink};
+use crate::store::Store;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "this search";
+
+/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries.
+///
+/// # Errors
+/// Where the queries are not of the store's kind, the budget is too small, the store cannot be read, or the sink fails.
+pub fn search(
+    context: &Context,
+    store: &Store,
+    queries: QuerySet<'_>,
+    options: &SearchOptions,
+    sink: Box<dyn HitSink + '_>,
+) -> Result<SearchStatistics> {
+    let buckets = &Buckets::of(store);
+    queries.check(buckets.space(), store.folder())?;
+    options.wanted.check(store.manifest().metric, store.folder())?;
+    with_coordinates!(buckets.space(), T => {
+        let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
+        let calibrates = recall_to_learn(options, queries.count(buckets), buckets).is_some();
+        let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
+        let of_reading = queries.reading_bytes(buckets);
+        let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * of).saturating_add(of_calibration);
+        let context = &context.for_run(of_reading.saturating_add(least), PURPOSE)?;
+        let _of_reading = context.reserve(of_reading, PURPOSE)?;
+        let searcher = &Searcher::<T>::new(context, buckets)?;
+        Run { searcher, store, queries, options, of, writing: SharedSeconds::default() }.run(sink)
+    })
+}
+
+/// What is known of the hits of queries in a store.
+pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
+    let manifest = store.manifest();
+    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric }
+}

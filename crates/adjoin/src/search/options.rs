@@ -1,0 +1,131 @@
+//! What a search is asked to find.
+
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::options::Metric;
+use crate::predicate::Predicate;
+
+/// The recall that is wanted where nothing is said.
+const RECALL_UNSAID: f64 = 0.95;
+
+/// What is wanted of each query.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Wanted {
+    /// So many nearest vectors.
+    Nearest(u64),
+    /// All vectors within a threshold.
+    Within(Predicate),
+}
+
+impl Wanted {
+    /// Of what a caller gives: a number of vectors, or one of both thresholds.
+    ///
+    /// # Errors
+    /// Where it is none or several, or makes no sense.
+    pub fn of(k: Option<u64>, radius: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
+        match (k, radius, min_similarity) {
+            (Some(0), None, None) => {
+                Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]))
+            }
+            (Some(k), None, None) => Ok(Self::Nearest(k)),
+            (None, Some(radius), None) if radius.is_finite() && radius >= 0.0 => {
+                Ok(Self::Within(Predicate::L2 { eps: radius }))
+            }
+            (None, Some(radius), None) => {
+                Err(Error::option(format!("the radius is {radius}; it must be a finite distance of at least 0")))
+            }
+            (None, None, Some(similarity)) => Ok(Self::Within(Predicate::cosine(similarity)?)),
+            _ => Err(Error::option(message![
+                "say what is wanted of a query: either ",
+                Argument::K,
+                ", ",
+                Argument::Radius,
+                " or ",
+                Argument::MinSimilarity
+            ])),
+        }
+    }
+
+    /// How many vectors at most, and how near they must be ([`crate::execute::Hit`]).
+    pub(super) fn bounds(self) -> (usize, f64) {
+        match self {
+            Self::Nearest(k) => (usize::try_from(k).unwrap_or(usize::MAX), f64::INFINITY),
+            Self::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
+            Self::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+        }
+    }
+
+    /// Refuses a threshold of another metric than that of a store.
+    pub(super) fn check(self, metric: Metric, store: &std::path::Path) -> Result<()> {
+        let Self::Within(predicate) = self else { return Ok(()) };
+        let instead = match (metric, predicate.metric()) {
+            (Metric::L2, Metric::Cosine) => Argument::Radius,
+            (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,
+            _ => return Ok(()),
+        };
+        Err(Error::option(message![format!("{} was built for the metric {metric}; give ", store.display()), instead]))
+    }
+}
+
+/// Where a search looks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Effort {
+    /// Everywhere: nothing is missed.
+    Every,
+    /// Into so many nearest buckets of each query, whatever that finds.
+    Probes(u32),
+    /// Where at least this share of what is wanted is found, on average over queries.
+    Recall(f64),
+    /// Nothing was said: 0.95.
+    Unsaid,
+}
+
+impl Effort {
+    /// Of what a caller gives: at most one of them.
+    ///
+    /// # Errors
+    /// Where it is several, or makes no sense.
+    pub fn of(recall: Option<f64>, exact: bool, probes: Option<u32>) -> Result<Self> {
+        match (recall, exact, probes) {
+            (None, false, None) => Ok(Self::Unsaid),
+            (None, true, None) => Ok(Self::Every),
+            (None, false, Some(0)) => {
+                Err(Error::option(message![Argument::Nprobe.with(0), " looks nowhere; give at least 1"]))
+            }
+            (None, false, Some(probes)) => Ok(Self::Probes(probes)),
+            (Some(recall), false, None) if recall > 0.0 && recall <= 1.0 => Ok(Self::Recall(recall)),
+            (Some(recall), false, None) => {
+                Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
+            }
+            _ => Err(Error::option(message![
+                "give at most one of ",
+                Argument::Recall,
+                ", ",
+                Argument::Exact,
+                " and ",
+                Argument::Nprobe
+            ])),
+        }
+    }
+
+    /// The recall to reach; none where nothing is promised.
+    pub(super) fn target(self) -> Option<f64> {
+        match self {
+            Self::Every => Some(1.0),
+            Self::Recall(recall) => Some(recall),
+            Self::Unsaid => Some(RECALL_UNSAID),
+            Self::Probes(_) => None,
+        }
+    }
+}
+
+/// How to search.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// What is wanted of each query.
+    pub wanted: Wanted,
+    /// Where it is looked for.
+    pub effort: Effort,
+    /// Seed of the vectors that are drawn to learn the recall.
+    pub seed: u64,
+}

@@ -1,0 +1,182 @@
+//! Which buckets queries look into: their distances to all centers, and what a rule admits of them.
+
+use std::ops::Range;
+
+use adjoin_kernels::{Kernel, PackedColumns, Panel};
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::plan::{ProbeRule, Probes};
+use crate::workers::map_items;
+
+/// Queries and centers whose distances are computed at once.
+const BLOCK_QUERIES: usize = 16;
+const CHUNK_CENTERS: usize = 512;
+
+/// The centers, ready to be compared with queries.
+pub(super) struct Prober<T: Coordinate> {
+    columns: Vec<PackedColumns<T>>,
+    dimensions: usize,
+}
+
+/// How far a query is from each center: keys of squared distances ([`Coordinate::measure_keys`]) in the order of buckets.
+pub(super) struct Measured<'a> {
+    kernel: Kernel,
+    keys: &'a [u32],
+    /// Keys in the upper half, buckets in the lower one.
+    found: &'a mut Vec<u64>,
+}
+
+/// One worker's buffers.
+struct Buffers<T: Coordinate> {
+    distances: Vec<T::Distance>,
+    /// Of a chunk of centers, then of all, for each query of a block.
+    some: Vec<u32>,
+    keys: Vec<Vec<u32>>,
+    found: Vec<u64>,
+}
+
+impl<T: Coordinate> Prober<T> {
+    pub(super) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
+        let all: Vec<u32> = (0..centers.rows() as u32).collect();
+        let columns = all.chunks(CHUNK_CENTERS).map(|some| kernel.pack(centers, some)).collect();
+        Self { columns, dimensions: centers.dimensions() }
+    }
+
+    /// Bytes that it holds, and those of workers at work.
+    pub(super) fn memory_bytes(centers: usize, dimensions: usize, threads: usize) -> u64 {
+        let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
+        let columns: u64 = (0..centers).step_by(CHUNK_CENTERS).map(of).sum();
+        let chunk = BLOCK_QUERIES * CHUNK_CENTERS.min(centers) * size_of::<T::Distance>() + 4 * CHUNK_CENTERS;
+        // Keys in vectors that double as they grow.
+        columns + (threads.max(1) * (chunk + centers * (2 * 4 * BLOCK_QUERIES + 2 * 8)) + 8 * centers) as u64
+    }
+
+    /// Measures some queries, which workers look at; the results come in the order of the queries.
+    ///
+    /// # Errors
+    /// Of `work`, or where the run is cancelled.
+    pub(super) fn map<R: Send>(
+        &self,
+        context: &Context,
+        queries: &Panel<T>,
+        range: Range<u32>,
+        work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
+    ) -> Result<Vec<R>> {
+        let (kernel, numbers) = (context.kernel, range.collect::<Vec<u32>>());
+        let blocks: Vec<&[u32]> = numbers.chunks(BLOCK_QUERIES).collect();
+        let state = || Buffers::<T> {
+            distances: Vec::new(),
+            some: Vec::new(),
+            keys: vec![Vec::new(); BLOCK_QUERIES],
+            found: Vec::new(),
+        };
+        let all = map_items(context.threads, blocks.len(), &context.cancel, state, |buffers, number| {
+            let block = blocks[number];
+            self.measure(kernel, queries, block, buffers);
+            let Buffers { keys, found, .. } = buffers;
+            let of = |(&query, keys): (&u32, &Vec<u32>)| work(query, &mut Measured { kernel, keys, found });
+            Ok(block.iter().zip(&*keys).map(of).collect::<Vec<R>>())
+        })?;
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// The keys of a block of queries.
+    fn measure(&self, kernel: Kernel, queries: &Panel<T>, block: &[u32], buffers: &mut Buffers<T>) {
+        let Buffers { distances, some, keys, .. } = buffers;
+        keys.iter_mut().for_each(Vec::clear);
+        for columns in &self.columns {
+            distances.resize(block.len() * columns.len(), T::Distance::default());
+            kernel.many_to_many(queries, block, columns, distances);
+            for (distances, keys) in distances.chunks_exact(columns.len()).zip(&mut *keys) {
+                T::measure_keys(distances, None, self.dimensions, some);
+                keys.extend_from_slice(some);
+            }
+        }
+    }
+}
+
+/// The key of a distance and its bucket.
+fn key_of(found: u64) -> u32 {
+    (found >> 32) as u32
+}
+
+impl Measured<'_> {
+    /// The buckets that are looked into, in any order; more than the rule says where these have less than `least_rows`.
+    pub(super) fn probed<T: Coordinate>(
+        &mut self,
+        probes: Probes,
+        least_rows: u64,
+        rows: impl Fn(u32) -> u64,
+    ) -> impl Iterator<Item = u32> {
+        match probes {
+            Probes::Every => self.find_all(),
+            Probes::Nearest(count) => {
+                self.find_all();
+                let count = (count as usize).clamp(1, self.found.len());
+                self.found.select_nth_unstable(count - 1);
+                self.found.truncate(count);
+            }
+            Probes::By(rule) => {
+                let count = self.admitted::<T>(rule);
+                self.found.truncate(count);
+            }
+        }
+        if self.found.iter().map(|&found| rows(found as u32)).sum::<u64>() < least_rows {
+            self.find_all();
+            self.found.sort_unstable();
+            let mut before = 0;
+            let needed = self.found.iter().take_while(|&&found| {
+                let is_needed = before < least_rows;
+                before += rows(found as u32);
+                is_needed
+            });
+            let count = needed.count();
+            self.found.truncate(count);
+        }
+        self.found.iter().map(|&found| found as u32)
+    }
+
+    /// Puts all buckets into `found`.
+    fn find_all(&mut self) {
+        self.found.clear();
+        self.kernel.at_most(self.keys, u32::MAX, self.found);
+    }
+
+    /// Puts the nearest buckets into `found`, nearest first; returns how many of them a rule admits.
+    fn admitted<T: Coordinate>(&mut self, rule: ProbeRule) -> usize {
+        let nearest = self.nearest::<T>();
+        self.found.clear();
+        self.kernel.at_most(self.keys, T::key_up_to(nearest + rule.margin_max()), self.found);
+        self.found.sort_unstable();
+        rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
+    }
+
+    /// Rows of the buckets that a rule admits.
+    pub(super) fn rows_of<T: Coordinate>(&mut self, rule: ProbeRule, rows: impl Fn(u32) -> u64) -> u64 {
+        let count = self.admitted::<T>(rule);
+        self.found[..count].iter().map(|&found| rows(found as u32)).sum()
+    }
+
+    /// The squared distance to the nearest center.
+    fn nearest<T: Coordinate>(&self) -> f64 {
+        T::measure_of(self.keys.iter().copied().min().expect("a store has a bucket"))
+    }
+
+    /// Rank of a bucket among all, and its margin.
+    pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
+        let key = self.keys[bucket as usize];
+        let nearer = if key == 0 { 0 } else { self.kernel.count_at_most(self.keys, key - 1) };
+        let equal = self.keys[..bucket as usize].iter().filter(|&&other| other == key).count();
+        (nearer + equal as u64, T::measure_of(key) - self.nearest::<T>())
+    }
+
+    /// The margin of the bucket of a rank, or of the last one.
+    pub(super) fn margin_of_rank<T: Coordinate>(&mut self, rank: usize) -> f64 {
+        self.find_all();
+        let rank = rank.min(self.found.len() - 1);
+        let (_, &mut at, _) = self.found.select_nth_unstable(rank);
+        T::measure_of(key_of(at)) - self.nearest::<T>()
+    }
+}

@@ -1,0 +1,231 @@
+//! A search from its first query to its last: where to look, queries in batches of the size that memory holds, hits to the
+//! sink.
+
+use std::ops::Range;
+
+use super::calibration::{self, Calibrated, calibrate};
+use super::options::{Effort, SearchOptions, Wanted};
+use super::queries::{QueryBatch, QuerySet};
+use super::searcher::{Counted, Queries, Searcher};
+use super::{PURPOSE, naming};
+use crate::error::Result;
+use crate::execute::{Hit, Nearest};
+use crate::geometry::Coordinate;
+use crate::load::Buckets;
+use crate::options::Metric;
+use crate::plan::Probes;
+use crate::report::{
+    IoStatistics, SearchCounts, SearchRecall, SearchSeconds, SearchStatistics, SharedSeconds, Stopwatch, Written,
+};
+use crate::sink::{HitBatch, HitSink};
+use crate::source::{IdKind, Ids};
+use crate::store::Store;
+
+/// A search under way.
+pub(super) struct Run<'a, T: Coordinate> {
+    pub(super) searcher: &'a Searcher<'a, T>,
+    pub(super) store: &'a Store,
+    pub(super) queries: QuerySet<'a>,
+    pub(super) options: &'a SearchOptions,
+    /// Bytes of a query on its way.
+    pub(super) of: u64,
+    pub(super) writing: SharedSeconds,
+}
+
+/// The recall that a search must learn to reach. Where all is wanted there is none; nor where queries are no more than a
+/// calibration draws, which compares these with all vectors: that costs less for the queries themselves, and misses nothing.
+pub(super) fn recall_to_learn(options: &SearchOptions, queries: u64, buckets: &Buckets<'_>) -> Option<f64> {
+    let target = options.effort.target().filter(|&target| target < 1.0)?;
+    (queries > calibration::VECTORS && calibration::is_worth_it(buckets, calibration::VECTORS)).then_some(target)
+}
+
+/// Where queries look, and what is known of that.
+struct Decided {
+    probes: Probes,
+    recall: Option<SearchRecall>,
+    calibrated: bool,
+}
+
+impl<T: Coordinate> Run<'_, T> {
+    pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+        let mut watch = Stopwatch::start();
+        let decided = self.decide()?;
+        let decide_seconds = watch.lap();
+        let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
+        let mut answered = Answered::default();
+        let at_once = self.searcher.queries_at_once(self.of) as usize;
+        self.queries
+            .each(self.searcher, at_once, &mut |batch| self.answer(decided.probes, batch, &mut *sink, &mut answered))?;
+        let written = self.writing.measure(|| sink.finish())?;
+        let seconds = SearchSeconds {
+            total: decide_seconds + watch.seconds(),
+            calibrate: decided.calibrated.then_some(decide_seconds),
+            execute: watch.seconds(),
+            write: self.writing.seconds(),
+        };
+        Ok(self.statistics(&decided, &calibration, &answered, (seconds, written)))
+    }
+
+    fn statistics(
+        &self,
+        decided: &Decided,
+        calibration: &Counted,
+        answered: &Answered,
+        (seconds, written): (SearchSeconds, Written),
+    ) -> SearchStatistics {
+        let Searcher { context, buckets, counts, .. } = self.searcher;
+        let (manifest, all) = (self.store.manifest(), buckets.read_counts());
+        let counted = counts.take(all);
+        let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
+        let search = SearchCounts {
+            queries: answered.queries,
+            k: match self.options.wanted {
+                Wanted::Nearest(k) => Some(k),
+                Wanted::Within(_) => None,
+            },
+            hits: answered.hits,
+            buckets: u64::from(manifest.buckets),
+            probes_per_query: per(counted.probed),
+            distances_per_query: per(counted.compared),
+            center_distances_per_query: per(counted.center_distances),
+            reads_per_query: per(counted.reads.reads - calibration.reads.reads),
+            bytes_per_query: per(counted.reads.bytes_read - calibration.reads.bytes_read),
+            queries_per_second: answered.queries as f64 / seconds.execute,
+        };
+        let recall = decided.recall.clone();
+        SearchStatistics {
+            version: 2,
+            command: "search".into(),
+            rows: manifest.rows,
+            dimensions: manifest.vectors.dimensions,
+            element: manifest.vectors.element.to_string(),
+            metric: manifest.metric.to_string(),
+            seed: self.options.seed,
+            recall,
+            memory: context.memory(),
+            io: IoStatistics {
+                bytes_read: Some(all.bytes_read),
+                bytes_requested: Some(all.bytes_requested),
+                read_amplification: Some(all.bytes_read as f64 / all.bytes_requested.max(1) as f64),
+                passes: Some(all.bytes_requested as f64 / buckets.bytes(false).max(1) as f64),
+                bytes_written: Some(written.bytes),
+                spill_bytes: Some(written.spill_bytes),
+                reads: Some(all.reads),
+                cache_hit_rate: None,
+                device: context.device.name().into(),
+                direct: Some(buckets.is_direct()),
+            },
+            seconds,
+            search,
+            strategy: self.strategy(decided.probes, calibration.compared),
+            threads: context.threads,
+            kernel: context.kernel.name().into(),
+        }
+    }
+
+    fn strategy(&self, probes: Probes, sample_distances: u64) -> serde_json::Map<String, serde_json::Value> {
+        let (rule, t, per_margin) = match probes {
+            Probes::Every => ("every", None, None),
+            Probes::Nearest(_) => ("nprobe", None, None),
+            Probes::By(rule) => ("rank-and-margin", Some(rule.t), Some(rule.per_margin)),
+        };
+        let named = [
+            ("probes", rule.into()),
+            ("t", t.into()),
+            ("per_margin", per_margin.into()),
+            ("sample_distances", sample_distances.into()),
+            ("sample_seed", self.options.seed.into()),
+        ];
+        named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// Where to look.
+    fn decide(&self) -> Result<Decided> {
+        let Self { searcher, queries, options, .. } = *self;
+        let every = |target: f64| {
+            let recall = Some(SearchRecall::proved(target));
+            Decided { probes: Probes::Every, recall, calibrated: false }
+        };
+        if let Effort::Probes(count) = options.effort {
+            let probes = Probes::Nearest(count.min(searcher.buckets.count()));
+            return Ok(Decided { probes, recall: None, calibrated: false });
+        }
+        let Some(target) = recall_to_learn(options, queries.count(searcher.buckets), searcher.buckets) else {
+            return Ok(every(options.effort.target().unwrap_or(1.0)));
+        };
+        Ok(match calibrate(searcher, options.wanted, target, options.seed)? {
+            None => Decided { calibrated: true, ..every(target) },
+            Some(Calibrated { rule, at_k, p5, vectors }) => Decided {
+                probes: Probes::By(rule),
+                recall: Some(SearchRecall {
+                    target,
+                    kept: true,
+                    at_k,
+                    p5,
+                    queries: Some("rows of the store"),
+                    sample_queries: Some(vectors),
+                }),
+                calibrated: true,
+            },
+        })
+    }
+
+    fn answer(
+        &self,
+        probes: Probes,
+        batch: QueryBatch,
+        sink: &mut (dyn HitSink + '_),
+        answered: &mut Answered,
+    ) -> Result<()> {
+        let QueryBatch { vectors, stored, rows, ids, places } = batch;
+        let _memory = self.searcher.context.reserve(rows.len() as u64 * self.of, PURPOSE)?;
+        let queries = Queries::new(self.searcher, vectors, &stored, places);
+        drop(stored);
+        self.searcher.search(&queries, self.options.wanted, probes, |range, found| {
+            let batch = self.batch_of(&rows, &ids, range, found, sink.wants_ids())?;
+            answered.queries += batch.query_rows.len() as u64;
+            answered.hits += batch.rows.len() as u64;
+            self.writing.measure(|| sink.accept(&batch))
+        })
+    }
+
+    /// What some queries found, as a sink takes it.
+    fn batch_of(
+        &self,
+        rows: &[u64],
+        ids: &Ids,
+        range: Range<u32>,
+        found: Vec<Nearest>,
+        with_ids: bool,
+    ) -> Result<HitBatch> {
+        let Searcher { context, buckets, .. } = *self.searcher;
+        let range = range.start as usize..range.end as usize;
+        let mut query_ids = Ids::empty(ids.kind());
+        range.clone().for_each(|query| query_ids.push_from(ids, query));
+        let (mut hits, mut ends): (Vec<Hit>, _) = (Vec::new(), Vec::with_capacity(found.len()));
+        for nearest in found {
+            hits.extend(nearest.into_sorted());
+            ends.push(hits.len());
+        }
+        let kind = if with_ids { self.store.manifest().ids } else { IdKind::None };
+        let value = |hit: &Hit| match buckets.metric() {
+            Metric::L2 => hit.nearness.sqrt() as f32,
+            Metric::Cosine => -hit.nearness as f32,
+        };
+        Ok(HitBatch {
+            query_rows: rows[range].to_vec(),
+            query_ids,
+            ends,
+            rows: hits.iter().map(|hit| hit.row).collect(),
+            ids: naming::ids_of(context, buckets, kind, &hits)?,
+            values: hits.iter().map(value).collect(),
+        })
+    }
+}
+
+/// Queries and hits so far.
+#[derive(Default)]
+struct Answered {
+    queries: u64,
+    hits: u64,
+}

@@ -1,0 +1,182 @@
+//! What queries found.
+
+use std::sync::Arc;
+
+use arrow_array::{Float32Array, UInt32Array};
+use arrow_schema::{DataType, Field};
+
+use super::sink::Written;
+use super::table::{TableWriter, id_column, id_field, value_field};
+use crate::context::Context;
+use crate::error::Result;
+use crate::options::Metric;
+use crate::output::Target;
+use crate::source::{IdKind, Ids};
+
+/// Hits that are written at once.
+const BATCH_HITS: usize = 8 << 10;
+
+/// What consecutive queries found: each its hits, nearest first, the earlier row first where they are equally near.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HitBatch {
+    /// Row numbers of the queries.
+    pub query_rows: Vec<u64>,
+    /// Their ids, where they have any.
+    pub query_ids: Ids,
+    /// Where the hits of each query end.
+    pub ends: Vec<usize>,
+    /// Row numbers of the hits.
+    pub rows: Vec<u64>,
+    /// Their ids, where the sink wants ids and the store has any.
+    pub ids: Ids,
+    /// Distances (L2, true) or similarities (cosine).
+    pub values: Vec<f32>,
+}
+
+/// What is known of the hits before the first comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HitSchema {
+    /// Kind of the queries' ids.
+    pub query_ids: IdKind,
+    /// Kind of the ids of the store.
+    pub ids: IdKind,
+    /// Metric: it names the column of values.
+    pub metric: Metric,
+}
+
+/// Takes what queries found, in the order of the queries.
+pub trait HitSink {
+    /// Whether hits must come with their ids.
+    fn wants_ids(&self) -> bool;
+
+    /// Takes what some queries found.
+    ///
+    /// # Errors
+    /// Where it cannot be kept; the search then ends.
+    fn accept(&mut self, batch: &HitBatch) -> Result<()>;
+
+    /// Ends the result and makes it appear under its name.
+    ///
+    /// # Errors
+    /// As [`HitSink::accept`].
+    fn finish(self: Box<Self>) -> Result<Written>;
+}
+
+/// Writes hits: columns `query`, `rank` (from 1), `id` and `distance` or `similarity`. The table begins with the first hits, so
+/// that queries that are refused leave standard output as it is.
+pub struct HitWriter<'a> {
+    context: &'a Context,
+    target: &'a Target,
+    hits: HitSchema,
+    table: Option<TableWriter>,
+}
+
+impl<'a> HitWriter<'a> {
+    /// Bytes that it holds while it writes.
+    ///
+    /// # Errors
+    /// Where the ending of the name is unknown.
+    pub fn memory_bytes(target: &Target, hits: HitSchema) -> Result<u64> {
+        let ids = if hits.query_ids == IdKind::Utf8 { hits.query_ids } else { hits.ids };
+        Ok(TableWriter::memory_bytes(target, ids)?.written)
+    }
+
+    /// A result that is to come.
+    pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
+        Self { context, target, hits, table: None }
+    }
+
+    /// The table, which begins here where it has not.
+    fn table(&mut self) -> Result<&mut TableWriter> {
+        if self.table.is_none() {
+            let HitSchema { query_ids, ids, metric } = self.hits;
+            let rank = Field::new("rank", DataType::UInt32, false);
+            let fields = vec![id_field("query", query_ids), rank, id_field("id", ids), value_field(metric)];
+            self.table = Some(TableWriter::create(self.context, self.target, fields)?);
+        }
+        Ok(self.table.as_mut().expect("it has begun"))
+    }
+
+    fn write(&mut self, batch: &HitBatch, hits: &[(usize, usize, u32)]) -> Result<()> {
+        let (mut query_ids, mut ids) = (Ids::empty(batch.query_ids.kind()), Ids::empty(batch.ids.kind()));
+        for &(query, hit, _) in hits {
+            query_ids.push_from(&batch.query_ids, query);
+            ids.push_from(&batch.ids, hit);
+        }
+        let of = |row: fn(&(usize, usize, u32)) -> usize, rows: &[u64]| -> Vec<u64> {
+            hits.iter().map(|hit| rows[row(hit)]).collect()
+        };
+        self.table()?.write(vec![
+            id_column(&of(|hit| hit.0, &batch.query_rows), &query_ids),
+            Arc::new(UInt32Array::from_iter_values(hits.iter().map(|hit| hit.2))),
+            id_column(&of(|hit| hit.1, &batch.rows), &ids),
+            Arc::new(Float32Array::from_iter_values(hits.iter().map(|hit| batch.values[hit.1]))),
+        ])
+    }
+}
+
+impl HitSink for HitWriter<'_> {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
+        let mut some = Vec::with_capacity(BATCH_HITS);
+        let mut start = 0;
+        for (query, &end) in batch.ends.iter().enumerate() {
+            for (hit, rank) in (start..end).zip(1u32..) {
+                some.push((query, hit, rank));
+                if some.len() == BATCH_HITS {
+                    self.write(batch, &some)?;
+                    some.clear();
+                }
+            }
+            start = end;
+        }
+        self.write(batch, &some)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written> {
+        self.table()?;
+        self.table.map_or_else(|| Ok(Written::default()), TableWriter::finish)
+    }
+}
+
+/// Keeps what queries found in memory: for small results and for tests.
+#[derive(Debug, Clone, Default)]
+pub struct CollectHits(std::sync::Arc<std::sync::Mutex<Vec<HitBatch>>>);
+
+impl CollectHits {
+    /// What came so far.
+    pub fn batches(&self) -> Vec<HitBatch> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// The hits of each query as (row, value).
+    pub fn hits(&self) -> Vec<Vec<(u64, f32)>> {
+        let mut all = Vec::new();
+        for HitBatch { ends, rows, values, .. } in self.batches() {
+            let mut start = 0;
+            for end in ends {
+                all.push(rows[start..end].iter().copied().zip(values[start..end].iter().copied()).collect());
+                start = end;
+            }
+        }
+        all
+    }
+}
+
+impl HitSink for CollectHits {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(batch.clone());
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
+    }
+}

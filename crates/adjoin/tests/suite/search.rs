@@ -1,0 +1,358 @@
+//! Do queries find what the formula says is nearest, wherever and however it is looked for?
+
+use adjoin::error::Result;
+use adjoin::kernels::Kernel;
+use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::report::SearchStatistics;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::sink::{CollectHits, HitBatch};
+use adjoin::source::Ids;
+use adjoin::store::Store;
+
+use crate::harness::{Set, Setup, error_of};
+
+const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+
+/// Rows and values of what a query found.
+type Hits = Vec<(u64, f32)>;
+
+/// Vectors around a few places, some of them several times.
+fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
+    let mut random = Random::new(seed, "search");
+    let places: Vec<f64> = (0..8 * dimensions).map(|_| random.uniform() * 100.0).collect();
+    let mut values: Vec<f64> = Vec::with_capacity(rows * dimensions);
+    for row in 0..rows {
+        if row > 10 && random.below(5) == 0 {
+            let other = random.below(row as u64) as usize * dimensions;
+            values.extend_from_within(other..other + dimensions);
+        } else {
+            let place = random.below(8) as usize * dimensions;
+            let near = places[place..place + dimensions].iter();
+            values.extend(near.map(|x| (x + 10.0 * random.normal()).clamp(0.5, 120.0)));
+        }
+    }
+    values
+}
+
+/// Elements as numbers; shares no code with the engine.
+fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
+    match set.vectors().element {
+        Element::U8 => stored.iter().map(|&byte| f64::from(byte)).collect(),
+        Element::I8 => stored.iter().map(|&byte| f64::from(i8::from_le_bytes([byte]))).collect(),
+        Element::F16 => stored.chunks_exact(2).map(|two| half::f16::from_le_bytes([two[0], two[1]]).to_f64()).collect(),
+        Element::F32 => {
+            stored.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()).into()).collect()
+        }
+    }
+}
+
+/// All rows of a set by how near they are to a query, with what is reported of them: in f64, in the order of the elements.
+fn in_order(set: &Set, query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
+    let sum =
+        |x: &[f64], y: &[f64], term: fn(f64, f64) -> f64| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + term(*x, *y));
+    let dot = |x: &[f64], y: &[f64]| sum(x, y, |x, y| x * y);
+    let of = |(row, vector): (u64, &[f64])| match metric {
+        Metric::L2 => {
+            let squared = sum(query, vector, |x, y| (x - y) * (x - y));
+            (squared, row, squared.sqrt() as f32)
+        }
+        Metric::Cosine => {
+            let cosine = dot(query, vector) / (dot(query, query) * dot(vector, vector)).sqrt();
+            (-cosine, row, cosine as f32)
+        }
+    };
+    let all = numbers(set, set.stored());
+    let mut all: Vec<_> = (0..).zip(all.chunks_exact(query.len())).map(of).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    all
+}
+
+fn true_hits(set: &Set, queries: &Set, wanted: Wanted, metric: Metric) -> Vec<Hits> {
+    let (k, within) = match wanted {
+        Wanted::Nearest(k) => (k as usize, f64::INFINITY),
+        Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
+        Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+    };
+    let numbers = numbers(queries, queries.stored());
+    let of = |query: &[f64]| {
+        let near = in_order(set, query, metric).into_iter().filter(|hit| hit.0 <= within).take(k);
+        near.map(|(_, row, value)| (row, value)).collect()
+    };
+    numbers.chunks_exact(set.vectors().dimensions).map(of).collect()
+}
+
+struct Found {
+    batches: Vec<HitBatch>,
+    hits: Vec<Hits>,
+    statistics: SearchStatistics,
+}
+
+fn find(setup: &Setup, store: &Store, queries: &Set, wanted: Wanted, effort: Effort) -> Result<Found> {
+    find_of(setup, store, QuerySet::Source(queries), wanted, effort)
+}
+
+fn find_of(setup: &Setup, store: &Store, queries: QuerySet<'_>, wanted: Wanted, effort: Effort) -> Result<Found> {
+    let sink = CollectHits::default();
+    let options = SearchOptions { wanted, effort, seed: 1 };
+    let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
+    let (batches, hits) = (sink.batches(), sink.hits());
+    assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
+    assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);
+    Ok(Found { batches, hits, statistics })
+}
+
+#[track_caller]
+fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
+    assert_eq!(found.len(), wanted.len(), "{what}: queries");
+    for (query, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let bits = |hits: &Hits| hits.iter().map(|&(row, value)| (row, value.to_bits())).collect::<Vec<_>>();
+        assert_eq!(bits(found), bits(wanted), "{what}: query {query}: {found:?}, not {wanted:?}");
+    }
+}
+
+#[test]
+fn an_exact_search_finds_what_the_formula_says() {
+    for (element, metric) in ELEMENTS.into_iter().flat_map(|element| [(element, Metric::L2), (element, Metric::Cosine)])
+    {
+        let set = Set::of(element, 12, &values(400, 12, 1));
+        let queries = Set::of(element, 12, &[values(20, 12, 2), values(30, 12, 1)].concat()); // some are rows of the set
+        let setup = Setup::default().with_metric(metric).with_buckets(23);
+        let built = setup.build(&set).unwrap();
+        let radii = match metric {
+            Metric::L2 => [0.0, 30.0, 1e9].map(|eps| Wanted::Within(Predicate::l2(eps).unwrap())),
+            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| Wanted::Within(Predicate::cosine(least).unwrap())),
+        };
+        for wanted in [1, 10, 100, 400, 401, u64::MAX].map(Wanted::Nearest).into_iter().chain(radii) {
+            let what = format!("{element} {metric} {wanted:?}");
+            let wanted_hits = true_hits(&set, &queries, wanted, metric);
+            let found = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+            assert_same(&found.hits, &wanted_hits, &what);
+            assert!(found.hits.iter().any(|hits| !hits.is_empty()), "{what}: a test that finds nothing shows nothing");
+        }
+    }
+}
+
+#[test]
+fn queries_of_other_types_are_compared_as_they_are() {
+    let (floats, bytes) = (values(300, 8, 3), values(40, 8, 4).into_iter().map(f64::round).collect::<Vec<_>>());
+    for (of_set, of_queries, metric) in [
+        (Element::F16, Element::F32, Metric::L2),
+        (Element::F32, Element::F16, Metric::Cosine),
+        (Element::F32, Element::U8, Metric::L2),
+        (Element::U8, Element::F32, Metric::L2),
+        (Element::I8, Element::U8, Metric::L2),
+        (Element::U8, Element::F16, Metric::Cosine),
+    ] {
+        let (set, queries) = (Set::of(of_set, 8, &floats), Set::of(of_queries, 8, &bytes));
+        let setup = Setup::default().with_metric(metric).with_buckets(9);
+        let (built, wanted) = (setup.build(&set).unwrap(), Wanted::Nearest(5));
+        let found = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+        assert_same(
+            &found.hits,
+            &true_hits(&set, &queries, wanted, metric),
+            &format!("{of_set} {of_queries} {metric}"),
+        );
+    }
+}
+
+/// A set that is worth a calibration, and as many queries.
+fn large(element: Element) -> (Set, Set) {
+    let all = values(11_500, 16, 5);
+    let (of_set, of_queries) = all.split_at(9_000 * 16);
+    (Set::of(element, 16, of_set).in_batches_of(1_000), Set::of(element, 16, of_queries).in_batches_of(600))
+}
+
+#[test]
+fn hits_depend_on_no_threads_kernels_or_budgets() {
+    for (element, metric) in [(Element::U8, Metric::L2), (Element::F32, Metric::L2), (Element::F16, Metric::Cosine)] {
+        let (set, queries) = large(element);
+        let setup = Setup::default().with_metric(metric).with_buckets(120);
+        let built = setup.build(&set).unwrap();
+        for (wanted, effort) in [
+            (Wanted::Nearest(10), Effort::Recall(0.9)),
+            (Wanted::Nearest(3), Effort::Probes(7)),
+            (Wanted::Nearest(10), Effort::Every),
+        ] {
+            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, effort).unwrap();
+            let first = of(&setup);
+            let mut others = vec![Setup { threads: 1, ..setup.clone() }, Setup { threads: 5, ..setup.clone() }];
+            others.push(Setup { memory: 28_000_000, ..setup.clone() });
+            others.extend(Kernel::available().into_iter().map(|kernel| Setup { kernel, ..setup.clone() }));
+            for other in &others {
+                let what = format!("{element} {effort:?} {} {} {}", other.threads, other.kernel.name(), other.memory);
+                let found = of(other);
+                assert_same(&found.hits, &first.hits, &what);
+                assert_eq!(
+                    found.statistics.search.probes_per_query, first.statistics.search.probes_per_query,
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
+    let (set, queries) = large(Element::F32);
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&set).unwrap();
+    let wanted = Wanted::Nearest(10);
+    let all = find(&setup, &built.store, &queries, wanted, Effort::Every).unwrap().hits;
+    let mut probes = Vec::new();
+    for target in [0.5, 0.9, 0.99] {
+        let Found { hits, statistics, .. } =
+            find(&setup, &built.store, &queries, wanted, Effort::Recall(target)).unwrap();
+        let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
+        let reached = hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
+        let recall = statistics.recall.unwrap();
+        // Queries are not of the set, but come from where it comes from.
+        assert!(reached >= target - 0.01, "{target}: {reached}");
+        assert!(recall.kept && recall.at_k.low <= reached + 0.02 && reached - 0.02 <= recall.at_k.high, "{recall:?}");
+        assert!((0.0..=recall.at_k.estimate).contains(&recall.p5));
+        assert_eq!(recall.sample_queries, Some(2_000));
+        probes.push(statistics.search.probes_per_query);
+    }
+    assert!(probes.is_sorted() && probes[0] < 15.0 && probes[2] < 90.0, "{probes:?}");
+}
+
+#[test]
+fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
+    let (set, queries) = large(Element::U8);
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&set).unwrap();
+    let few = Set::of(Element::U8, 16, &values(50, 16, 5));
+    let found = find(&setup, &built.store, &few, Wanted::Nearest(4), Effort::Recall(0.9)).unwrap();
+    assert_eq!(found.statistics.recall.unwrap().sample_queries, None);
+    assert_same(&found.hits, &true_hits(&set, &few, Wanted::Nearest(4), Metric::L2), "few queries");
+    let bytes: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
+    let found = find(&setup, &built.store, &queries, Wanted::Nearest(4), Effort::Probes(30)).unwrap().statistics;
+    assert_eq!(found.io.bytes_requested, Some(bytes), "2,500 queries look into every bucket");
+    assert_eq!(found.search.probes_per_query, 30.0);
+}
+
+#[test]
+fn hits_and_queries_go_by_their_ids() {
+    let set = Set::of(Element::F32, 6, &values(200, 6, 7));
+    let names: Vec<String> = (0..200).map(|row| format!("row-{}", "x".repeat(row % 7)) + &row.to_string()).collect();
+    let queries = Set::of(Element::F32, 6, &values(9, 6, 8)).with_ids(&[5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]);
+    let setup = Setup::default().with_buckets(11);
+    let built = setup.build(&set.with_text_ids(&names)).unwrap();
+    let found = find(&setup, &built.store, &queries, Wanted::Nearest(7), Effort::Every).unwrap();
+    let HitBatch { query_ids, rows, ids: Ids::Utf8(ids), .. } = &found.batches[0] else { panic!("names are texts") };
+    assert_eq!(*query_ids, Ids::Int64(vec![5, -3, 8, 1, 0, 2, 100, i64::MAX, 9]));
+    assert_eq!(rows.len(), 63);
+    for (k, &row) in rows.iter().enumerate() {
+        assert_eq!(ids.get(k), names[row as usize].as_bytes());
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_one_line() {
+    let set = Set::of(Element::U8, 4, &values(50, 4, 9));
+    let l2 = Setup::default().with_buckets(3);
+    let cosine = l2.clone().with_metric(Metric::Cosine);
+    let (on_l2, on_cosine) = (l2.build(&set).unwrap(), cosine.build(&set).unwrap());
+    let floats = |values: &[f64]| Set::of(Element::F32, 4, values);
+    let four = Wanted::Nearest(4);
+    for (built, queries, wanted, words) in [
+        (&on_l2, Set::of(Element::U8, 3, &[1.0; 3]), four, "queries have 3 dimensions, the vectors of"),
+        (&on_l2, floats(&[1.0, 2.0, 0.5, 1.0]), four, "element 2 of row 0 is 0.5; the vectors of the store are u8"),
+        (&on_l2, floats(&[1.0, 2.0, f64::NAN, 1.0]), four, "row 0"),
+        (&on_cosine, floats(&[1.0, 2.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0]), four, "row 1"),
+        (&on_cosine, floats(&[1.0; 4]), Wanted::Within(Predicate::l2(1.0).unwrap()), "give min-similarity"),
+        (&on_l2, floats(&[1.0; 4]), Wanted::Within(Predicate::cosine(0.5).unwrap()), "give radius"),
+    ] {
+        let refused = error_of(find(&l2, &built.store, &queries, wanted, Effort::Every)).to_string();
+        assert!(refused.contains(words) && !refused.contains('\n'), "{refused}");
+    }
+    for refused in [Wanted::of(Some(0), None, None), Wanted::of(Some(1), Some(1.0), None), Wanted::of(None, None, None)]
+    {
+        assert!(refused.is_err());
+    }
+    assert!(Wanted::of(None, Some(-1.0), None).is_err() && Wanted::of(None, None, Some(1.5)).is_err());
+    for refused in [
+        Effort::of(Some(0.0), false, None),
+        Effort::of(Some(f64::NAN), false, None),
+        Effort::of(Some(0.5), true, None),
+        Effort::of(None, false, Some(0)),
+    ] {
+        assert!(refused.is_err());
+    }
+    let none = find(&l2, &on_l2.store, &floats(&[]), four, Effort::Unsaid).unwrap();
+    assert!(none.hits.is_empty());
+}
+
+/// The budget that a refusal names, in bytes.
+fn named_in(refused: &str) -> u64 {
+    let named = refused.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
+    named.unwrap_or_else(|| panic!("{refused}")).parse::<u64>().unwrap() * 1_000_000
+}
+
+const TOO_SMALL: u64 = 15_100_000;
+
+#[test]
+fn a_budget_that_is_too_small_names_one_that_suffices() {
+    let (set, queries) = large(Element::F32);
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&set).unwrap();
+    for (wanted, effort) in [(Wanted::Nearest(100), Effort::Recall(0.9)), (Wanted::Nearest(10), Effort::Every)] {
+        let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &queries, wanted, effort);
+        let least = named_in(&error_of(with(TOO_SMALL)).to_string());
+        let found = with(least).unwrap_or_else(|error| panic!("{least}: {error}"));
+        assert_same(&found.hits, &with(1 << 30).unwrap().hits, "in the least memory");
+    }
+}
+
+#[test]
+fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
+    let (rows, dimensions) = (60_000, 64);
+    let set = Set::of(Element::U8, dimensions, &vec![7.0; dimensions * rows]).in_batches_of(10_000);
+    let setup = Setup::default();
+    let built = setup.build(&set).unwrap();
+    let all = Wanted::Within(Predicate::l2(0.0).unwrap());
+    let many = Set::of(Element::U8, dimensions, &vec![7.0; 12 * dimensions]);
+    let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, Effort::Every);
+    let least = named_in(&error_of(with(TOO_SMALL)).to_string());
+    let refused = error_of(with(least)).to_string();
+    assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
+    // Of several at once not even with this, but of one after the other.
+    let found = with(least + 20_000_000).unwrap();
+    assert!(found.hits.iter().all(|hits| hits.len() == rows && hits == &found.hits[0]));
+    assert!(found.batches.len() > 1, "fewer at once");
+}
+
+#[test]
+fn rows_of_the_store_find_all_but_themselves() {
+    let set = Set::of(Element::F32, 5, &values(700, 5, 10)).with_ids(&(1_000..1_700).collect::<Vec<_>>());
+    for memory in [1 << 30, 20_000_000] {
+        let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
+        let built = setup.build(&set).unwrap();
+        let found = find_of(&setup, &built.store, QuerySet::Rows, Wanted::Nearest(6), Effort::Every).unwrap();
+        let asked: Vec<u64> = found.batches.iter().flat_map(|batch| batch.query_rows.clone()).collect();
+        let with_itself = true_hits(&set, &set, Wanted::Nearest(7), Metric::L2);
+        for (row, hits) in asked.iter().zip(&found.hits) {
+            let others = with_itself[*row as usize].iter().copied().filter(|hit| hit.0 != *row);
+            assert_same(std::slice::from_ref(hits), &[others.take(6).collect()], &format!("row {row}"));
+        }
+        let ids = found.batches.iter().flat_map(|batch| match &batch.query_ids {
+            Ids::Int64(ids) => ids.clone(),
+            _ => panic!("ids are integers"),
+        });
+        assert!(ids.zip(&asked).all(|(id, row)| id == 1_000 + *row as i64));
+        assert_eq!(asked.iter().collect::<std::collections::BTreeSet<_>>().len(), 700);
+    }
+}
+
+#[test]
+fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
+    let set = Set::of(Element::U8, 6, &values(500, 6, 11));
+    let setup = Setup::default().with_buckets(100);
+    let built = setup.build(&set).unwrap();
+    let few = Set::of(Element::U8, 6, &values(20, 6, 12));
+    for k in [1, 50, 500, 600] {
+        let found = find(&setup, &built.store, &few, Wanted::Nearest(k), Effort::Probes(1)).unwrap();
+        assert!(found.hits.iter().all(|hits| hits.len() as u64 == k.min(500)), "{k}");
+    }
+}

@@ -1,0 +1,167 @@
+//! What is nearest to some queries.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use adjoin::error::{Error, Result};
+use adjoin::output::Target;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
+use adjoin::sink::{HitBatch, HitSink, HitWriter, Written};
+use adjoin::store::Store;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use pyo3_arrow::PyRecordBatchReader;
+
+use crate::join::stream;
+use crate::options::{Resources, StoreOptions, json};
+use crate::run::{Running, lock, raised};
+
+/// What is wanted of each query, and where it is looked for.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedHits {
+    store: PathBuf,
+    k: Option<u64>,
+    radius: Option<f64>,
+    min_similarity: Option<f64>,
+    recall: Option<f64>,
+    exact: bool,
+    nprobe: Option<u32>,
+}
+
+/// A search that was done: its hits lie in a temporary file.
+#[pyclass(frozen)]
+pub(crate) struct Found {
+    stats: String,
+    file: PathBuf,
+    /// Hits of each query.
+    counts: Vec<u64>,
+}
+
+/// Columns of hits: ids as little-endian integers, signed or not, or as texts, and values as f32.
+type Columns<'py> = (Bound<'py, PyAny>, &'static str, Bound<'py, PyBytes>);
+
+/// Writes hits to a file, and counts those of each query.
+struct Counted<'a> {
+    writer: HitWriter<'a>,
+    counts: Arc<Mutex<Vec<u64>>>,
+}
+
+impl HitSink for Counted<'_> {
+    fn wants_ids(&self) -> bool {
+        true
+    }
+
+    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
+        let starts = std::iter::once(&0).chain(&batch.ends);
+        lock(&self.counts).extend(starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64));
+        self.writer.accept(batch)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Box::new(self.writer).finish()
+    }
+}
+
+/// Searches a store for queries from sources, or for its own rows where there are none, into a file in `folder`.
+#[pyfunction]
+pub(crate) fn search(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: WantedHits,
+    store_options: StoreOptions,
+    resources: Resources,
+    folder: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Found> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    let file = folder.join("hits.parquet");
+    let (stats, counts) = running.run(py, |context| {
+        let WantedHits { store, k, radius, min_similarity, recall, exact, nprobe } = wanted;
+        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
+        let options = SearchOptions { wanted, effort, seed: store_options.seed() };
+        let store = Store::open(context, &store)?;
+        let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
+        let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
+        let schema = hit_schema(&store, queries);
+        let target = Target::File { path: file.clone(), force: false };
+        let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
+        let counts = Arc::default();
+        let writer = HitWriter::new(context, &target, schema);
+        let sink = Box::new(Counted { writer, counts: Arc::clone(&counts) });
+        let statistics = find(context, &store, queries, &options, sink)?;
+        let counts = std::mem::take(&mut *lock(&counts));
+        Ok((json(&statistics)?, counts))
+    })?;
+    Ok(Found { stats, file, counts })
+}
+
+#[pymethods]
+impl Found {
+    #[getter]
+    fn stats(&self) -> &str {
+        &self.stats
+    }
+
+    /// The hits as an Arrow stream.
+    fn hits(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+        stream(&self.file).map_err(|error| raised(py, &error))
+    }
+
+    /// Hits of each query, as little-endian u64.
+    fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let bytes: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        PyBytes::new(py, &bytes)
+    }
+
+    /// Ids and values of all hits, and what the ids are: `u8`, `i8` (of eight bytes) or `text`.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Columns<'py>> {
+        let (ids, values) = py.detach(|| columns_of(&self.file)).map_err(|error| raised(py, &error))?;
+        let values: Vec<u8> = values
+            .iter()
+            .flat_map(|values| values.as_primitive::<Float32Type>().values().iter().flat_map(|x| x.to_le_bytes()))
+            .collect();
+        let kind = ids.first().map_or(DataType::UInt64, |ids| ids.data_type().clone());
+        let (ids, kind) = match kind {
+            DataType::Utf8 => {
+                let texts = PyList::empty(py);
+                for ids in &ids {
+                    ids.as_string::<i32>().iter().try_for_each(|id| texts.append(id))?;
+                }
+                (texts.into_any(), "text")
+            }
+            DataType::Int64 => {
+                let of = |ids: &ArrayRef| ids.as_primitive::<Int64Type>().values().to_vec();
+                let bytes: Vec<u8> = ids.iter().flat_map(of).flat_map(i64::to_le_bytes).collect();
+                (PyBytes::new(py, &bytes).into_any(), "i8")
+            }
+            _ => {
+                let of = |ids: &ArrayRef| ids.as_primitive::<UInt64Type>().values().to_vec();
+                let bytes: Vec<u8> = ids.iter().flat_map(of).flat_map(u64::to_le_bytes).collect();
+                (PyBytes::new(py, &bytes).into_any(), "u8")
+            }
+        };
+        Ok((ids, kind, PyBytes::new(py, &values)))
+    }
+}
+
+/// The columns of ids and of values of a file of hits, batch by batch.
+fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
+    let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
+    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;
+    let reader = builder.build().map_err(|error| cannot(error.to_string()))?;
+    let (mut ids, mut values) = (Vec::new(), Vec::new());
+    for batch in reader {
+        let batch = batch.map_err(|error| cannot(error.to_string()))?;
+        ids.push(batch.column(2).clone());
+        values.push(batch.column(3).clone());
+    }
+    Ok((ids, values))
+}

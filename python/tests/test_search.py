@@ -1,0 +1,82 @@
+"""Queries against a store, from what Python has, into what Python reads."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import adjoin
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return numpy.random.default_rng(1).standard_normal((3_000, 16), dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def store(vectors, tmp_path_factory):
+    return adjoin.build(vectors, tmp_path_factory.mktemp("search") / "store")
+
+
+def nearest(vectors, queries, k):
+    distances = numpy.linalg.norm(queries[:, None].astype("float64") - vectors[None].astype("float64"), axis=2)
+    ids = numpy.argsort(distances, axis=1, kind="stable")[:, :k]
+    return ids, numpy.take_along_axis(distances, ids, axis=1)
+
+
+def test_the_nearest_are_those_of_numpy(vectors, store):
+    queries = vectors[:50] + 0.01
+    wanted, distances = nearest(vectors, queries, 7)
+    with store.search(queries, k=7) as hits:
+        assert (hits.ids == wanted).all() and hits.ids.shape == (50, 7)
+        assert numpy.allclose(hits.values, distances, rtol=1e-6)
+        assert len(hits) == 50 and hits.stats["recall"]["at_k"]["estimate"] == 1
+        table = hits.to_arrow()
+    assert table.column_names == ["query", "rank", "id", "distance"]
+    assert table["id"].to_pylist() == wanted.ravel().tolist()
+    assert hits.offsets.tolist() == list(range(0, 351, 7))
+
+
+def test_a_radius_gives_each_query_as_many_as_there_are(vectors, store):
+    queries = vectors[:20]
+    wanted, distances = nearest(vectors, queries, len(vectors))
+    with store.search(queries, radius=3.5, exact=True) as hits:
+        counts = (distances <= 3.5).sum(axis=1)
+        assert numpy.diff(hits.offsets).tolist() == counts.tolist() and len(set(counts)) > 1
+        first = hits.ids[: counts[0]]
+        assert first.tolist() == wanted[0, : counts[0]].tolist() and first[0] == 0
+
+
+def test_ids_of_texts_are_texts(vectors, tmp_path):
+    polars = pytest.importorskip("polars")
+    names = [f"name {row}" for row in range(len(vectors))]
+    table = polars.DataFrame({"id": names, "vector": vectors})
+    with adjoin.build(table, tmp_path / "named", metric="cosine").search(table[:5], k=2) as hits:
+        assert hits.ids[:, 0].tolist() == names[:5]
+        assert hits.to_polars().columns == ["query", "rank", "id", "similarity"]
+        assert hits.to_polars()["query"].to_list()[::2] == names[:5]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({}, adjoin.OptionError, "either k, radius or min_similarity"),
+        ({"k": 0}, adjoin.OptionError, "k=0"),
+        ({"k": 3, "radius": 1.0}, adjoin.OptionError, "either k"),
+        ({"k": "many"}, adjoin.OptionTypeError, "k is 'many'"),
+        ({"min_similarity": 0.5}, adjoin.OptionError, "metric l2"),
+        ({"k": 3, "recall": 2}, adjoin.OptionError, "recall is 2"),
+        ({"k": 3, "recall": 0.9, "exact": True}, adjoin.OptionError, "at most one of"),
+        ({"k": 3, "nprobe": -1}, adjoin.OptionError, "nprobe is -1"),
+        ({"k": 3, "memory": "1MB"}, adjoin.BudgetError, "memory"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(vectors, store, options, kind, words):
+    with pytest.raises(kind) as refused:
+        store.search(vectors[:3], **options)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_queries_of_other_dimensions_are_refused(store):
+    with pytest.raises(adjoin.InputError, match="15 dimensions"):
+        store.search(numpy.zeros((2, 15), "float32"), k=1)
