@@ -22,7 +22,7 @@ use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
-pub(crate) use nearest::{Hit, Nearest, NearestSearch};
+pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch};
 pub(crate) use tiles::{Ordered, Tiles};
 
 /// Jobs and batches that wait for each worker.

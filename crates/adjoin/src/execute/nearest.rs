@@ -1,9 +1,10 @@
 //! The nearest members that queries find, bucket after bucket: the farthest of those that a query holds is the limit of its
 //! kernel from then on. Which are held at the end does not depend on the order of the buckets.
 
-use std::cmp::Ordering;
+use std::cmp;
 use std::collections::BinaryHeap;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
@@ -24,20 +25,20 @@ pub(crate) struct Hit {
 }
 
 impl Ord for Hit {
-    fn cmp(&self, other: &Self) -> Ordering {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.nearness.total_cmp(&other.nearness).then(self.row.cmp(&other.row))
     }
 }
 
 impl PartialOrd for Hit {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl PartialEq for Hit {
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
+        self.cmp(other) == cmp::Ordering::Equal
     }
 }
 
@@ -63,7 +64,7 @@ impl Nearest {
     /// Bytes that it holds for so many hits.
     pub(crate) fn memory_bytes(hits: u64) -> u64 {
         // A heap doubles as it grows; each has a lock and a place in a list.
-        (size_of::<Mutex<Self>>() as u64 + 16).saturating_add(hits.saturating_mul(2 * size_of::<Hit>() as u64))
+        (size_of::<Mutex<Self>>() as u64 + 24).saturating_add(hits.saturating_mul(2 * size_of::<Hit>() as u64))
     }
 
     /// How near a member must be to count.
@@ -99,6 +100,38 @@ impl Nearest {
     }
 }
 
+/// What queries have found so far, each under a lock of its own. How near a member must be to count lies beside that, where
+/// looking costs no lock: it may be a moment old, and is then too large.
+pub(crate) struct AllNearest {
+    most: Vec<AtomicU64>,
+    found: Vec<Mutex<Nearest>>,
+}
+
+impl AllNearest {
+    pub(crate) fn new(all: impl Iterator<Item = Nearest>) -> Self {
+        let found: Vec<Mutex<Nearest>> = all.map(Mutex::new).collect();
+        let most = found.iter().map(|nearest| AtomicU64::new(lock(nearest).most().to_bits())).collect();
+        Self { most, found }
+    }
+
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Nearest> {
+        self.found.into_iter().map(|nearest| nearest.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn most(&self, query: u32) -> f64 {
+        f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
+    }
+
+    /// Lets `work` add to what a query found; returns how many hits more it holds.
+    fn add(&self, query: u32, work: impl FnOnce(&mut Nearest)) -> u64 {
+        let mut nearest = lock(&self.found[query as usize]);
+        let before = nearest.len();
+        work(&mut nearest);
+        self.most[query as usize].store(nearest.most().to_bits(), Ordering::Relaxed);
+        (nearest.len() - before) as u64
+    }
+}
+
 /// One worker's comparison of queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
@@ -106,7 +139,7 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     queries: &'a Members<T>,
     /// The number of the first of them that is looked for.
     first: u32,
-    nearest: &'a [Mutex<Nearest>],
+    nearest: &'a AllNearest,
     columns: PackedColumns<T>,
     order: Vec<u32>,
     limits: Vec<T::Distance>,
@@ -119,7 +152,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         kernel: Kernel,
         space: Space<'a>,
         (queries, first): (&'a Members<T>, u32),
-        nearest: &'a [Mutex<Nearest>],
+        nearest: &'a AllNearest,
     ) -> Self {
         let columns = kernel.pack(&Panel::zeroed(0, space.vectors.dimensions), &[]);
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,9 +177,9 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let (mut compared, mut more) = (0, 0);
         for some in queries.chunks(block_rows(members.len())) {
             let (nearest, first, space) = (self.nearest, self.first, self.space);
-            let most = |query: u32| lock(&nearest[(query - first) as usize]).most();
+            let limit = |&query: &u32| limit_of::<T>(nearest.most(query - first), space, residuals);
             self.limits.clear();
-            self.limits.extend(some.iter().map(|&query| limit_of::<T>(most(query), space, residuals)));
+            self.limits.extend(some.iter().map(limit));
             self.hits.clear();
             let rows = (&self.queries.panel, some, &self.limits[..]);
             compared += self.kernel.within_each(rows, &self.columns, &mut self.hits);
@@ -159,15 +192,14 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
 
     /// Decides the hits of a query; returns how many more it holds.
     fn take(&self, query: u32, mask: &HitMask, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let mut nearest = lock(&self.nearest[(query - self.first) as usize]);
-        let before = nearest.len();
         let (by, others) = ((self.kernel, self.space.metric), (&bucket.members, mask.columns()));
-        let most = nearest.most();
-        self.queries.each_nearness(by, query, others, most, |member, nearness| {
-            nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
-            nearest.most()
-        });
-        (nearest.len() - before) as u64
+        self.nearest.add(query - self.first, |nearest| {
+            let most = nearest.most();
+            self.queries.each_nearness(by, query, others, most, |member, nearness| {
+                nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
+                nearest.most()
+            });
+        })
     }
 }
 

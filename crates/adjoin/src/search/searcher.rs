@@ -1,7 +1,6 @@
 //! Queries in memory against the buckets of a store: which buckets, one pass over them, what each query found.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::Reservation;
@@ -11,7 +10,7 @@ use super::options::Wanted;
 use super::probing::Prober;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::execute::{Hit, Nearest, NearestSearch};
+use crate::execute::{AllNearest, Hit, Nearest, NearestSearch};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{BucketPass, Buckets, Members, ReadCounts, least_read_ahead, read_ahead_bytes};
 use crate::message::{Argument, message};
@@ -193,8 +192,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let (count, within) = wanted.bounds();
         let place = |query: u32| queries.places.as_ref().map(|places| places[query as usize]);
         // Numbered from the first of the store's or file's queries, of which those before `range` find nothing.
-        let of = |query| Mutex::new(Nearest::new(count, within, place(query)));
-        let nearest: Vec<Mutex<Nearest>> = range.clone().map(of).collect();
+        let nearest = AllNearest::new(range.clone().map(|query| Nearest::new(count, within, place(query))));
         // A query's own list is bounded by k; without k, by what is left.
         let room = match wanted {
             Wanted::Nearest(_) => u64::MAX,
@@ -218,9 +216,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             return if alone { Err(too_many_hits()) } else { Ok(None) };
         }
         self.counts.compared.fetch_add(compared.iter().sum(), Ordering::Relaxed);
-        let found =
-            nearest.into_iter().map(|found| found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
-        Ok(Some(found.collect()))
+        Ok(Some(nearest.into_all().collect()))
     }
 
     /// Who looks into which buckets; none where memory does not hold that of several queries.
