@@ -351,6 +351,63 @@ fn rows_without_a_vector_stay_where_they_may_be_skipped() {
     );
 }
 
+/// The set of [`shard`] as lines, of which some end otherwise than others and some hold nothing.
+fn json_lines(table: &RecordBatch) -> Vec<u8> {
+    let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
+    writer.write(table).unwrap();
+    let lines = String::from_utf8(writer.into_inner()).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    let line = |(row, line): (usize, &&str)| match row {
+        _ if row + 1 == lines.len() => (*line).to_owned(),
+        _ if row % 7 == 0 => format!("  {line}\r\n\n"),
+        _ => format!("{line}\n"),
+    };
+    lines.iter().enumerate().map(line).collect::<String>().into_bytes()
+}
+
+#[test]
+fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
+    let place = Place::new();
+    let table = shard(0, 200);
+    write(&place.path("data/a.parquet"), &table);
+    let gone = to_remove(&place, "--eps 0.01");
+    place.write("a.jsonl", &json_lines(&table));
+    let pairs = |source: &str| {
+        let out = place.done(&format!("join {source} --eps 0.01 --exact -o - --quiet")).out;
+        out.lines().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(pairs("a.jsonl"), pairs("data/a.parquet"));
+    for memory in ["--memory 60MB --threads 1", "--memory 1GB"] {
+        place.done(&format!("dedupe a.jsonl -o out.jsonl --eps 0.01 --removed removed.jsonl --force --quiet {memory}"));
+        let mut row = 0;
+        let stays = |line: &&[u8]| {
+            let is_row = !line.trim_ascii().is_empty();
+            row += i64::from(is_row);
+            !is_row || !gone.contains(&(row - 1))
+        };
+        let before = place.read("a.jsonl");
+        let expected: Vec<u8> =
+            before.split_inclusive(|byte| *byte == b'\n').filter(stays).flatten().copied().collect();
+        assert!(place.read("out.jsonl") == expected, "{memory}");
+    }
+    // The order of two files of which one has integers alone, and one no rows.
+    fs::create_dir(place.path("set")).unwrap();
+    place.write("set/0.jsonl", b"");
+    place.write("set/1.jsonl", b"{\"v\":[1,0],\"score\":10}\n{\"v\":[5,0],\"score\":2}\n");
+    place.write("set/2.jsonl", b"{\"v\":[1,0],\"score\":9.5}\n{\"v\":[5,0],\"score\":2.5}");
+    let words = ["dedupe", "set", "-o", "sets", "--eps", "0.1", "--keep-by", "score desc", "--quiet"];
+    assert_eq!(place.run_words(&words).code, Some(0));
+    assert_eq!(place.text("sets/1.jsonl"), "{\"v\":[1,0],\"score\":10}\n");
+    assert_eq!(place.text("sets/2.jsonl"), "{\"v\":[5,0],\"score\":2.5}");
+    assert_eq!(place.text("sets/0.jsonl"), "");
+    place.write("mixed.jsonl", b"{\"v\":[1,0],\"a\":1}\n{\"v\":[1,0],\"a\":\"x\"}\n");
+    place.refused(
+        "dedupe mixed.jsonl -o no.jsonl --eps 1 --keep-by a",
+        &["mixed.jsonl: column a is a number in line 1 and a text in line 2"],
+    );
+    place.done("dedupe mixed.jsonl -o yes.jsonl --eps 1 --quiet");
+}
+
 /// Whatever moment it is killed at, the data set is there whole or not at all, and the next run succeeds.
 #[test]
 fn a_run_that_is_killed_leaves_nothing_or_the_whole() {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::options::Metric;
 use crate::output::Target;
 use crate::sink::{Ended, Records, ResultIds, Sorted, TableWriter, id_field, value_field};
-use crate::source::{IdColumn, IdKind, Ids, SourceOptions, ids_of};
+use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Rows that an [`Example`] list has, and how many of them are the least near.
 const EXAMPLES: usize = 5;
@@ -181,19 +181,17 @@ fn value_of(payload: &[u8]) -> Option<f32> {
 
 impl Tables<'_> {
     fn ids(&self, options: &SourceOptions, file: usize) -> Result<Option<IdColumn>> {
-        let file = &self.files[file];
-        if !file.is_table() {
-            return Ok(None);
-        }
-        ids_of(&file.path, &*file.schema(self.context)?, options)
+        self.files[file].ids(self.context, options)
     }
 
     pub(super) fn id_kind(&self, options: &SourceOptions) -> Result<IdKind> {
         let kind = |ids: Option<IdColumn>| ids.map_or(IdKind::None, |ids| ids.kind);
-        let first = kind(self.ids(options, 0)?);
-        for file in 1..self.files.len() {
+        let mut telling = (0..self.files.len()).filter(|file| !self.files[*file].says_nothing());
+        let Some(known) = telling.next() else { return Ok(IdKind::None) };
+        let first = kind(self.ids(options, known)?);
+        for file in telling {
             if kind(self.ids(options, file)?) != first {
-                let [a, b] = [0, file].map(|file| self.files[file].path.display());
+                let [a, b] = [known, file].map(|file| self.files[file].path.display());
                 return Err(Error::input(format!(
                     "{a} and {b} differ in their ids; all files of a set must have the same"
                 )));
@@ -204,7 +202,7 @@ impl Tables<'_> {
 
     /// Hands over each row with the bytes of its id, none where rows go by their numbers.
     fn each_id(&self, options: &SourceOptions, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        for (number, file) in self.files.iter().enumerate() {
+        for (number, file) in self.files.iter().enumerate().filter(|(_, file)| !file.says_nothing()) {
             let rows = file.first_row..file.first_row + file.rows;
             let Some(column) = self.ids(options, number)? else {
                 rows.into_iter().try_for_each(|row| take(row, &[]))?;

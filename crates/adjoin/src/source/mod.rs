@@ -16,6 +16,8 @@ mod foreign;
 mod generate;
 mod generate_model;
 mod id_column;
+mod json_lines;
+mod json_types;
 mod nested;
 mod npy;
 mod open;
@@ -31,7 +33,6 @@ mod window;
 mod without;
 
 pub use columns::columns_read;
-pub(crate) use columns::ids_of;
 pub use file::SourceFile;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};

@@ -8,10 +8,11 @@ use adjoin_device::ReadFile;
 
 use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
+use super::file::changed;
 use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::shards::Shards;
 use super::vectors::{VectorScan, VectorSource};
-use super::{arrow, parquet};
+use super::{arrow, json_lines, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -77,8 +78,8 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 /// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
 /// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
 /// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
-/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`, `.u8bin`,
-/// `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first list that is not empty where the length
+/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`; `.fbin`, `.u8bin`,
+/// `.i8bin`; `.fvecs`, `.bvecs`. Files of JSON lines are read through. Of others headers alone are read, and rows up to the first list that is not empty where the length
 /// of vectors is in no header. Where the budget is too small for such rows the length is what headers make likely: good
 /// enough for whoever plans a scan to say how much memory it needs.
 ///
@@ -170,7 +171,8 @@ fn ending(path: &Path) -> String {
 }
 
 /// Endings that can be read.
-pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+pub(super) const ENDINGS: &str =
+    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
     Error::input(format!(
@@ -197,6 +199,7 @@ pub(super) struct ScanOptions {
 pub(super) enum Format {
     Parquet,
     Arrow,
+    JsonLines,
     Dense(DenseFormat),
 }
 
@@ -205,6 +208,7 @@ impl Format {
         Some(match ending(path).as_str() {
             "parquet" => Self::Parquet,
             "arrow" | "feather" | "ipc" => Self::Arrow,
+            "jsonl" | "ndjson" => Self::JsonLines,
             "npy" => Self::Dense(DenseFormat::Npy),
             "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
             "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
@@ -226,6 +230,7 @@ impl Format {
         match self {
             Self::Parquet => parquet::inspect(context, path, file, options),
             Self::Arrow => arrow::inspect(context, path, file, options),
+            Self::JsonLines => json_lines::inspect(context, path, file, options),
             Self::Dense(format) => {
                 refuse_columns(path, options)?;
                 format.layout(path, file.as_ref()).map(|layout| layout.facts())
@@ -239,11 +244,15 @@ impl Format {
         path: &Path,
         file: Arc<dyn ReadFile>,
         options: &SourceOptions,
-        scan: ScanOptions,
+        (scan, facts): (ScanOptions, &Facts),
     ) -> Result<Box<dyn VectorScan>> {
         match self {
             Self::Parquet => parquet::scan(path, file, options, scan),
             Self::Arrow => arrow::scan(path, file, options, scan),
+            Self::JsonLines => {
+                let lines = facts.lines.as_deref().ok_or_else(|| changed(path))?;
+                json_lines::scan(path, file, options, scan, lines)
+            }
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref())?;
                 Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
@@ -261,7 +270,7 @@ fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
     Err(Error::input(message![
         format!("{}: has no columns, so none called {column}; leave out ", path.display()),
         option,
-        ", or give a Parquet or Arrow file"
+        ", or give a file of Parquet, Arrow or JSON lines"
     ]))
 }
 

@@ -113,3 +113,12 @@ pub(crate) fn arrow() -> Vec<Vec<u8>> {
     }
     files
 }
+
+/// Lines of objects, with numbers and with texts as ids.
+pub(crate) fn json_lines() -> Vec<Vec<u8>> {
+    let of_numbers = |row| format!("{{\"id\":{row},\"v\":[{row},0.5,-1e2],\"s\":{{\"t\":\"text {}\"}}}}\n", row % 4);
+    let of_texts =
+        |row| format!("{{\"v\": [1, {row}.25], \"id\": \"\\u00e4 {row}\", \"tags\": [\"a\", null]}}\r\n\r\n");
+    let lines = |line: &dyn Fn(usize) -> String| (0..ROWS).map(line).collect::<String>().into_bytes();
+    vec![lines(&of_numbers), lines(&of_texts)]
+}

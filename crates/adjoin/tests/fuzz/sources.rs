@@ -90,6 +90,11 @@ fn arrow_files() {
     damaged("arrow", "a.arrow", MEMORY_MAX, &corpus::arrow());
 }
 
+#[test]
+fn json_lines() {
+    damaged("json lines", "a.jsonl", MEMORY_MAX, &corpus::json_lines());
+}
+
 /// Some shards of different kinds, one or several of them damaged: rows must still run through all of them.
 #[test]
 fn sets_of_shards() {

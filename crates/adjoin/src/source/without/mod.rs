@@ -3,6 +3,7 @@
 
 mod arrow;
 mod dense;
+mod json_lines;
 mod parquet;
 
 use std::ops::Range;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 use adjoin_device::ReadFile;
 
+use super::file::changed;
+use super::json_lines::LineFacts;
 use super::open::Format;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -62,10 +65,16 @@ impl Without<'_> {
 ///
 /// # Errors
 /// Where its headers cannot be read.
-pub(super) fn held_bytes(format: Format, context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+pub(super) fn held_bytes(
+    (format, lines): (Format, Option<&LineFacts>),
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+) -> Result<u64> {
     match format {
         Format::Parquet => parquet::held_bytes(path, file),
         Format::Arrow => arrow::held_bytes(context, path, file),
+        Format::JsonLines => Ok(lines.map_or(0, json_lines::held_bytes)),
         Format::Dense(_) => Ok(dense::HELD_BYTES),
     }
 }
@@ -75,17 +84,18 @@ pub(super) fn held_bytes(format: Format, context: &Context, path: &Path, file: A
 /// # Errors
 /// Where the file cannot be read, or the result not be written.
 pub(super) fn write(
-    format: Format,
+    (format, lines): (Format, Option<&LineFacts>),
     wanted: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let purpose = format!("{}: writing it again", wanted.path.display());
-    let bytes = held_bytes(format, wanted.context, wanted.path, file.clone())?;
+    let bytes = held_bytes((format, lines), wanted.context, wanted.path, file.clone())?;
     let _memory = wanted.context.reserve(bytes, &purpose)?;
     match format {
         Format::Parquet => parquet::write(wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),
+        Format::JsonLines => json_lines::write(lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
         Format::Dense(format) => dense::write(format, wanted, &*file, out),
     }
 }
