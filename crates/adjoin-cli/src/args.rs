@@ -128,7 +128,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store
@@ -303,7 +303,7 @@ pub(crate) struct Groundtruth {
 
 #[derive(Debug, Args)]
 pub(crate) struct Dedupe {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Where the data set goes: a file where SOURCE is one file, else a folder, with the files as they are called in SOURCE

@@ -58,6 +58,7 @@ impl DenseLayout {
             ids: IdKind::None,
             memory: ScanMemory::default(),
             lines: None,
+            arrays: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::elements::StoredElement;
 use super::json_lines::LineFacts;
+use super::npz::Arrays;
 use super::vectors::IdKind;
 use crate::error::{Error, Result};
 use crate::options::DIMENSIONS_MAX;
@@ -21,6 +22,8 @@ pub(super) struct Facts {
     pub(super) memory: ScanMemory,
     /// What reading through a file of JSON lines has told.
     pub(super) lines: Option<Arc<LineFacts>>,
+    /// What lies in an `.npz`.
+    pub(super) arrays: Option<Arc<Arrays>>,
 }
 
 impl Facts {
@@ -28,7 +31,7 @@ impl Facts {
     pub(super) fn of_nothing(lines: Arc<LineFacts>) -> Self {
         let (dimensions, ids, memory) = (Dimensions::Unknown, IdKind::None, ScanMemory::default());
         let lines = Some(lines);
-        Self { rows: 0, element: StoredElement::F64, dimensions, vector_column: None, ids, memory, lines }
+        Self { rows: 0, element: StoredElement::F64, dimensions, vector_column: None, ids, memory, lines, arrays: None }
     }
 
     /// Whether it says nothing of columns, so that it goes with every other file.

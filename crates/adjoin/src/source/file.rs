@@ -11,8 +11,9 @@ use super::columns::{Tables, ids_of};
 use super::id_column::IdColumn;
 use super::json_lines::{self, LineFacts};
 use super::nested::ColumnPlace;
+use super::npz::{self, Arrays};
 use super::open::{Format, SourceOptions};
-use super::without::{self, Without};
+use super::without::{self, Known, Without};
 use super::{arrow, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ pub struct SourceFile {
     pub(super) format: Format,
     pub(super) stamp: FileStamp,
     pub(super) lines: Option<Arc<LineFacts>>,
+    pub(super) arrays: Option<Arc<Arrays>>,
 }
 
 impl SourceFile {
@@ -54,6 +56,7 @@ impl SourceFile {
             Format::Parquet => parquet::schema(&self.path, file),
             Format::Arrow => arrow::schema(&self.path, file),
             Format::JsonLines => Ok(self.line_facts()?.schema()),
+            Format::Npz => Ok(self.arrays()?.schema()),
             Format::Dense(_) => Err(self.no_columns()),
         }
     }
@@ -68,6 +71,7 @@ impl SourceFile {
             Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows), 0),
             Format::Arrow => arrow::tables(context, &self.path, file, places),
             Format::JsonLines => json_lines::tables(context, &self.path, file, (places, 0), self.line_facts()?),
+            Format::Npz => npz::tables(context, &self.path, file, places, self.arrays()?),
             Format::Dense(_) => Err(self.no_columns()),
         }
     }
@@ -101,7 +105,7 @@ impl SourceFile {
     /// # Errors
     /// Where its headers cannot be read.
     pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
-        without::held_bytes((self.format, self.lines.as_deref()), context, &self.path, self.open(context)?)
+        without::held_bytes((self.format, self.known()), context, &self.path, self.open(context)?)
     }
 
     /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file; `done` is
@@ -117,7 +121,7 @@ impl SourceFile {
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
         let wanted = Without { context, path: &self.path, rows: self.rows, is_gone, done };
-        let out = without::write((self.format, self.lines.as_deref()), &wanted, file.clone(), out)?;
+        let out = without::write((self.format, self.known()), &wanted, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)
     }
@@ -132,7 +136,8 @@ impl SourceFile {
         }
         let ids = ids_of(&self.path, &*self.schema(context)?, options);
         let conflict = || self.lines.as_ref().and_then(|lines| json_lines::conflict_of(&self.path, lines, options));
-        ids.map_err(|error| conflict().unwrap_or(error))
+        let no_column = || self.arrays.as_ref().and_then(|arrays| arrays.no_column(&self.path, options));
+        ids.map_err(|error| conflict().or_else(no_column).unwrap_or(error))
     }
 
     /// Refuses what has other rows than it had when the source was opened.
@@ -150,8 +155,16 @@ impl SourceFile {
         if file.stamp()? == self.stamp { Ok(()) } else { Err(changed(&self.path)) }
     }
 
+    fn known(&self) -> Known<'_> {
+        Known { lines: self.lines.as_deref(), arrays: self.arrays.as_ref() }
+    }
+
     fn line_facts(&self) -> Result<&LineFacts> {
         self.lines.as_deref().ok_or_else(|| changed(&self.path))
+    }
+
+    fn arrays(&self) -> Result<&Arc<Arrays>> {
+        self.arrays.as_ref().ok_or_else(|| changed(&self.path))
     }
 
     fn no_columns(&self) -> Error {

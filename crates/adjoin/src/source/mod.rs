@@ -20,6 +20,7 @@ mod json_lines;
 mod json_types;
 mod nested;
 mod npy;
+mod npz;
 mod open;
 mod parquet;
 mod parquet_footer;

@@ -12,7 +12,7 @@ use super::file::changed;
 use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::shards::Shards;
 use super::vectors::{VectorScan, VectorSource};
-use super::{arrow, json_lines, parquet};
+use super::{arrow, json_lines, npz, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -78,7 +78,7 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 /// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
 /// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
 /// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
-/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`; `.fbin`, `.u8bin`,
+/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`; `.fbin`, `.u8bin`,
 /// `.i8bin`; `.fvecs`, `.bvecs`. Files of JSON lines are read through. Of others headers alone are read, and rows up to the first list that is not empty where the length
 /// of vectors is in no header. Where the budget is too small for such rows the length is what headers make likely: good
 /// enough for whoever plans a scan to say how much memory it needs.
@@ -172,7 +172,7 @@ fn ending(path: &Path) -> String {
 
 /// Endings that can be read.
 pub(super) const ENDINGS: &str =
-    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
     Error::input(format!(
@@ -200,6 +200,7 @@ pub(super) enum Format {
     Parquet,
     Arrow,
     JsonLines,
+    Npz,
     Dense(DenseFormat),
 }
 
@@ -209,6 +210,7 @@ impl Format {
             "parquet" => Self::Parquet,
             "arrow" | "feather" | "ipc" => Self::Arrow,
             "jsonl" | "ndjson" => Self::JsonLines,
+            "npz" => Self::Npz,
             "npy" => Self::Dense(DenseFormat::Npy),
             "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
             "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
@@ -231,6 +233,7 @@ impl Format {
             Self::Parquet => parquet::inspect(context, path, file, options),
             Self::Arrow => arrow::inspect(context, path, file, options),
             Self::JsonLines => json_lines::inspect(context, path, file, options),
+            Self::Npz => npz::inspect(context, path, file, options),
             Self::Dense(format) => {
                 refuse_columns(path, options)?;
                 format.layout(path, file.as_ref()).map(|layout| layout.facts())
@@ -252,6 +255,10 @@ impl Format {
             Self::JsonLines => {
                 let lines = facts.lines.as_deref().ok_or_else(|| changed(path))?;
                 json_lines::scan(path, file, options, scan, lines)
+            }
+            Self::Npz => {
+                let arrays = facts.arrays.as_ref().ok_or_else(|| changed(path))?;
+                npz::scan(path, file, options, scan, arrays)
             }
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref())?;

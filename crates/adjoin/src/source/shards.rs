@@ -98,6 +98,7 @@ impl VectorSource for Shards {
             rows: shard.facts.rows,
             stamp: shard.stamp,
             lines: shard.facts.lines.clone(),
+            arrays: shard.facts.arrays.clone(),
         };
         self.shards.iter().map(of).collect()
     }

@@ -91,6 +91,11 @@ fn arrow_files() {
 }
 
 #[test]
+fn numpy_zips() {
+    damaged("npz", "a.npz", MEMORY_MAX, &corpus::npz(vectors(Element::F32)));
+}
+
+#[test]
 fn json_lines() {
     damaged("json lines", "a.jsonl", MEMORY_MAX, &corpus::json_lines());
 }

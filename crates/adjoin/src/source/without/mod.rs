@@ -4,6 +4,7 @@
 mod arrow;
 mod dense;
 mod json_lines;
+mod npz;
 mod parquet;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ use adjoin_device::ReadFile;
 
 use super::file::changed;
 use super::json_lines::LineFacts;
+use super::npz::Arrays;
 use super::open::Format;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -30,6 +32,13 @@ pub(super) struct Without<'a> {
     pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
     /// Is told how many rows more are done.
     pub(super) done: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What is known of a file whose rows or directory told it.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) lines: Option<&'a LineFacts>,
+    pub(super) arrays: Option<&'a Arc<Arrays>>,
 }
 
 /// Which of some rows stay.
@@ -66,7 +75,7 @@ impl Without<'_> {
 /// # Errors
 /// Where its headers cannot be read.
 pub(super) fn held_bytes(
-    (format, lines): (Format, Option<&LineFacts>),
+    (format, known): (Format, Known<'_>),
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -74,7 +83,8 @@ pub(super) fn held_bytes(
     match format {
         Format::Parquet => parquet::held_bytes(path, file),
         Format::Arrow => arrow::held_bytes(context, path, file),
-        Format::JsonLines => Ok(lines.map_or(0, json_lines::held_bytes)),
+        Format::JsonLines => Ok(known.lines.map_or(0, json_lines::held_bytes)),
+        Format::Npz => npz::held_bytes(path, known.arrays.ok_or_else(|| changed(path))?),
         Format::Dense(_) => Ok(dense::HELD_BYTES),
     }
 }
@@ -84,18 +94,19 @@ pub(super) fn held_bytes(
 /// # Errors
 /// Where the file cannot be read, or the result not be written.
 pub(super) fn write(
-    (format, lines): (Format, Option<&LineFacts>),
+    (format, known): (Format, Known<'_>),
     wanted: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let purpose = format!("{}: writing it again", wanted.path.display());
-    let bytes = held_bytes((format, lines), wanted.context, wanted.path, file.clone())?;
+    let bytes = held_bytes((format, known), wanted.context, wanted.path, file.clone())?;
     let _memory = wanted.context.reserve(bytes, &purpose)?;
     match format {
         Format::Parquet => parquet::write(wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),
-        Format::JsonLines => json_lines::write(lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
+        Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
+        Format::Npz => npz::write(known.arrays.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
         Format::Dense(format) => dense::write(format, wanted, &*file, out),
     }
 }
