@@ -218,7 +218,7 @@ def test_arrays_of_a_file_lose_the_same_rows(tmp_path: Path) -> None:
 
 def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     whole = table()
-    parquet.write_table(whole, tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(whole, tmp_path / "a.parquet")
     frame = whole.to_pandas()
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15)
     pairs = []

@@ -313,7 +313,7 @@ pub(crate) struct Dedupe {
     pub(crate) threshold: Threshold,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
-    /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date"; the first of SOURCE where not given
+    /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date", nulls last unless NULLS FIRST is said; the first of SOURCE where not given
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) keep_by: Option<String>,
     /// Rows for which this is equal count as one and are not compared: a column, or normalize(COLUMN) for equal words

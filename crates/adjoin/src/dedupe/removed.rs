@@ -201,7 +201,11 @@ impl Tables<'_> {
     }
 
     /// Hands over each row with the bytes of its id, none where rows go by their numbers.
-    fn each_id(&self, options: &SourceOptions, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn each_id(
+        &self,
+        options: &SourceOptions,
+        mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         for (number, file) in self.files.iter().enumerate().filter(|(_, file)| !file.says_nothing()) {
             let rows = file.first_row..file.first_row + file.rows;
             let Some(column) = self.ids(options, number)? else {

@@ -1,7 +1,7 @@
 //! From the words that name a source to its files, and from a file's ending to its format.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::options::{Element, VectorType};
+use crate::output::parent;
 
 /// Which columns of a table are read. Files without columns take none that is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,7 +104,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
         }
         for path in named_files(source)? {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
-            files.push((path.file_name().map(PathBuf::from).unwrap_or_default(), path, format));
+            files.push((name_within(source, &path), path, format));
         }
     }
     if files.is_empty() {
@@ -124,6 +125,18 @@ pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     named_files(source)
 }
 
+/// What a file is called within what was named: of a glob, its way below what comes before the first wildcard.
+fn name_within(source: &str, path: &Path) -> PathBuf {
+    let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(WILDCARDS);
+    let named = Path::new(source);
+    let fixed = if named == path { parent(path).to_owned() } else { named.components().take_while(is_plain).collect() };
+    // the glob crate leaves out `./`
+    let fixed = [fixed.as_path(), fixed.strip_prefix(".").unwrap_or(&fixed)].into_iter();
+    let within = fixed.filter_map(|fixed| path.strip_prefix(fixed).ok()).find(|way| !way.as_os_str().is_empty());
+    let is_below = |way: &&Path| way.components().all(|part| matches!(part, Component::Normal(_)));
+    within.filter(is_below).map_or_else(|| path.file_name().map(PathBuf::from).unwrap_or_default(), Path::to_owned)
+}
+
 fn no_splits(source: &str) -> Error {
     Error::input(message![
         format!("{source}: is no folder, and only a folder has splits; leave out "),
@@ -136,7 +149,7 @@ fn no_splits(source: &str) -> Error {
 fn named_files(source: &str) -> Result<Vec<PathBuf>> {
     // a file may be called like a glob
     let path = Path::new(source);
-    if path.exists() || !source.contains(['*', '?', '[']) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
+    if path.exists() || !source.contains(WILDCARDS) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
@@ -169,6 +182,9 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
 fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
+
+/// What makes a glob of a path.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 /// Endings that can be read.
 pub(super) const ENDINGS: &str =
