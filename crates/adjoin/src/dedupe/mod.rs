@@ -17,7 +17,7 @@ use adjoin_device::Reservation;
 use serde::Serialize;
 
 use self::place::Place;
-use self::removed::{Removed, Table};
+use self::removed::Removed;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::job::{Job, Output};
@@ -25,7 +25,7 @@ use crate::join::JoinOptions;
 use crate::output::Target;
 use crate::report::{STATISTICS_VERSION, Statistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
-use crate::sink::{Decided, Removals, SORTER_BYTES_MIN, Sorter};
+use crate::sink::{Decided, Removals, RemovedTable, SORTER_BYTES_MIN, Sorter};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;
 use crate::store::{BuildOptions, NoUsableRow, OnBad, kind_of};
@@ -109,8 +109,8 @@ impl Dedupe<'_> {
         let ids = tables.id_kind(&self.source)?;
         place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
-        let table = self.removed.as_ref().map(|target| Table::new(&tables, target, ids, metric));
-        let table = table.transpose()?;
+        let table = |target| RemovedTable::create(context, target, (ids, metric), true);
+        let table = self.removed.as_ref().map(table).transpose()?; // what is wrong with its name shows before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
         let places = places.map(Arc::new);

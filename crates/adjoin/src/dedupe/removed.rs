@@ -1,18 +1,13 @@
 //! The rows that went, each with the row that stays for it and why.
 
-use std::sync::Arc;
-
 use adjoin_device::Reservation;
-use arrow_array::{ArrayRef, Float32Array, StringArray};
-use arrow_schema::{DataType, Field};
 use serde::Serialize;
 
 use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::{Error, Result};
 use crate::options::Metric;
-use crate::output::Target;
-use crate::sink::{Ended, Records, ResultIds, Sorted, TableWriter, id_field, value_field};
+use crate::sink::{Ended, Records, RemovedTable, Sorted};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Rows that an [`Example`] list has, and how many of them are the least near.
@@ -39,58 +34,12 @@ pub(super) struct Removed {
     _memory: Reservation,
 }
 
-/// The table that is written of them.
-pub(super) struct Table {
-    writer: TableWriter,
-    columns: Columns,
-    kind: IdKind,
-}
-
 /// What was listed, which is whole and has no name yet.
 pub(super) struct Listed(Ended);
 
 impl Listed {
     pub(super) fn publish(self) -> Result<()> {
         self.0.publish().map(drop)
-    }
-}
-
-/// Rows of the table that are not written yet.
-struct Columns {
-    ids: ResultIds,
-    kept_ids: ResultIds,
-    values: Vec<Option<f32>>,
-}
-
-impl Columns {
-    fn new(kind: IdKind) -> Self {
-        Self { ids: ResultIds::new(kind), kept_ids: ResultIds::new(kind), values: Vec::new() }
-    }
-}
-
-impl Table {
-    /// Starts it, so that what is wrong with its name shows before any work.
-    pub(super) fn new(tables: &Tables<'_>, target: &Target, kind: IdKind, metric: Metric) -> Result<Self> {
-        let value = value_field(metric).with_nullable(true);
-        let reason = Field::new("reason", DataType::Utf8, false);
-        let fields = vec![id_field("id", kind), id_field("kept_id", kind), value, reason];
-        let writer = TableWriter::create(tables.context, target, fields)?;
-        Ok(Self { writer, columns: Columns::new(kind), kind })
-    }
-
-    fn push(&mut self, (row, id): (u64, &[u8]), (kept, kept_id): (u64, &[u8]), value: Option<f32>) -> Result<()> {
-        self.columns.ids.push(row, id);
-        self.columns.kept_ids.push(kept, kept_id);
-        self.columns.values.push(value);
-        if self.columns.ids.is_full() || self.columns.kept_ids.is_full() { self.write() } else { Ok(()) }
-    }
-
-    fn write(&mut self) -> Result<()> {
-        let Columns { mut ids, mut kept_ids, values } = std::mem::replace(&mut self.columns, Columns::new(self.kind));
-        let reason = |value: &Option<f32>| if value.is_some() { "similar" } else { "equal text" };
-        let reasons: ArrayRef = Arc::new(values.iter().map(|value| Some(reason(value))).collect::<StringArray>());
-        let values = Arc::new(Float32Array::from(values));
-        self.writer.write(vec![ids.take(), kept_ids.take(), values, reasons])
     }
 }
 
@@ -118,7 +67,7 @@ impl Removed {
         mut self,
         tables: &Tables<'_>,
         options: &SourceOptions,
-        table: Option<Table>,
+        table: Option<RemovedTable>,
     ) -> Result<(Option<Listed>, Vec<Example>)> {
         let mut examples = self.examples()?;
         for example in &mut examples {
@@ -147,8 +96,7 @@ impl Removed {
                 table.push((row, id), (kept, kept_id), value_of(value))
             })
         })?;
-        table.write()?;
-        Ok((Some(Listed(table.writer.end()?)), examples))
+        Ok((Some(Listed(table.end()?)), examples))
     }
 
     /// The least near pairs, and some others spread over the rows.

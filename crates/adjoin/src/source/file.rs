@@ -1,13 +1,14 @@
 //! One file of a source, to be read again: some of its columns, or all of it without some rows.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{FileStamp, ReadFile};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::columns::{Tables, ids_of};
+use super::facts::ScanMemory;
 use super::id_column::IdColumn;
 use super::json_lines::{self, LineFacts};
 use super::nested::ColumnPlace;
@@ -33,6 +34,8 @@ pub struct SourceFile {
     pub(super) stamp: FileStamp,
     pub(super) lines: Option<Arc<LineFacts>>,
     pub(super) arrays: Option<Arc<Arrays>>,
+    /// What writing it again takes, once that is known.
+    pub(super) writing: OnceLock<ScanMemory>,
 }
 
 impl SourceFile {
@@ -105,7 +108,16 @@ impl SourceFile {
     /// # Errors
     /// Where its headers cannot be read.
     pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
-        without::held_bytes((self.format, self.known()), context, &self.path, self.open(context)?)
+        Ok(self.writing(context)?.held)
+    }
+
+    /// What writing it again takes; headers are read for it once.
+    fn writing(&self, context: &Context) -> Result<ScanMemory> {
+        if let Some(known) = self.writing.get() {
+            return Ok(*known);
+        }
+        let found = without::memory((self.format, self.known()), context, &self.path, self.open(context)?)?;
+        Ok(*self.writing.get_or_init(|| found))
     }
 
     /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file; `done` is
@@ -121,7 +133,8 @@ impl SourceFile {
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
         let wanted = Without { context, path: &self.path, rows: self.rows, is_gone, done };
-        let out = without::write((self.format, self.known()), &wanted, file.clone(), out)?;
+        let memory = self.writing(context)?;
+        let out = without::write((self.format, self.known()), memory, &wanted, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)
     }

@@ -99,6 +99,7 @@ impl VectorSource for Shards {
             stamp: shard.stamp,
             lines: shard.facts.lines.clone(),
             arrays: shard.facts.arrays.clone(),
+            writing: OnceLock::new(),
         };
         self.shards.iter().map(of).collect()
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use adjoin_device::ReadFile;
 
+use super::facts::ScanMemory;
 use super::file::changed;
 use super::json_lines::LineFacts;
 use super::npz::Arrays;
@@ -70,40 +71,41 @@ impl Without<'_> {
     }
 }
 
-/// Bytes that writing a file of this format holds.
+/// What writing a file of this format takes.
 ///
 /// # Errors
 /// Where its headers cannot be read.
-pub(super) fn held_bytes(
+pub(super) fn memory(
     (format, known): (Format, Known<'_>),
     context: &Context,
     path: &Path,
     file: Arc<dyn ReadFile>,
-) -> Result<u64> {
-    match format {
-        Format::Parquet => parquet::held_bytes(path, file),
-        Format::Arrow => arrow::held_bytes(context, path, file),
-        Format::JsonLines => Ok(known.lines.map_or(0, json_lines::held_bytes)),
-        Format::Npz => npz::held_bytes(path, known.arrays.ok_or_else(|| changed(path))?),
-        Format::Dense(_) => Ok(dense::HELD_BYTES),
-    }
+) -> Result<ScanMemory> {
+    let holding = |held: u64| ScanMemory { held, piece: 0 };
+    Ok(match format {
+        Format::Parquet => parquet::memory(path, file)?,
+        Format::Arrow => holding(arrow::held_bytes(context, path, file)?),
+        Format::JsonLines => holding(known.lines.map_or(0, json_lines::held_bytes)),
+        Format::Npz => holding(npz::held_bytes(path, known.arrays.ok_or_else(|| changed(path))?)?),
+        Format::Dense(_) => holding(dense::HELD_BYTES),
+    })
 }
 
-/// Writes what stays.
+/// Writes what stays, which takes as much memory as [`memory`] says.
 ///
 /// # Errors
 /// Where the file cannot be read, or the result not be written.
 pub(super) fn write(
     (format, known): (Format, Known<'_>),
+    memory: ScanMemory,
     wanted: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let purpose = format!("{}: writing it again", wanted.path.display());
-    let bytes = held_bytes((format, known), wanted.context, wanted.path, file.clone())?;
-    let _memory = wanted.context.reserve(bytes, &purpose)?;
+    let _memory = wanted.context.reserve(memory.held, &purpose)?;
     match format {
-        Format::Parquet => parquet::write(wanted, file, out),
+        Format::Parquet => parquet::write(memory.piece, wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),
         Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
         Format::Npz => npz::write(known.arrays.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
