@@ -79,6 +79,13 @@ fn reader(path: &Path) -> Result<Reader> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(open()?).map_err(|error| cannot(&error))?;
         return Ok(Box::new(builder.build().map_err(|error| cannot(&error))?));
     }
+    let has_streams = ["arrow", "feather", "ipc"];
+    if !path.extension().is_some_and(|ending| has_streams.iter().any(|known| ending.eq_ignore_ascii_case(known))) {
+        return Err(Error::input(format!(
+            "{}: rows come as a stream from files of Parquet and Arrow alone; read that file itself",
+            path.display()
+        )));
+    }
     if let Ok(file) = FileReader::try_new_buffered(open()?, None) {
         return Ok(Box::new(file));
     }

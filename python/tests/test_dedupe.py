@@ -184,3 +184,52 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(adjoin.OptionTypeError, match="keep_by is 3"):
         adjoin.dedupe(frame, eps=1, keep_by=3)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_arrays_of_a_file_lose_the_same_rows(tmp_path: Path) -> None:
+    vectors = numpy.arange(4000, dtype="float32").reshape(500, 8) * 10
+    vectors[2::3] = vectors[1::3][: len(vectors[2::3])] + numpy.float32(0.01)
+    arrays: dict[str, Any] = {
+        "v": vectors,
+        "id": numpy.array([f"ä{row}" for row in range(500)]),
+        "score": numpy.arange(500)[::-1].copy(),
+        "cubes": numpy.arange(2000, dtype="int16").reshape(500, 2, 2),
+        "about": numpy.array([1.5, 2.5]),
+    }
+    numpy.save(tmp_path / "plain.npy", vectors)
+    with adjoin.join(tmp_path / "plain.npy", eps=1, exact=True) as plain:
+        expected = sorted(pyarrow.table(plain.pairs()).to_pylist(), key=str)
+    for name, save in (("plain", numpy.savez), ("compressed", numpy.savez_compressed)):
+        save(tmp_path / f"{name}.npz", **arrays)
+        with adjoin.join(tmp_path / f"{name}.npz", eps=1, exact=True, ids=False) as joined:
+            assert sorted(pyarrow.table(joined.pairs()).to_pylist(), key=str) == expected
+        out = tmp_path / f"{name}-out.npz"
+        with adjoin.dedupe(tmp_path / f"{name}.npz", out, eps=1, keep_by="score") as deduped:
+            gone = {row["id"] for row in pyarrow.table(deduped.removed()).to_pylist()}
+        assert gone == {f"ä{row}" for row in range(1, 498, 3)}
+        stays = numpy.array([row not in gone for row in arrays["id"]])
+        with numpy.load(out) as after:
+            assert sorted(after.files) == sorted(arrays)
+            assert numpy.array_equal(after["about"], arrays["about"])
+            for column in ("v", "id", "score", "cubes"):
+                assert after[column].dtype == arrays[column].dtype
+                assert numpy.array_equal(after[column], arrays[column][stays])
+
+
+def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
+    whole = table()
+    pyarrow.parquet.write_table(whole, tmp_path / "a.parquet")
+    frame = whole.to_pandas()
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15)
+    pairs = []
+    for name in ("a.parquet", "a.jsonl"):
+        with adjoin.join(tmp_path / name, min_similarity=0.9, exact=True, id_column="id") as joined:
+            pairs.append(sorted(pyarrow.table(joined.pairs()).to_pylist(), key=str))
+    assert pairs[0] == pairs[1] and pairs[0]
+    with adjoin.dedupe(tmp_path / "a.jsonl", tmp_path / "b.jsonl", min_similarity=0.9, exact=True) as deduped:
+        gone = {row["id"] for row in pyarrow.table(deduped.removed()).to_pylist()}
+        with pytest.raises(adjoin.InputError, match="b.jsonl: rows come as a stream from files of Parquet and Arrow alone"):
+            deduped.kept()
+    lines = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
+    kept = [line for line, row in zip(lines, whole.to_pylist()) if row["id"] not in gone]
+    assert (tmp_path / "b.jsonl").read_bytes().splitlines(keepends=True) == kept

@@ -130,7 +130,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store
@@ -349,7 +349,7 @@ pub(crate) struct Groundtruth {
 
 #[derive(Debug, Args)]
 pub(crate) struct Dedupe {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Where the data set goes: a file where SOURCE is one file, else a folder, with the files as they are called in SOURCE
@@ -359,7 +359,7 @@ pub(crate) struct Dedupe {
     pub(crate) threshold: Threshold,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
-    /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date"; the first of SOURCE where not given
+    /// Of near rows, which stays: the first by these columns, such as "length(text) desc, date", nulls last unless NULLS FIRST is said; the first of SOURCE where not given
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) keep_by: Option<String>,
     /// Rows for which this is equal count as one and are not compared: a column, or normalize(COLUMN) for equal words

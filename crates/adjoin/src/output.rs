@@ -86,11 +86,37 @@ pub fn write_file(
     force: bool,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
-    let (draft, mut output) = Draft::create(context, path, force)?;
-    let failed = |error: io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
-    write(&mut output).map_err(failed)?;
-    output.sync()?;
-    draft.publish()
+    LaterFile::begin(context, path, force)?.finish(write)
+}
+
+/// A file that is written at the end of a run, and begun before it, so that a place where nothing can be written shows
+/// before any work.
+pub struct LaterFile {
+    draft: Draft,
+    output: OutputWriter,
+}
+
+impl LaterFile {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// As [`check_free`], or where the disk refuses.
+    pub fn begin(context: &Context, path: &Path, force: bool) -> Result<Self> {
+        let (draft, output) = Draft::create(context, path, force)?;
+        Ok(Self { draft, output })
+    }
+
+    /// Writes it, and makes it appear.
+    ///
+    /// # Errors
+    /// Where the name is taken meanwhile, or the disk refuses.
+    pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        let Self { draft, mut output } = self;
+        let failed = |error: io::Error| Error::device(format!("cannot write {}: {error}", draft.path.display()));
+        write(&mut output).map_err(failed)?;
+        output.sync()?;
+        draft.publish()
+    }
 }
 
 /// Refuses a name that is taken, or whose folder is missing.

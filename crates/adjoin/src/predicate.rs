@@ -68,6 +68,14 @@ impl Predicate {
         }
     }
 
+    /// The threshold, as a distance or as a similarity.
+    pub fn thresholds(&self) -> (Option<f64>, Option<f64>) {
+        match *self {
+            Self::L2 { eps } => (Some(eps), None),
+            Self::Cosine { min_similarity } => (None, Some(min_similarity)),
+        }
+    }
+
     /// The metric that it is about.
     pub fn metric(&self) -> Metric {
         match self {

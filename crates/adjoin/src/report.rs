@@ -171,6 +171,9 @@ pub struct Written {
     pub spill_bytes: u64,
 }
 
+/// Version of the names of [`Statistics`].
+pub const STATISTICS_VERSION: u32 = 1;
+
 /// Everything that a run reports; the names are fixed, what does not apply is null.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // docs/statistics.md explains each

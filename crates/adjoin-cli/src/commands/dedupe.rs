@@ -6,12 +6,11 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::MemoryWatch;
 use adjoin::sink::TableFormat;
 use adjoin::sql::OrderBy;
 use adjoin::store::BuildOptions;
 
-use super::join::write_statistics;
+use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args;
@@ -36,12 +35,10 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
         force: arguments.force,
     };
     check_outputs(&context, arguments)?;
-    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
+    let stats =
+        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let mut done = what.run(&context)?;
-    done.statistics.memory.over_time = memory.map(MemoryWatch::finish);
-    if let Some(path) = &arguments.stats {
-        write_statistics(&context, path, arguments.force, &done.statistics)?;
-    }
+    stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&done, arguments);

@@ -8,7 +8,7 @@ use adjoin::job::{Job, Output};
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::locks::OwnFolder;
 use adjoin::options::{format_count, format_number, parse_bytes};
-use adjoin::output::{Target, check_free, parent, write_file};
+use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
 use adjoin::report::{MemoryWatch, Statistics};
 use adjoin::sink::TableFormat;
@@ -43,16 +43,14 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if let Some(path) = job.output.target().and_then(Target::path) {
         context = context.or_temporary(parent(path)); // on that disk there must be room anyway
     }
-    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
+    let stats =
+        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
 
     let opened = job.open(&context)?;
     let mut statistics = job.run(&context, &opened)?;
     drop(opened);
-    statistics.memory.over_time = memory.map(MemoryWatch::finish);
-    if let Some(path) = &arguments.stats {
-        write_statistics(&context, path, arguments.force, &statistics)?;
-    }
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics))?;
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
@@ -111,10 +109,24 @@ fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'stat
     Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }
 
-pub(super) fn write_statistics(context: &Context, path: &Path, force: bool, statistics: &Statistics) -> Result<()> {
-    let text = serde_json::to_string_pretty(statistics);
-    let text = text.map_err(|error| cannot_write(path, error))?;
-    write_file(context, path, force, |out| out.write_all((text + "\n").as_bytes()))
+/// The file of `--stats`, which shows before the work whether it can be written.
+pub(super) struct StatisticsFile<'a> {
+    path: &'a Path,
+    file: LaterFile,
+    memory: Option<MemoryWatch>,
+}
+
+impl<'a> StatisticsFile<'a> {
+    pub(super) fn begin(context: &Context, path: &'a Path, force: bool) -> Result<Self> {
+        Ok(Self { path, file: LaterFile::begin(context, path, force)?, memory: MemoryWatch::begin() })
+    }
+
+    pub(super) fn finish(self, statistics: &mut Statistics) -> Result<()> {
+        statistics.memory.over_time = self.memory.map(MemoryWatch::finish);
+        let text = serde_json::to_string_pretty(statistics);
+        let text = text.map_err(|error| cannot_write(self.path, error))?;
+        self.file.finish(|out| out.write_all((text + "\n").as_bytes()))
+    }
 }
 
 fn summarise(statistics: &Statistics, output: &Output<'_>) {

@@ -351,6 +351,63 @@ fn rows_without_a_vector_stay_where_they_may_be_skipped() {
     );
 }
 
+/// The set of [`shard`] as lines, of which some end otherwise than others and some hold nothing.
+fn json_lines(table: &RecordBatch) -> Vec<u8> {
+    let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
+    writer.write(table).unwrap();
+    let lines = String::from_utf8(writer.into_inner()).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    let line = |(row, line): (usize, &&str)| match row {
+        _ if row + 1 == lines.len() => (*line).to_owned(),
+        _ if row % 7 == 0 => format!("  {line}\r\n\n"),
+        _ => format!("{line}\n"),
+    };
+    lines.iter().enumerate().map(line).collect::<String>().into_bytes()
+}
+
+#[test]
+fn lines_that_stay_are_copied_byte_by_byte_and_pairs_are_those_of_a_table() {
+    let place = Place::new();
+    let table = shard(0, 200);
+    write(&place.path("data/a.parquet"), &table);
+    let gone = to_remove(&place, "--eps 0.01");
+    place.write("a.jsonl", &json_lines(&table));
+    let pairs = |source: &str| {
+        let out = place.done(&format!("join {source} --eps 0.01 --exact -o - --quiet")).out;
+        out.lines().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(pairs("a.jsonl"), pairs("data/a.parquet"));
+    for memory in ["--memory 60MB --threads 1", "--memory 1GB"] {
+        place.done(&format!("dedupe a.jsonl -o out.jsonl --eps 0.01 --removed removed.jsonl --force --quiet {memory}"));
+        let mut row = 0;
+        let stays = |line: &&[u8]| {
+            let is_row = !line.trim_ascii().is_empty();
+            row += i64::from(is_row);
+            !is_row || !gone.contains(&(row - 1))
+        };
+        let before = place.read("a.jsonl");
+        let expected: Vec<u8> =
+            before.split_inclusive(|byte| *byte == b'\n').filter(stays).flatten().copied().collect();
+        assert!(place.read("out.jsonl") == expected, "{memory}");
+    }
+    // The order of two files of which one has integers alone, and one no rows.
+    fs::create_dir(place.path("set")).unwrap();
+    place.write("set/0.jsonl", b"");
+    place.write("set/1.jsonl", b"{\"v\":[1,0],\"score\":10}\n{\"v\":[5,0],\"score\":2}\n");
+    place.write("set/2.jsonl", b"{\"v\":[1,0],\"score\":9.5}\n{\"v\":[5,0],\"score\":2.5}");
+    let words = ["dedupe", "set", "-o", "sets", "--eps", "0.1", "--keep-by", "score desc", "--quiet"];
+    assert_eq!(place.run_words(&words).code, Some(0));
+    assert_eq!(place.text("sets/1.jsonl"), "{\"v\":[1,0],\"score\":10}\n");
+    assert_eq!(place.text("sets/2.jsonl"), "{\"v\":[5,0],\"score\":2.5}");
+    assert_eq!(place.text("sets/0.jsonl"), "");
+    place.write("mixed.jsonl", b"{\"v\":[1,0],\"a\":1}\n{\"v\":[1,0],\"a\":\"x\"}\n");
+    place.refused(
+        "dedupe mixed.jsonl -o no.jsonl --eps 1 --keep-by a",
+        &["mixed.jsonl: column a is a number in line 1 and a text in line 2"],
+    );
+    place.done("dedupe mixed.jsonl -o yes.jsonl --eps 1 --quiet");
+}
+
 /// Whatever moment it is killed at, the data set is there whole or not at all, and the next run succeeds.
 #[test]
 fn a_run_that_is_killed_leaves_nothing_or_the_whole() {
@@ -409,4 +466,80 @@ fn rows_that_go_are_named_by_number_where_ids_are_not_wanted() {
     place.refused(line, &["column id is ", "--no-ids"]);
     place.done(&format!("{line} --no-ids"));
     assert_eq!(place.text("removed.csv").lines().nth(1).unwrap().split(',').take(2).collect::<Vec<_>>(), ["1", "0"]);
+}
+
+#[test]
+fn rows_without_a_vector_all_stay_where_there_are_no_others() {
+    let place = Place::new();
+    let lines = "{\"v\":[null,1],\"t\":\"a\"}\n{\"t\":\"a\"}\n{\"v\":null,\"t\":\"b\"}\n";
+    place.write("a.jsonl", lines.as_bytes());
+    place.refused("dedupe a.jsonl -o out.jsonl --eps 1", &["a.jsonl", "row 0", "--on-bad skip"]);
+    place.done("dedupe a.jsonl -o out.jsonl --eps 1 --on-bad skip --removed r.csv --stats s.json --quiet");
+    assert_eq!(place.text("out.jsonl"), lines);
+    assert_eq!(place.text("r.csv"), "id,kept_id,distance,reason\n");
+    let statistics: serde_json::Value = serde_json::from_str(&place.text("s.json")).unwrap();
+    assert_eq!(
+        (&statistics["skipped_rows"], &statistics["pairs"], &statistics["version"]),
+        (&3.into(), &0.into(), &1.into())
+    );
+    place.done("dedupe a.jsonl -o out.jsonl --eps 1 --on-bad skip --exact-text t --removed r.jsonl --force --quiet");
+    assert_eq!(place.text("out.jsonl"), "{\"v\":[null,1],\"t\":\"a\"}\n{\"v\":null,\"t\":\"b\"}\n");
+    assert_eq!(place.text("r.jsonl"), "{\"id\":1,\"kept_id\":0,\"distance\":null,\"reason\":\"equal text\"}\n");
+    place.refused("join a.jsonl --eps 1 --on-bad skip", &["no row of the source has a usable vector"]);
+}
+
+#[test]
+fn ids_that_do_not_say_which_row_went_are_counted() {
+    let place = Place::new();
+    let row = |id: &str, x: f32| format!("{{\"id\":\"{id}\",\"v\":[{x},0]}}\n");
+    place.write("a.jsonl", [row("a", 0.0), row("b", 0.1), row("a", 9.0), row("a", 5.0)].concat().as_bytes());
+    let line = "dedupe a.jsonl -o out.jsonl --eps 1 --removed r.csv --stats s.json --force";
+    let said = place.done(line).said;
+    assert!(said.contains("r.csv: 2 rows with an id that an earlier row has"), "{said}");
+    assert!(place.text("s.json").contains("\"duplicate_ids\": 2"));
+    let said = place.done(&format!("{line} --no-ids")).said;
+    assert!(!said.contains("an id that"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_written_at_the_end_is_refused_before_the_work() {
+    let place = Place::new();
+    place.write("a.fbin", &fbin(1, &[0.0, 10.0]));
+    fs::create_dir(place.path("folder")).unwrap();
+    for line in ["dedupe a.fbin -o out.fbin --eps 1 --stats", "join a.fbin --eps 1 -o out.csv --stats"] {
+        place.refused(&format!("{line} nowhere/s.json"), &["nowhere is missing"]);
+        place.refused(&format!("{line} folder"), &["folder is a folder"]);
+        place.refused(&format!("{line} a.fbin/s.json"), &["a.fbin is not a folder"]);
+        // A place where files cannot be made, whoever asks.
+        place.refused(&format!("{line} /proc/s.json"), &["/proc"]);
+        assert!(!place.path("out.fbin").exists() && !place.path("out.csv").exists(), "{line}");
+    }
+}
+
+#[test]
+fn files_of_a_glob_keep_their_way_below_its_first_wildcard() {
+    let place = Place::new();
+    for (name, first) in [("set/a/en/x.fbin", 0.0), ("set/a/de/x.fbin", 0.1), ("set/b/de/x.fbin", 50.0)] {
+        fs::create_dir_all(place.path(name).parent().unwrap()).unwrap();
+        place.write(name, &fbin(1, &[first, first + 100.0]));
+    }
+    for (glob, out) in [("set/a/*/x.fbin", "one"), ("./set/?/*/*.fbin", "two"), ("set/*/de/x.fbin", "three")] {
+        assert_eq!(place.run_words(&["dedupe", glob, "-o", out, "--eps", "1", "--quiet"]).code, Some(0), "{glob}");
+    }
+    assert_eq!(place.read("one/de/x.fbin"), fbin(1, &[0.1, 100.1]));
+    assert_eq!(place.read("one/en/x.fbin"), fbin(1, &[]));
+    assert_eq!(place.read("two/b/de/x.fbin"), fbin(1, &[50.0, 150.0]));
+    assert_eq!(place.read("three/a/de/x.fbin"), fbin(1, &[0.1, 100.1]));
+    // Files that are named one by one are called by their names alone.
+    place.done("dedupe set/b/de/x.fbin -o x.fbin --eps 1 --quiet");
+    place.refused("dedupe set/b/de/x.fbin set/a/de/x.fbin -o no --eps 1", &["would both be called x.fbin"]);
+}
+
+#[test]
+fn columns_that_are_null_everywhere_sort_as_nulls() {
+    let place = Place::new();
+    place.write("a.jsonl", b"{\"v\":[1],\"c\":null,\"n\":1}\n{\"v\":[1],\"c\":null,\"n\":2}\n");
+    let words = ["--eps", "1", "--keep-by", "length(c), upper(c) desc, n desc", "--quiet"];
+    assert_eq!(place.run_words(&[&["dedupe", "a.jsonl", "-o", "out.jsonl"], &words[..]].concat()).code, Some(0));
+    assert_eq!(place.text("out.jsonl"), "{\"v\":[1],\"c\":null,\"n\":2}\n");
 }

@@ -8,9 +8,23 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::order::number;
 use super::{SORTING_SHARE, Tables};
 use crate::error::Result;
+use crate::options::format_count;
+use crate::output::Target;
 use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet};
 use crate::sink::Sorted;
+use crate::source::SourceOptions;
 use crate::sql::OrderBy;
+
+/// Bytes of a hash beyond those that records are sorted by first.
+const HASH_REST_BYTES: usize = 16 - 2 * ROW_BYTES;
+
+/// The hash of some bytes: what records are sorted by first, and the rest.
+fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
+    let hash = xxh3_128(bytes).to_be_bytes();
+    let (first, rest) = hash.split_at(2 * ROW_BYTES);
+    let first = (number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..]));
+    (first, rest.try_into().expect("what is left of a hash"))
+}
 
 /// Rows that go since another says the same.
 pub(super) struct Equal {
@@ -32,18 +46,16 @@ pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbe
         if is_null {
             return Ok(());
         }
-        let hash = xxh3_128(key).to_be_bytes();
-        let (first, rest) = hash.split_at(2 * ROW_BYTES);
+        let (first, rest) = hashed(key);
         let place = places.map_or(row, |places| places.get(row));
-        let record = [rest, &place.to_be_bytes(), &row.to_be_bytes()].concat();
-        sorter.push((number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..])), &record)
+        sorter.push(first, &[&rest[..], &place.to_be_bytes(), &row.to_be_bytes()].concat())
     })?;
     let mut sorted = sorter.finish()?;
     let mut gone = RowSet::new(tables.rows);
     let (mut by_kept, memory) = tables.sorter(2 * SORTING_SHARE)?;
     let (mut kept, mut record) = (None, Vec::new());
     while let Some(key) = sorted.next(&mut record)? {
-        let (text, row) = ((key, record[..6].to_vec()), number(&record[record.len() - 8..]));
+        let (text, row) = ((key, record[..HASH_REST_BYTES].to_vec()), number(&record[record.len() - 8..]));
         match &kept {
             Some((kept_text, kept)) if *kept_text == text => {
                 gone.insert(row);
@@ -53,4 +65,33 @@ pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbe
         }
     }
     Ok(Equal { gone: Arc::new(gone), by_kept: by_kept.finish()?, _memory: [set_memory, memory] })
+}
+
+impl Tables<'_> {
+    /// How many rows have an id that an earlier row has; a line tells, as the list in `target` does not say which of them is
+    /// meant.
+    ///
+    /// # Errors
+    /// Where ids cannot be read, or memory or disk do not suffice.
+    pub(super) fn note_duplicate_ids(&self, options: &SourceOptions, target: &Target) -> Result<u64> {
+        let (mut sorter, _memory) = self.sorter(SORTING_SHARE)?;
+        self.each_id(options, |_, id| {
+            let (first, rest) = hashed(id);
+            sorter.push(first, &rest)
+        })?;
+        let (mut sorted, mut before, mut record, mut count) = (sorter.finish()?, None, Vec::new(), 0);
+        while let Some(first) = sorted.next(&mut record)? {
+            let id = Some((first, record.clone()));
+            count += u64::from(id == before);
+            before = id;
+        }
+        if let (1.., Some(path)) = (count, target.path()) {
+            self.context.progress.note(&format!(
+                "{}: {} with an id that an earlier row has, so ids do not say which row went; ids of their own would",
+                path.display(),
+                format_count(count, "row")
+            ));
+        }
+        Ok(count)
+    }
 }

@@ -17,18 +17,18 @@ use adjoin_device::Reservation;
 use serde::Serialize;
 
 use self::place::Place;
-use self::removed::{Removed, Table};
+use self::removed::Removed;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::job::{Job, Output};
 use crate::join::JoinOptions;
 use crate::output::Target;
-use crate::report::{Statistics, Stopwatch};
+use crate::report::{STATISTICS_VERSION, Statistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
-use crate::sink::{Removals, SORTER_BYTES_MIN, Sorter};
-use crate::source::{self, IdChoice, SourceFile, SourceOptions};
+use crate::sink::{Decided, Removals, RemovedTable, SORTER_BYTES_MIN, Sorter};
+use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;
-use crate::store::{BuildOptions, kind_of};
+use crate::store::{BuildOptions, NoUsableRow, OnBad, kind_of};
 
 pub use removed::Example;
 
@@ -109,16 +109,15 @@ impl Dedupe<'_> {
         let ids = tables.id_kind(&self.source)?;
         place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
-        let table = self.removed.as_ref().map(|target| Table::new(&tables, target, ids, metric));
-        let table = table.transpose()?;
+        let table = |target| RemovedTable::create(context, target, (ids, metric), true);
+        let table = self.removed.as_ref().map(table).transpose()?; // what is wrong with its name shows before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
         let places = places.map(Arc::new);
         let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
         drop(source);
         let left_out = equal.as_ref().map(|equal| equal.gone.clone());
-        let (mut statistics, removals) = self.join(context, by_number, (left_out, places))?;
-        let decided = removals.take().ok_or_else(|| Error::input("the join ended without a decision"))?;
+        let (mut statistics, decided) = self.near(&tables, by_number, (left_out, places))?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let near_rows = decided.gone.len();
         statistics.skipped_rows -= equal_rows;
@@ -128,6 +127,9 @@ impl Dedupe<'_> {
             gone.extend(&equal.gone);
         }
         let removed = Removed::new(&tables, metric, decided.pairs, equal)?;
+        if let Some(target) = self.removed.as_ref().filter(|_| ids != IdKind::None) {
+            statistics.duplicate_ids = tables.note_duplicate_ids(&self.source, target)?;
+        }
         let (listed, examples) = removed.list(&tables, &self.source, table)?;
         drop(memory);
         let bytes_written = place.write(&tables, &gone, listed)?;
@@ -153,12 +155,14 @@ impl Dedupe<'_> {
         self.keep_by.as_ref().map(|order| order::places(tables, order)).transpose()
     }
 
-    fn join(
+    /// Which of the rows that are not left out go, as they are near one that stays.
+    fn near(
         &self,
-        context: &Context,
+        tables: &Tables<'_>,
         source: SourceOptions,
         (left_out, places): (Option<Arc<RowSet>>, Option<Arc<RowNumbers>>),
-    ) -> Result<(Statistics, Removals)> {
+    ) -> Result<(Statistics, Decided)> {
+        let context = tables.context;
         let removals = Removals::new(places);
         let job = Job {
             inputs: self.inputs,
@@ -168,10 +172,41 @@ impl Dedupe<'_> {
             output: Output::Removals(removals.clone()),
             yes: false,
         };
-        let opened = job.open(context)?;
+        let opened = match job.open(context) {
+            Err(error) if is_for_want_of_rows(&error) && self.build.on_bad == OnBad::Skip => {
+                return self.nothing_near(tables);
+            }
+            opened => opened?,
+        };
         let statistics = job.run(context, &opened)?;
-        Ok((statistics, removals))
+        let decided = removals.take().ok_or_else(|| Error::input("the join ended without a decision"))?;
+        Ok((statistics, decided))
     }
+
+    /// What there is to say where no row has a vector, so that all stay.
+    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Statistics, Decided)> {
+        let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
+        let decided = Decided { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
+        let (eps, min_similarity) = self.join.predicate.thresholds();
+        let statistics = Statistics {
+            version: STATISTICS_VERSION,
+            metric: self.join.predicate.metric().to_string(),
+            eps,
+            min_similarity,
+            seed: self.build.seed,
+            skipped_rows: tables.rows,
+            pairs: Some(0),
+            threads: tables.context.threads,
+            kernel: tables.context.kernel.name().to_owned(),
+            ..Statistics::default()
+        };
+        Ok((statistics, decided))
+    }
+}
+
+/// Whether a build had no row left to build a store of.
+fn is_for_want_of_rows(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|cause| cause.is::<NoUsableRow>())
 }
 
 impl Tables<'_> {

@@ -2,12 +2,13 @@
 
 use adjoin_device::Reservation;
 use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
 
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::row_numbers::{ROW_BYTES, RowNumbers};
-use crate::source::ColumnPlace;
-use crate::sql::OrderBy;
+use crate::source::{ColumnPlace, SourceFile};
+use crate::sql::{OrderBy, common};
 
 /// Bytes of rows whose keys are computed at once, where a row is not larger.
 const KEYED_BYTES: u64 = 1 << 20;
@@ -65,6 +66,27 @@ fn slice_bytes(table: &RecordBatch) -> u64 {
 }
 
 impl Tables<'_> {
+    /// Types that the keys of all files have in common.
+    fn kinds_of_keys(&self, order: &OrderBy) -> Result<Vec<DataType>> {
+        let mut known: Option<(&SourceFile, Vec<DataType>)> = None;
+        for file in self.files.iter().filter(|file| !file.says_nothing()) {
+            let kinds = order.kinds(&*file.schema(self.context)?)?;
+            let Some((first, of_first)) = &mut known else {
+                known = Some((file, kinds));
+                continue;
+            };
+            for (of_first, kind) in of_first.iter_mut().zip(kinds) {
+                *of_first = common(of_first, &kind).ok_or_else(|| {
+                    let [a, b] = [&first.path, &file.path].map(|path| path.display());
+                    Error::input(format!(
+                        "{a} and {b} differ in what is sorted by: {of_first} and {kind}; all files of a set must have the same"
+                    ))
+                })?;
+            }
+        }
+        Ok(known.map_or_else(Vec::new, |(_, kinds)| kinds))
+    }
+
     /// Hands over the key of every row by some expressions, and whether its first value is null.
     pub(super) fn each_key(
         &self,
@@ -73,8 +95,9 @@ impl Tables<'_> {
         mut take: impl FnMut(u64, &[u8], bool) -> Result<()>,
     ) -> Result<()> {
         self.context.progress.begin(phase, "rows", self.rows);
-        for file in &self.files {
-            let bound = order.bind(&*file.schema(self.context)?)?;
+        let kinds = self.kinds_of_keys(order)?;
+        for file in self.files.iter().filter(|file| !file.says_nothing()) {
+            let bound = order.bind(&*file.schema(self.context)?, &kinds)?;
             let mut row = file.first_row;
             let places: Vec<ColumnPlace> = bound.places.iter().copied().map(ColumnPlace::top).collect();
             for table in file.tables(self.context, &places, BATCH_ROWS)? {

@@ -1,19 +1,14 @@
 //! The rows that went, each with the row that stays for it and why.
 
-use std::sync::Arc;
-
 use adjoin_device::Reservation;
-use arrow_array::{ArrayRef, Float32Array, StringArray};
-use arrow_schema::{DataType, Field};
 use serde::Serialize;
 
 use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::{Error, Result};
 use crate::options::Metric;
-use crate::output::Target;
-use crate::sink::{Ended, Records, ResultIds, Sorted, TableWriter, id_field, value_field};
-use crate::source::{IdColumn, IdKind, Ids, SourceOptions, ids_of};
+use crate::sink::{Ended, Records, RemovedTable, Sorted};
+use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Rows that an [`Example`] list has, and how many of them are the least near.
 const EXAMPLES: usize = 5;
@@ -39,58 +34,12 @@ pub(super) struct Removed {
     _memory: Reservation,
 }
 
-/// The table that is written of them.
-pub(super) struct Table {
-    writer: TableWriter,
-    columns: Columns,
-    kind: IdKind,
-}
-
 /// What was listed, which is whole and has no name yet.
 pub(super) struct Listed(Ended);
 
 impl Listed {
     pub(super) fn publish(self) -> Result<()> {
         self.0.publish().map(drop)
-    }
-}
-
-/// Rows of the table that are not written yet.
-struct Columns {
-    ids: ResultIds,
-    kept_ids: ResultIds,
-    values: Vec<Option<f32>>,
-}
-
-impl Columns {
-    fn new(kind: IdKind) -> Self {
-        Self { ids: ResultIds::new(kind), kept_ids: ResultIds::new(kind), values: Vec::new() }
-    }
-}
-
-impl Table {
-    /// Starts it, so that what is wrong with its name shows before any work.
-    pub(super) fn new(tables: &Tables<'_>, target: &Target, kind: IdKind, metric: Metric) -> Result<Self> {
-        let value = value_field(metric).with_nullable(true);
-        let reason = Field::new("reason", DataType::Utf8, false);
-        let fields = vec![id_field("id", kind), id_field("kept_id", kind), value, reason];
-        let writer = TableWriter::create(tables.context, target, fields)?;
-        Ok(Self { writer, columns: Columns::new(kind), kind })
-    }
-
-    fn push(&mut self, (row, id): (u64, &[u8]), (kept, kept_id): (u64, &[u8]), value: Option<f32>) -> Result<()> {
-        self.columns.ids.push(row, id);
-        self.columns.kept_ids.push(kept, kept_id);
-        self.columns.values.push(value);
-        if self.columns.ids.is_full() || self.columns.kept_ids.is_full() { self.write() } else { Ok(()) }
-    }
-
-    fn write(&mut self) -> Result<()> {
-        let Columns { mut ids, mut kept_ids, values } = std::mem::replace(&mut self.columns, Columns::new(self.kind));
-        let reason = |value: &Option<f32>| if value.is_some() { "similar" } else { "equal text" };
-        let reasons: ArrayRef = Arc::new(values.iter().map(|value| Some(reason(value))).collect::<StringArray>());
-        let values = Arc::new(Float32Array::from(values));
-        self.writer.write(vec![ids.take(), kept_ids.take(), values, reasons])
     }
 }
 
@@ -118,7 +67,7 @@ impl Removed {
         mut self,
         tables: &Tables<'_>,
         options: &SourceOptions,
-        table: Option<Table>,
+        table: Option<RemovedTable>,
     ) -> Result<(Option<Listed>, Vec<Example>)> {
         let mut examples = self.examples()?;
         for example in &mut examples {
@@ -147,8 +96,7 @@ impl Removed {
                 table.push((row, id), (kept, kept_id), value_of(value))
             })
         })?;
-        table.write()?;
-        Ok((Some(Listed(table.writer.end()?)), examples))
+        Ok((Some(Listed(table.end()?)), examples))
     }
 
     /// The least near pairs, and some others spread over the rows.
@@ -181,19 +129,17 @@ fn value_of(payload: &[u8]) -> Option<f32> {
 
 impl Tables<'_> {
     fn ids(&self, options: &SourceOptions, file: usize) -> Result<Option<IdColumn>> {
-        let file = &self.files[file];
-        if !file.is_table() {
-            return Ok(None);
-        }
-        ids_of(&file.path, &*file.schema(self.context)?, options)
+        self.files[file].ids(self.context, options)
     }
 
     pub(super) fn id_kind(&self, options: &SourceOptions) -> Result<IdKind> {
         let kind = |ids: Option<IdColumn>| ids.map_or(IdKind::None, |ids| ids.kind);
-        let first = kind(self.ids(options, 0)?);
-        for file in 1..self.files.len() {
+        let mut telling = (0..self.files.len()).filter(|file| !self.files[*file].says_nothing());
+        let Some(known) = telling.next() else { return Ok(IdKind::None) };
+        let first = kind(self.ids(options, known)?);
+        for file in telling {
             if kind(self.ids(options, file)?) != first {
-                let [a, b] = [0, file].map(|file| self.files[file].path.display());
+                let [a, b] = [known, file].map(|file| self.files[file].path.display());
                 return Err(Error::input(format!(
                     "{a} and {b} differ in their ids; all files of a set must have the same"
                 )));
@@ -203,8 +149,12 @@ impl Tables<'_> {
     }
 
     /// Hands over each row with the bytes of its id, none where rows go by their numbers.
-    fn each_id(&self, options: &SourceOptions, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-        for (number, file) in self.files.iter().enumerate() {
+    pub(super) fn each_id(
+        &self,
+        options: &SourceOptions,
+        mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for (number, file) in self.files.iter().enumerate().filter(|(_, file)| !file.says_nothing()) {
             let rows = file.first_row..file.first_row + file.rows;
             let Some(column) = self.ids(options, number)? else {
                 rows.into_iter().try_for_each(|row| take(row, &[]))?;

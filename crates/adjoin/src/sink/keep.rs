@@ -1,15 +1,13 @@
 //! Which rows to remove, so that no two rows that are kept are near each other?
 
-use std::sync::Arc;
-
 use adjoin_device::WRITE_BUFFER_BYTES;
-use arrow_array::Float32Array;
 
 use super::components::Components;
+use super::removed_table::RemovedTable;
 use super::row_ids::{IdColumn, Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::sorter::{Records, Sorted, Sorter};
-use super::table::{Ended, TableWriter, id_field, value_field};
+use super::table::{Ended, TableWriter, id_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -47,7 +45,7 @@ impl std::str::FromStr for KeepRule {
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
-    removed: Option<Removed>,
+    removed: Option<RemovedTable>,
     kept: Option<Kept>,
 }
 
@@ -86,7 +84,8 @@ impl<'a> Keep<'a> {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
         };
-        let removed = target.map(|target| Removed::create(&rows, target)).transpose()?;
+        let of_removed = (rows.ids(), store.manifest().metric);
+        let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
         let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, removed, kept })
     }
@@ -120,7 +119,7 @@ impl PairSink for Keep<'_> {
         let [to_keep, all, to_remove] = [all - count, all, count].map(format_number);
         rows.context.progress.note(&format!("of {all} rows {to_keep} to keep, {to_remove} to remove"));
         // Both are whole before either appears.
-        let (removed, kept) = (removed.map(Removed::end).transpose()?, kept.map(Kept::end).transpose()?);
+        let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(Kept::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
         let (removed, kept) = (publish(removed)?, publish(kept)?);
         let bytes = removed.bytes + kept.bytes;
@@ -147,7 +146,7 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
 }
 
 /// The tables that are written, of rows that go and rows that stay.
-type Tables<'a> = (&'a mut Option<Removed>, &'a mut Option<Kept>);
+type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<Kept>);
 
 /// Greedy in the order of rows; returns how many rows go, and the bytes of temporary files.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64, u64)> {
@@ -215,7 +214,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
             let (value, kept_id) = value_in(record);
-            removed.push((row, &id), (kept, kept_id), value)
+            removed.push((row, &id), (kept, kept_id), Some(value))
         })?;
     }
     spilled += by_row.spilled();
@@ -257,7 +256,7 @@ fn first_of_each(rows: &Rows<'_>, mut components: Components, (removed, kept): T
         count += 1;
         let (first, first_id) = first.split_at(vectors.bytes());
         let value = value_of(metric, vectors, first, vector);
-        removed.as_mut().map_or(Ok(()), |removed| removed.push((row, id), (cluster, first_id), value))?;
+        removed.as_mut().map_or(Ok(()), |removed| removed.push((row, id), (cluster, first_id), Some(value)))?;
     }
     Ok((count, members.spilled()))
 }
@@ -267,40 +266,6 @@ fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
     match metric {
         Metric::L2 => squared_distance(vectors.element, x, y).sqrt() as f32,
         Metric::Cosine => cosine(vectors.element, x, y) as f32,
-    }
-}
-
-/// Rows that go.
-struct Removed {
-    table: TableWriter,
-    ids: IdColumn,
-    kept_ids: IdColumn,
-    values: Vec<f32>,
-}
-
-impl Removed {
-    fn create(rows: &Rows<'_>, target: &Target) -> Result<Self> {
-        let kind = rows.ids();
-        let fields = vec![id_field("id", kind), id_field("kept_id", kind), value_field(rows.store.manifest().metric)];
-        let table = TableWriter::create(rows.context, target, fields)?;
-        Ok(Self { table, ids: IdColumn::new(kind), kept_ids: IdColumn::new(kind), values: Vec::new() })
-    }
-
-    fn push(&mut self, (row, id): (u64, &[u8]), (kept, kept_id): (u64, &[u8]), value: f32) -> Result<()> {
-        self.ids.push(row, id);
-        self.kept_ids.push(kept, kept_id);
-        self.values.push(value);
-        if self.ids.is_full() { self.write() } else { Ok(()) }
-    }
-
-    fn write(&mut self) -> Result<()> {
-        let values = Float32Array::from(std::mem::take(&mut self.values));
-        self.table.write(vec![self.ids.take(), self.kept_ids.take(), Arc::new(values)])
-    }
-
-    fn end(mut self) -> Result<Ended> {
-        self.write()?;
-        self.table.end()
     }
 }
 

@@ -139,7 +139,10 @@ impl TableWriter {
         let writer = match format {
             TableFormat::Parquet => Writer::Parquet(Box::new(parquet_writer(output, &schema, &place)?)),
             TableFormat::Csv => Writer::Csv(Box::new(arrow_csv::Writer::new(text(output)))),
-            TableFormat::JsonLines => Writer::JsonLines(Box::new(arrow_json::LineDelimitedWriter::new(text(output)))),
+            TableFormat::JsonLines => {
+                let lines = arrow_json::WriterBuilder::new().with_explicit_nulls(true);
+                Writer::JsonLines(Box::new(lines.build(text(output))))
+            }
         };
         let empty = RecordBatch::new_empty(schema.clone());
         let mut writer = Self { writer, schema, draft, rows: 0, written, place };

@@ -125,7 +125,7 @@ impl TableColumns {
         };
         let vector_column = Some(self.vector_name.clone());
         let ids = self.id.as_ref().map_or(IdKind::None, |id| id.kind);
-        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, memory })
+        Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, memory, lines: None, arrays: None })
     }
 
     /// Place of the vectors in the file, and the bytes of an element there.

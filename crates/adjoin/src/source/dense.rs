@@ -57,6 +57,8 @@ impl DenseLayout {
             vector_column: None,
             ids: IdKind::None,
             memory: ScanMemory::default(),
+            lines: None,
+            arrays: None,
         }
     }
 

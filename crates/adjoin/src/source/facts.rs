@@ -1,8 +1,11 @@
 //! What is known of one file of a source once its header has been read.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::elements::StoredElement;
+use super::json_lines::LineFacts;
+use super::npz::Arrays;
 use super::vectors::IdKind;
 use crate::error::{Error, Result};
 use crate::options::DIMENSIONS_MAX;
@@ -17,6 +20,24 @@ pub(super) struct Facts {
     pub(super) vector_column: Option<String>,
     pub(super) ids: IdKind,
     pub(super) memory: ScanMemory,
+    /// What reading through a file of JSON lines has told.
+    pub(super) lines: Option<Arc<LineFacts>>,
+    /// What lies in an `.npz`.
+    pub(super) arrays: Option<Arc<Arrays>>,
+}
+
+impl Facts {
+    /// Of a file whose rows would tell its columns, and that has none.
+    pub(super) fn of_nothing(lines: Arc<LineFacts>) -> Self {
+        let (dimensions, ids, memory) = (Dimensions::Unknown, IdKind::None, ScanMemory::default());
+        let lines = Some(lines);
+        Self { rows: 0, element: StoredElement::F64, dimensions, vector_column: None, ids, memory, lines, arrays: None }
+    }
+
+    /// Whether it says nothing of columns, so that it goes with every other file.
+    pub(super) fn says_nothing(&self) -> bool {
+        self.rows == 0 && self.lines.is_some()
+    }
 }
 
 /// What damaged files claim beyond this counts as this: more than a machine has, and little enough to be added to.

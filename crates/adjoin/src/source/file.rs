@@ -1,16 +1,20 @@
 //! One file of a source, to be read again: some of its columns, or all of it without some rows.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{FileStamp, ReadFile};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::columns::Tables;
+use super::columns::{Tables, ids_of};
+use super::facts::ScanMemory;
+use super::id_column::IdColumn;
+use super::json_lines::{self, LineFacts};
 use super::nested::ColumnPlace;
-use super::open::Format;
-use super::without::{self, Without};
+use super::npz::{self, Arrays};
+use super::open::{Format, SourceOptions};
+use super::without::{self, Known, Without};
 use super::{arrow, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -28,12 +32,21 @@ pub struct SourceFile {
     pub rows: u64,
     pub(super) format: Format,
     pub(super) stamp: FileStamp,
+    pub(super) lines: Option<Arc<LineFacts>>,
+    pub(super) arrays: Option<Arc<Arrays>>,
+    /// What writing it again takes, once that is known.
+    pub(super) writing: OnceLock<ScanMemory>,
 }
 
 impl SourceFile {
     /// Whether it is a table, with columns.
     pub(crate) fn is_table(&self) -> bool {
         !matches!(self.format, Format::Dense(_))
+    }
+
+    /// Whether it says nothing of its columns: a table without rows, where these would tell.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.rows == 0 && self.lines.is_some()
     }
 
     /// Its columns.
@@ -45,6 +58,8 @@ impl SourceFile {
         match self.format {
             Format::Parquet => parquet::schema(&self.path, file),
             Format::Arrow => arrow::schema(&self.path, file),
+            Format::JsonLines => Ok(self.line_facts()?.schema()),
+            Format::Npz => Ok(self.arrays()?.schema()),
             Format::Dense(_) => Err(self.no_columns()),
         }
     }
@@ -58,6 +73,8 @@ impl SourceFile {
         match self.format {
             Format::Parquet => parquet::tables(context, &self.path, file, (places, batch_rows), 0),
             Format::Arrow => arrow::tables(context, &self.path, file, places),
+            Format::JsonLines => json_lines::tables(context, &self.path, file, (places, 0), self.line_facts()?),
+            Format::Npz => npz::tables(context, &self.path, file, places, self.arrays()?),
             Format::Dense(_) => Err(self.no_columns()),
         }
     }
@@ -69,6 +86,10 @@ impl SourceFile {
     pub(crate) fn row(&self, context: &Context, places: &[ColumnPlace], row: u64) -> Result<RecordBatch> {
         let (tables, mut before) = match self.format {
             Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, (places, 1), row)?, 0),
+            Format::JsonLines => {
+                let file = self.open(context)?;
+                (json_lines::tables(context, &self.path, file, (places, row), self.line_facts()?)?, 0)
+            }
             _ => (self.tables(context, places, 1)?, row),
         };
         for table in tables {
@@ -87,7 +108,16 @@ impl SourceFile {
     /// # Errors
     /// Where its headers cannot be read.
     pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
-        without::held_bytes(self.format, context, &self.path, self.open(context)?)
+        Ok(self.writing(context)?.held)
+    }
+
+    /// What writing it again takes; headers are read for it once.
+    fn writing(&self, context: &Context) -> Result<ScanMemory> {
+        if let Some(known) = self.writing.get() {
+            return Ok(*known);
+        }
+        let found = without::memory((self.format, self.known()), context, &self.path, self.open(context)?)?;
+        Ok(*self.writing.get_or_init(|| found))
     }
 
     /// Writes it again, in its own format, without the rows that `is_gone` names by their numbers in the file; `done` is
@@ -103,9 +133,24 @@ impl SourceFile {
     ) -> Result<OutputWriter> {
         let file = self.open(context)?;
         let wanted = Without { context, path: &self.path, rows: self.rows, is_gone, done };
-        let out = without::write(self.format, &wanted, file.clone(), out)?;
+        let memory = self.writing(context)?;
+        let out = without::write((self.format, self.known()), memory, &wanted, file.clone(), out)?;
         self.check(&*file)?;
         Ok(out)
+    }
+
+    /// Its column of ids, if there is one.
+    ///
+    /// # Errors
+    /// As [`SourceFile::schema`], and where it cannot be told which it is.
+    pub(crate) fn ids(&self, context: &Context, options: &SourceOptions) -> Result<Option<IdColumn>> {
+        if !self.is_table() || self.says_nothing() {
+            return Ok(None);
+        }
+        let ids = ids_of(&self.path, &*self.schema(context)?, options);
+        let conflict = || self.lines.as_ref().and_then(|lines| json_lines::conflict_of(&self.path, lines, options));
+        let no_column = || self.arrays.as_ref().and_then(|arrays| arrays.no_column(&self.path, options));
+        ids.map_err(|error| conflict().or_else(no_column).unwrap_or(error))
     }
 
     /// Refuses what has other rows than it had when the source was opened.
@@ -123,8 +168,20 @@ impl SourceFile {
         if file.stamp()? == self.stamp { Ok(()) } else { Err(changed(&self.path)) }
     }
 
+    fn known(&self) -> Known<'_> {
+        Known { lines: self.lines.as_deref(), arrays: self.arrays.as_ref() }
+    }
+
+    fn line_facts(&self) -> Result<&LineFacts> {
+        self.lines.as_deref().ok_or_else(|| changed(&self.path))
+    }
+
+    fn arrays(&self) -> Result<&Arc<Arrays>> {
+        self.arrays.as_ref().ok_or_else(|| changed(&self.path))
+    }
+
     fn no_columns(&self) -> Error {
-        Error::input(format!("{}: has no columns; give a Parquet or Arrow file", self.path.display()))
+        Error::input(format!("{}: has no columns; give a file of Parquet, Arrow or JSON lines", self.path.display()))
     }
 }
 

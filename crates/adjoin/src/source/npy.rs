@@ -1,5 +1,6 @@
 //! NumPy's `.npy`, format versions 1.0, 2.0 and 3.0.
 
+use std::ops::Range;
 use std::path::Path;
 
 use adjoin_device::ReadFile;
@@ -12,7 +13,10 @@ use crate::options::Element;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header that is read; NumPy itself refuses beyond 10,000 bytes.
-const HEADER_BYTES_MAX: u64 = 1 << 20;
+pub(super) const HEADER_BYTES_MAX: u64 = 1 << 20;
+
+/// Magic, version, and the length of the header where that is longest.
+pub(super) const START_BYTES: usize = 12;
 
 /// Stands for any structured dtype, which no vector has.
 const STRUCTURED: &str = "structured";
@@ -20,12 +24,13 @@ const STRUCTURED: &str = "structured";
 /// The layout of a two-dimensional array.
 pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
-    let (text_start, text_bytes) = header_range(file)?.map_err(wrong)?;
-    let mut text = vec![0; text_bytes as usize];
+    let mut head = [0; START_BYTES];
+    let present = file.len().min(START_BYTES as u64) as usize;
+    file.read_at(0, &mut head[..present])?;
+    let Range { start: text_start, end: start } = header_range(&head[..present], file.len()).map_err(wrong)?;
+    let mut text = vec![0; (start - text_start) as usize];
     file.read_at(text_start, &mut text)?;
-    let start = text_start + text_bytes;
-    let header = Header::parse(&String::from_utf8_lossy(&text))
-        .map_err(|fault| wrong(format!("its NumPy header cannot be parsed ({fault}); write it again with np.save")))?;
+    let header = Header::read(&text).map_err(wrong)?;
     let element = header.element().map_err(wrong)?;
     let (rows, columns) = header.rows_and_columns().map_err(wrong)?;
     let dimensions = check_dimensions(path, i128::from(columns))?;
@@ -40,7 +45,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     Ok(DenseLayout { start, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
-/// A header of version 1.0 for so many rows.
+/// A header for so many rows.
 pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -> Vec<u8> {
     let kind = match element {
         StoredElement::Same(Element::F32) => "<f4",
@@ -49,8 +54,14 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
         StoredElement::Same(Element::I8) => "|i1",
         StoredElement::F64 => "<f8",
     };
-    let shape = (rows, dimensions);
-    let mut dictionary = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape:?}, }}");
+    header_of(kind, &[rows, dimensions as u64])
+}
+
+/// A header of version 1.0, of a dtype without names and an array that is not in Fortran's order.
+pub(super) fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
+    let lengths: String = shape.iter().map(|length| format!("{length}, ")).collect();
+    let lengths = if let [_, _, ..] = shape { lengths.trim_end_matches(", ") } else { lengths.trim_end() };
+    let mut dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}");
     // Magic, version and length take 10 bytes; the whole is a multiple of 64 and ends in a line break.
     let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
     dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
@@ -58,41 +69,54 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
     [&MAGIC[..], b"\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
 }
 
-/// Start and length of the header's text, or what is wrong with the bytes before it.
-fn header_range(file: &dyn ReadFile) -> Result<std::result::Result<(u64, u64), String>> {
-    let mut head = [0; 12];
-    let present = file.len().min(12) as usize;
-    file.read_at(0, &mut head[..present])?;
-    if present < 10 || !head.starts_with(MAGIC) {
-        return Ok(Err(
-            "is not a NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into()
-        ));
+/// Where the header's text lies, given the first bytes and how many there are, or what is wrong with them.
+pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Range<u64>, String> {
+    let mut head = [0; START_BYTES];
+    head[..start.len()].copy_from_slice(start);
+    if start.len() < 10 || !head.starts_with(MAGIC) {
+        return Err("is not a NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into());
     }
-    let (start, len) = match (head[6], head[7]) {
+    let (start, length) = match (head[6], head[7]) {
         (1, 0) => (10, u64::from(u16::from_le_bytes([head[8], head[9]]))),
         (2 | 3, 0) => (12, u64::from(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))),
         (major, minor) => {
-            return Ok(Err(format!("is of NumPy format {major}.{minor}; versions 1.0, 2.0 and 3.0 can be read")));
+            return Err(format!("is of NumPy format {major}.{minor}; versions 1.0, 2.0 and 3.0 can be read"));
         }
     };
-    if len > HEADER_BYTES_MAX || start + len > file.len() {
-        return Ok(Err(format!(
-            "its NumPy header should be {len} bytes long, but the file has {} bytes; it is truncated or damaged",
-            file.len()
-        )));
+    if length > HEADER_BYTES_MAX || start + length > bytes {
+        return Err(format!(
+            "its NumPy header should be {length} bytes long, but the file has {bytes} bytes; it is truncated or damaged"
+        ));
     }
-    Ok(Ok((start, len)))
+    Ok(start..start + length)
 }
 
 /// The header's dictionary.
-#[derive(Debug, PartialEq, Eq)]
-struct Header {
-    descr: String,
-    fortran_order: bool,
-    shape: Vec<u64>,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) descr: String,
+    pub(super) fortran_order: bool,
+    pub(super) shape: Vec<u64>,
 }
 
 impl Header {
+    /// Of the text of a header.
+    pub(super) fn read(text: &[u8]) -> std::result::Result<Self, String> {
+        Self::parse(&String::from_utf8_lossy(text))
+            .map_err(|fault| format!("its NumPy header cannot be parsed ({fault}); write it again with np.save"))
+    }
+
+    /// Bytes of an element, where that is said by a dtype such as `<f4` or `<U3`.
+    pub(super) fn element_bytes(&self) -> Option<u64> {
+        let (kind, number) = (self.descr.get(..2)?, self.descr.get(2..)?);
+        let number: u64 = number.parse().ok()?;
+        match kind {
+            "<U" | ">U" => number.checked_mul(4),
+            "|O" => None,
+            _ => Some(number),
+        }
+    }
+
     fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut literal = Literal { rest: text };
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);

@@ -1,21 +1,23 @@
 //! From the words that name a source to its files, and from a file's ending to its format.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
 
 use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
+use super::file::changed;
 use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::shards::Shards;
 use super::vectors::{VectorScan, VectorSource};
-use super::{arrow, parquet};
+use super::{arrow, json_lines, npz, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::options::{Element, VectorType};
+use crate::output::parent;
 
 /// Which columns of a table are read. Files without columns take none that is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,8 +79,8 @@ pub fn open_nonempty(context: &Context, sources: &[String], options: &SourceOpti
 /// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`; files of one folder,
 /// its folders too, or of one glob are sorted by the bytes of their paths. Hidden files, and those whose name starts
 /// with `_`, are left out of folders and globs; so are files of other endings in folders, which the notes of the source
-/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.npy`; `.fbin`, `.u8bin`,
-/// `.i8bin`; `.fvecs`, `.bvecs`. Only headers are read, and rows up to the first list that is not empty where the length
+/// name. The file's ending says its format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`; `.fbin`, `.u8bin`,
+/// `.i8bin`; `.fvecs`, `.bvecs`. Files of JSON lines are read through. Of others headers alone are read, and rows up to the first list that is not empty where the length
 /// of vectors is in no header. Where the budget is too small for such rows the length is what headers make likely: good
 /// enough for whoever plans a scan to say how much memory it needs.
 ///
@@ -102,7 +104,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
         }
         for path in named_files(source)? {
             let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
-            files.push((path.file_name().map(PathBuf::from).unwrap_or_default(), path, format));
+            files.push((name_within(source, &path), path, format));
         }
     }
     if files.is_empty() {
@@ -123,6 +125,18 @@ pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
     named_files(source)
 }
 
+/// What a file is called within what was named: of a glob, its way below what comes before the first wildcard.
+fn name_within(source: &str, path: &Path) -> PathBuf {
+    let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(WILDCARDS);
+    let named = Path::new(source);
+    let fixed = if named == path { parent(path).to_owned() } else { named.components().take_while(is_plain).collect() };
+    // the glob crate leaves out `./`
+    let fixed = [fixed.as_path(), fixed.strip_prefix(".").unwrap_or(&fixed)].into_iter();
+    let within = fixed.filter_map(|fixed| path.strip_prefix(fixed).ok()).find(|way| !way.as_os_str().is_empty());
+    let is_below = |way: &&Path| way.components().all(|part| matches!(part, Component::Normal(_)));
+    within.filter(is_below).map_or_else(|| path.file_name().map(PathBuf::from).unwrap_or_default(), Path::to_owned)
+}
+
 fn no_splits(source: &str) -> Error {
     Error::input(message![
         format!("{source}: is no folder, and only a folder has splits; leave out "),
@@ -135,7 +149,7 @@ fn no_splits(source: &str) -> Error {
 fn named_files(source: &str) -> Result<Vec<PathBuf>> {
     // a file may be called like a glob
     let path = Path::new(source);
-    if path.exists() || !source.contains(['*', '?', '[']) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
+    if path.exists() || !source.contains(WILDCARDS) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
@@ -169,8 +183,12 @@ fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
+/// What makes a glob of a path.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
 /// Endings that can be read.
-pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .npy, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+pub(super) const ENDINGS: &str =
+    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
     Error::input(format!(
@@ -197,6 +215,8 @@ pub(super) struct ScanOptions {
 pub(super) enum Format {
     Parquet,
     Arrow,
+    JsonLines,
+    Npz,
     Dense(DenseFormat),
 }
 
@@ -205,6 +225,8 @@ impl Format {
         Some(match ending(path).as_str() {
             "parquet" => Self::Parquet,
             "arrow" | "feather" | "ipc" => Self::Arrow,
+            "jsonl" | "ndjson" => Self::JsonLines,
+            "npz" => Self::Npz,
             "npy" => Self::Dense(DenseFormat::Npy),
             "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
             "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
@@ -226,6 +248,8 @@ impl Format {
         match self {
             Self::Parquet => parquet::inspect(context, path, file, options),
             Self::Arrow => arrow::inspect(context, path, file, options),
+            Self::JsonLines => json_lines::inspect(context, path, file, options),
+            Self::Npz => npz::inspect(context, path, file, options),
             Self::Dense(format) => {
                 refuse_columns(path, options)?;
                 format.layout(path, file.as_ref()).map(|layout| layout.facts())
@@ -239,11 +263,19 @@ impl Format {
         path: &Path,
         file: Arc<dyn ReadFile>,
         options: &SourceOptions,
-        scan: ScanOptions,
+        (scan, facts): (ScanOptions, &Facts),
     ) -> Result<Box<dyn VectorScan>> {
         match self {
             Self::Parquet => parquet::scan(path, file, options, scan),
             Self::Arrow => arrow::scan(path, file, options, scan),
+            Self::JsonLines => {
+                let lines = facts.lines.as_deref().ok_or_else(|| changed(path))?;
+                json_lines::scan(path, file, options, scan, lines)
+            }
+            Self::Npz => {
+                let arrays = facts.arrays.as_ref().ok_or_else(|| changed(path))?;
+                npz::scan(path, file, options, scan, arrays)
+            }
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref())?;
                 Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
@@ -261,7 +293,7 @@ fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
     Err(Error::input(message![
         format!("{}: has no columns, so none called {column}; leave out ", path.display()),
         option,
-        ", or give a Parquet or Arrow file"
+        ", or give a file of Parquet, Arrow or JSON lines"
     ]))
 }
 

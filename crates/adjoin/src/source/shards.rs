@@ -63,7 +63,7 @@ impl Shards {
         }
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
-        let info = SourceInfo { rows, vectors, ids: shards[0].facts.ids, rounded_from_f64 };
+        let info = SourceInfo { rows, vectors, ids: telling(&shards)[0].facts.ids, rounded_from_f64 };
         Ok(Self { device: context.device.clone(), options: options.clone(), shards, info, notes })
     }
 }
@@ -97,6 +97,9 @@ impl VectorSource for Shards {
             first_row: shard.first_row,
             rows: shard.facts.rows,
             stamp: shard.stamp,
+            lines: shard.facts.lines.clone(),
+            arrays: shard.facts.arrays.clone(),
+            writing: OnceLock::new(),
         };
         self.shards.iter().map(of).collect()
     }
@@ -108,14 +111,21 @@ impl VectorSource for Shards {
     }
 }
 
+/// The files that say something of columns; all of them where none does.
+fn telling(shards: &[Shard]) -> Vec<&Shard> {
+    let telling: Vec<&Shard> = shards.iter().filter(|shard| !shard.facts.says_nothing()).collect();
+    if telling.is_empty() { shards.iter().collect() } else { telling }
+}
+
 /// The type that all files agree on. The number of dimensions is what headers state, else the length of the first list
 /// that is not empty: where lists of other lengths come after it, in whichever file, it is for the reader of rows to say.
 /// Where no list was looked at it is what a header makes likely.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
-    let first = &shards[0];
+    let shards = telling(shards);
+    let first = shards[0];
     let stating = shards.iter().find(|shard| matches!(shard.facts.dimensions, Dimensions::Stated(_)));
     let named = shards.iter().find(|shard| shard.facts.vector_column.is_some());
-    for shard in shards {
+    for &shard in &shards {
         let (facts, first_facts) = (&shard.facts, &first.facts);
         if facts.element.element() != first_facts.element.element() {
             return Err(mismatch(first, first_facts.element.element(), shard, facts.element.element(), "elements"));
@@ -201,7 +211,7 @@ impl ShardsScan<'_> {
             shard.check_stamp(&*file)?;
             let (batch_bytes, piece_bytes_max) = (self.batch_bytes, shard.facts.memory.piece);
             let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max };
-            let scan = shard.format.scan(&shard.path, file.clone(), options, wanted)?;
+            let scan = shard.format.scan(&shard.path, file.clone(), options, (wanted, &shard.facts))?;
             self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Digest::default() });
             break;
         }

@@ -124,6 +124,9 @@ impl Expression {
 
     fn applied(&self, function: Function, arguments: &[Self], table: &RecordBatch) -> Result<ArrayRef> {
         let argument = arguments[0].evaluate(table)?;
+        // What is null in all rows is so as a text, too.
+        let is_null = *argument.data_type() == DataType::Null && function != Function::Coalesce;
+        let argument = if is_null { cast(&argument, &DataType::LargeUtf8)? } else { argument };
         if function == Function::Coalesce {
             let all = |found: ArrayRef, next: &Self| self.either(found, next.evaluate(table)?);
             return arguments[1..].iter().try_fold(argument, all);
@@ -155,16 +158,7 @@ impl Expression {
     fn alike(&self, left: Values, right: Values) -> Result<(Values, Values)> {
         let (of_left, of_right) = (left.array.data_type(), right.array.data_type());
         let common = match (of_left, of_right) {
-            (left, right) if left == right => left.clone(),
-            (DataType::Null, other) | (other, DataType::Null) => other.clone(),
-            (left, right) if left.is_numeric() && right.is_numeric() => {
-                if left.is_integer() && right.is_integer() {
-                    DataType::Int64
-                } else {
-                    DataType::Float64
-                }
-            }
-            (left, right) if left.is_string() && right.is_string() => DataType::LargeUtf8,
+            (left, right) if let Some(common) = common(left, right) => common,
             (text, other) | (other, text) if text.is_string() => other.clone(),
             (left, right) if left.is_temporal() && right.is_temporal() => left.clone(),
             (left, right) => {
@@ -199,6 +193,18 @@ fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<Array
     }
 }
 
+/// The type that values of two types sort by, where they do: numbers meet in i64 or f64.
+pub(crate) fn common(left: &DataType, right: &DataType) -> Option<DataType> {
+    Some(match (left, right) {
+        (left, right) if left == right => left.clone(),
+        (DataType::Null, other) | (other, DataType::Null) => other.clone(),
+        (left, right) if left.is_integer() && right.is_integer() => DataType::Int64,
+        (left, right) if left.is_numeric() && right.is_numeric() => DataType::Float64,
+        (left, right) if left.is_string() && right.is_string() => DataType::LargeUtf8,
+        _ => return None,
+    })
+}
+
 fn texts(array: &ArrayRef, change: impl Fn(&str) -> String) -> Result<ArrayRef> {
     let array = cast(array, &DataType::LargeUtf8)?;
     let changed = array.as_string::<i64>().iter().map(|text| text.map(&change));
@@ -211,7 +217,11 @@ fn normalized(text: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+/// Values in another type.
+///
+/// # Errors
+/// Where one has no such value.
+pub(super) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
     }

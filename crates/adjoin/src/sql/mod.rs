@@ -6,4 +6,5 @@ mod evaluate;
 mod expression;
 mod order;
 
+pub(crate) use evaluate::common;
 pub use order::OrderBy;

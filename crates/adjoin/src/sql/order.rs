@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_row::{RowConverter, Rows, SortField};
-use arrow_schema::{Schema, SchemaRef, SortOptions};
+use arrow_schema::{DataType, Schema, SchemaRef, SortOptions};
 use sqlparser::ast::{OrderByExpr, OrderBySort};
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
+use super::evaluate::cast;
 use super::expression::{Expression, place_of};
 use crate::error::{Error, Result};
 
@@ -60,25 +61,38 @@ impl OrderBy {
         self.keys.len()
     }
 
-    /// The same for tables of one schema: places of the columns that it reads, ascending, and its keys on those.
+    /// Types of its keys on tables of one schema.
     ///
     /// # Errors
     /// Where a column is missing, or types do not go together.
-    pub(crate) fn bind(&self, schema: &Schema) -> Result<BoundOrder> {
+    pub(crate) fn kinds(&self, schema: &Schema) -> Result<Vec<DataType>> {
+        let places = self.places(schema)?;
+        let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
+        let nothing = RecordBatch::new_empty(read);
+        self.keys.iter().map(|(expression, _)| Ok(expression.evaluate(&nothing)?.data_type().clone())).collect()
+    }
+
+    /// The same for tables of one schema whose keys are to be of some types: bytes of keys sort as they should among those
+    /// of one type alone.
+    ///
+    /// # Errors
+    /// As [`OrderBy::kinds`].
+    pub(crate) fn bind(&self, schema: &Schema, kinds: &[DataType]) -> Result<BoundOrder> {
+        let field = |(kind, (_, options)): (&DataType, &(Expression, SortOptions))| {
+            SortField::new_with_options(kind.clone(), *options)
+        };
+        let fields = kinds.iter().zip(&self.keys).map(field).collect();
+        let converter =
+            RowConverter::new(fields).map_err(|error| Error::option(format!("cannot sort by that: {error}")))?;
+        Ok(BoundOrder { order: self.clone(), places: self.places(schema)?, kinds: kinds.to_vec(), converter })
+    }
+
+    /// Places of the columns that it reads, ascending.
+    fn places(&self, schema: &Schema) -> Result<Vec<usize>> {
         let mut names = BTreeSet::new();
         self.keys.iter().for_each(|(expression, _)| expression.add_columns(&mut names));
         let places: BTreeSet<usize> = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<_>>()?;
-        let places: Vec<usize> = places.into_iter().collect();
-        let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
-        let nothing = RecordBatch::new_empty(read);
-        let field = |(expression, options): &(Expression, SortOptions)| {
-            let kind = expression.evaluate(&nothing)?.data_type().clone();
-            Ok(SortField::new_with_options(kind, *options))
-        };
-        let fields = self.keys.iter().map(field).collect::<Result<Vec<_>>>()?;
-        let converter =
-            RowConverter::new(fields).map_err(|error| Error::option(format!("cannot sort by that: {error}")))?;
-        Ok(BoundOrder { order: self.clone(), places, converter })
+        Ok(places.into_iter().collect())
     }
 }
 
@@ -87,6 +101,7 @@ pub(crate) struct BoundOrder {
     order: OrderBy,
     /// Places of the columns that it reads, ascending.
     pub(crate) places: Vec<usize>,
+    kinds: Vec<DataType>,
     converter: RowConverter,
 }
 
@@ -114,7 +129,8 @@ impl BoundOrder {
     /// # Errors
     /// Where a value cannot be computed.
     pub(crate) fn keys(&self, table: &RecordBatch) -> Result<SortKeys> {
-        let columns = self.order.keys.iter().map(|(expression, _)| expression.evaluate(table));
+        let keys = self.order.keys.iter().zip(&self.kinds);
+        let columns = keys.map(|((expression, _), kind)| cast(&expression.evaluate(table)?, kind));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let rows = self.converter.convert_columns(&columns);
         let rows = rows.map_err(|error| Error::option(format!("cannot sort by that: {error}")))?;
@@ -127,8 +143,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow_array::types::Int32Type;
-    use arrow_array::{Date32Array, Float64Array, Int32Array, ListArray, StringArray, StructArray};
-    use arrow_schema::{DataType, Field};
+    use arrow_array::{Date32Array, Float64Array, Int32Array, ListArray, NullArray, StringArray, StructArray};
+    use arrow_schema::Field;
 
     use super::*;
 
@@ -147,6 +163,7 @@ mod tests {
             ("day", Arc::new(days)),
             ("tags", Arc::new(lists)),
             ("s", Arc::new(nested)),
+            ("nothing", Arc::new(NullArray::new(5))),
         ];
         RecordBatch::try_from_iter(columns).unwrap()
     }
@@ -154,7 +171,8 @@ mod tests {
     /// Rows in the order, ties by their numbers.
     fn sorted(order: &str) -> Vec<usize> {
         let table = table();
-        let bound = OrderBy::parse(order).unwrap().bind(&table.schema()).unwrap();
+        let order = OrderBy::parse(order).unwrap();
+        let bound = order.bind(&table.schema(), &order.kinds(&table.schema()).unwrap()).unwrap();
         let keys = bound.keys(&table.project(&bound.places).unwrap()).unwrap();
         let mut rows: Vec<usize> = (0..table.num_rows()).collect();
         rows.sort_by(|a, b| keys.of(*a).cmp(keys.of(*b)).then(a.cmp(b)));
@@ -180,6 +198,7 @@ mod tests {
             ("year is null desc, score desc", [1, 3, 0, 4, 2]),
             ("normalize(text)", [3, 0, 4, 1, 2]),
             ("1", [0, 1, 2, 3, 4]),
+            ("length(nothing), upper(nothing), length(null), year", [2, 0, 3, 4, 1]),
         ] {
             assert_eq!(sorted(order), expected, "{order}");
         }
@@ -193,7 +212,7 @@ mod tests {
             ("text desc nonsense", "nonsense"),
             ("random()", "no function random"),
             ("text + 1", "Cannot cast"),
-            ("nothing", "there is no column nothing; choose from text, Year"),
+            ("absent", "there is no column absent; choose from text, Year"),
             ("\"year\"", "there is no column year"),
             ("s.w", "there is no column w; choose from v"),
             ("text.v", "has no fields"),
@@ -203,7 +222,7 @@ mod tests {
             ("s.v / 0", "ivide"),
         ] {
             let refused = OrderBy::parse(order).and_then(|order| {
-                let bound = order.bind(&schema)?;
+                let bound = order.bind(&schema, &order.kinds(&schema)?)?;
                 bound.keys(&table().project(&bound.places).unwrap()).map(drop)
             });
             let message = refused.expect_err(order).to_string();

@@ -28,4 +28,5 @@ pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};
+pub(crate) use writer::NoUsableRow;
 pub use writer::{BuildOptions, BuildReport, BuildSeconds, OnBad, OnDuplicateId, TemporaryStore, build};

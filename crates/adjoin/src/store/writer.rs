@@ -309,7 +309,7 @@ impl Build<'_> {
             draw.take(&usable)
         })?;
         if scanned.usable_rows == 0 {
-            return Err(Error::input("no row of the source has a usable vector"));
+            return Err(Error::input("no row of the source has a usable vector").caused_by(NoUsableRow));
         }
         let duplicates = check.map_or(Ok(ids::Duplicates::default()), IdCheck::finish)?;
         if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
@@ -502,3 +502,8 @@ fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extent
     }
     stored
 }
+
+/// What causes the error of a build that no row is left for.
+#[derive(Debug, thiserror::Error)]
+#[error("all rows are left out")]
+pub(crate) struct NoUsableRow;

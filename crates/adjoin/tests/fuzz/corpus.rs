@@ -1,5 +1,6 @@
 //! Inputs that are as they should be, made here.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use adjoin::options::{Element, VectorType};
@@ -8,9 +9,11 @@ use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, ListAr
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field};
+use flate2::write::DeflateEncoder;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
+use rawzip::CompressionMethod;
 
 const ROWS: usize = 12;
 
@@ -112,4 +115,48 @@ pub(crate) fn arrow() -> Vec<Vec<u8>> {
         }
     }
     files
+}
+
+/// Lines of objects, with numbers and with texts as ids.
+pub(crate) fn json_lines() -> Vec<Vec<u8>> {
+    let of_numbers = |row| format!("{{\"id\":{row},\"v\":[{row},0.5,-1e2],\"s\":{{\"t\":\"text {}\"}}}}\n", row % 4);
+    let of_texts =
+        |row| format!("{{\"v\": [1, {row}.25], \"id\": \"\\u00e4 {row}\", \"tags\": [\"a\", null]}}\r\n\r\n");
+    let lines = |line: &dyn Fn(usize) -> String| (0..ROWS).map(line).collect::<String>().into_bytes();
+    vec![lines(&of_numbers), lines(&of_texts)]
+}
+
+/// Zips of vectors with texts as ids and an array besides, as `numpy.savez` and `numpy.savez_compressed` write them.
+pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
+    let texts = (0..ROWS as u32).flat_map(|row| [(b'a' as u32 + row).to_le_bytes(), [0; 4]].concat()).collect();
+    let of = |descr: &str, shape: &str, values: Vec<u8>| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}  \n");
+        [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), &values].concat()
+    };
+    let arrays = [
+        ("v.npy", of("<f4", &format!("{ROWS}, {}", vectors.dimensions), elements(vectors))),
+        ("id.npy", of("<U2", &format!("{ROWS},"), texts)),
+        ("about.npy", of("|b1", "3,", vec![0, 1, 1])),
+    ];
+    let zip = |is_deflated: bool| {
+        let mut archive = rawzip::ZipArchiveWriter::new(Vec::new());
+        for (name, bytes) in &arrays {
+            let method = if is_deflated { CompressionMethod::DEFLATE } else { CompressionMethod::STORE };
+            let (mut entry, config) = archive.new_file(*name).compression_method(method).start().unwrap();
+            let descriptor = if is_deflated {
+                let mut writer = config.wrap(DeflateEncoder::new(&mut entry, flate2::Compression::default()));
+                writer.write_all(bytes).unwrap();
+                let (encoder, descriptor) = writer.finish().unwrap();
+                encoder.finish().unwrap();
+                descriptor
+            } else {
+                let mut writer = config.wrap(&mut entry);
+                writer.write_all(bytes).unwrap();
+                writer.finish().unwrap().1
+            };
+            entry.finish(descriptor).unwrap();
+        }
+        archive.finish().unwrap()
+    };
+    vec![zip(false), zip(true)]
 }

@@ -90,6 +90,16 @@ fn arrow_files() {
     damaged("arrow", "a.arrow", MEMORY_MAX, &corpus::arrow());
 }
 
+#[test]
+fn numpy_zips() {
+    damaged("npz", "a.npz", MEMORY_MAX, &corpus::npz(vectors(Element::F32)));
+}
+
+#[test]
+fn json_lines() {
+    damaged("json lines", "a.jsonl", MEMORY_MAX, &corpus::json_lines());
+}
+
 /// Some shards of different kinds, one or several of them damaged: rows must still run through all of them.
 #[test]
 fn sets_of_shards() {

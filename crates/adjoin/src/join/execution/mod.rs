@@ -20,8 +20,9 @@ use crate::execute::{Execution, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Cache, ReadCounts};
 use crate::plan::CacheCounts;
-use crate::predicate::Predicate;
-use crate::report::{IoStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds, Statistics, Stopwatch};
+use crate::report::{
+    IoStatistics, PredictedStatistics, STATISTICS_VERSION, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
+};
 use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
 use crate::store::Store;
@@ -203,13 +204,10 @@ impl Prepared {
     pub fn statistics(&self, context: &Context, store: &Store, done: &Done, written: Written) -> Statistics {
         let manifest = store.manifest();
         let Decided { predicate, ref recall, spent, predicted, .. } = self.decided;
-        let (eps, min_similarity) = match predicate {
-            Predicate::L2 { eps } => (Some(eps), None),
-            Predicate::Cosine { min_similarity } => (None, Some(min_similarity)),
-        };
+        let (eps, min_similarity) = predicate.thresholds();
         let counts = done.counts;
         Statistics {
-            version: 1,
+            version: STATISTICS_VERSION,
             command: "join".into(),
             rows: manifest.rows,
             dimensions: manifest.vectors.dimensions,

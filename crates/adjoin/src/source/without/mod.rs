@@ -3,6 +3,8 @@
 
 mod arrow;
 mod dense;
+mod json_lines;
+mod npz;
 mod parquet;
 
 use std::ops::Range;
@@ -11,6 +13,10 @@ use std::sync::Arc;
 
 use adjoin_device::ReadFile;
 
+use super::facts::ScanMemory;
+use super::file::changed;
+use super::json_lines::LineFacts;
+use super::npz::Arrays;
 use super::open::Format;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -27,6 +33,13 @@ pub(super) struct Without<'a> {
     pub(super) is_gone: &'a (dyn Fn(u64) -> bool + Sync),
     /// Is told how many rows more are done.
     pub(super) done: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What is known of a file whose rows or directory told it.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) lines: Option<&'a LineFacts>,
+    pub(super) arrays: Option<&'a Arc<Arrays>>,
 }
 
 /// Which of some rows stay.
@@ -58,34 +71,44 @@ impl Without<'_> {
     }
 }
 
-/// Bytes that writing a file of this format holds.
+/// What writing a file of this format takes.
 ///
 /// # Errors
 /// Where its headers cannot be read.
-pub(super) fn held_bytes(format: Format, context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
-    match format {
-        Format::Parquet => parquet::held_bytes(path, file),
-        Format::Arrow => arrow::held_bytes(context, path, file),
-        Format::Dense(_) => Ok(dense::HELD_BYTES),
-    }
+pub(super) fn memory(
+    (format, known): (Format, Known<'_>),
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+) -> Result<ScanMemory> {
+    let holding = |held: u64| ScanMemory { held, piece: 0 };
+    Ok(match format {
+        Format::Parquet => parquet::memory(path, file)?,
+        Format::Arrow => holding(arrow::held_bytes(context, path, file)?),
+        Format::JsonLines => holding(known.lines.map_or(0, json_lines::held_bytes)),
+        Format::Npz => holding(npz::held_bytes(path, known.arrays.ok_or_else(|| changed(path))?)?),
+        Format::Dense(_) => holding(dense::HELD_BYTES),
+    })
 }
 
-/// Writes what stays.
+/// Writes what stays, which takes as much memory as [`memory`] says.
 ///
 /// # Errors
 /// Where the file cannot be read, or the result not be written.
 pub(super) fn write(
-    format: Format,
+    (format, known): (Format, Known<'_>),
+    memory: ScanMemory,
     wanted: &Without<'_>,
     file: Arc<dyn ReadFile>,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let purpose = format!("{}: writing it again", wanted.path.display());
-    let bytes = held_bytes(format, wanted.context, wanted.path, file.clone())?;
-    let _memory = wanted.context.reserve(bytes, &purpose)?;
+    let _memory = wanted.context.reserve(memory.held, &purpose)?;
     match format {
-        Format::Parquet => parquet::write(wanted, file, out),
+        Format::Parquet => parquet::write(memory.piece, wanted, file, out),
         Format::Arrow => arrow::write(wanted, file, out),
+        Format::JsonLines => json_lines::write(known.lines.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
+        Format::Npz => npz::write(known.arrays.ok_or_else(|| changed(wanted.path))?, wanted, file, out),
         Format::Dense(format) => dense::write(format, wanted, &*file, out),
     }
 }

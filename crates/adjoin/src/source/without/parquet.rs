@@ -18,6 +18,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, Serial
 use super::{Staying, Without, cannot_write};
 use crate::error::Result;
 use crate::output::OutputWriter;
+use crate::source::facts::ScanMemory;
 use crate::source::foreign::damaged;
 use crate::source::parquet::{decode, metadata};
 use crate::source::parquet_pages::page_memory;
@@ -32,11 +33,16 @@ const WRITING_BYTES: u64 = 8 << 20;
 /// Of a chunk that is written with a dictionary, what its pages take a value until the dictionary is whole.
 const CODED_BYTES: u64 = 4;
 
-pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
+/// Pages larger than `page_bytes_max`, which [`memory`] found, are refused.
+pub(super) fn write(
+    page_bytes_max: u64,
+    wanted: &Without<'_>,
+    file: Arc<dyn ReadFile>,
+    out: OutputWriter,
+) -> Result<OutputWriter> {
     let file = WindowedFile::new(file);
     let metadata = decode(wanted.path, &file, "its Parquet footer", || metadata(&file))?;
-    let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
-    let copy = Copy { wanted, file: file.with_page_bytes_max(memory.largest) };
+    let copy = Copy { wanted, file: file.with_page_bytes_max(page_bytes_max) };
     let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
     let mut target = SerializedFileWriter::new(out, schema, Arc::new(properties(&metadata))).map_err(cannot_write)?;
     let mut first = 0;
@@ -56,12 +62,12 @@ pub(super) fn write(wanted: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWr
     target.into_inner().map_err(cannot_write)
 }
 
-/// Bytes that a copy of a file holds.
-pub(super) fn held_bytes(path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+/// What a copy of a file takes.
+pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory> {
     let file = WindowedFile::new(file);
     let metadata = decode(path, &file, "its Parquet footer", || metadata(&file))?;
     let memory = page_memory(&file, &metadata, 0..metadata.file_metadata().schema_descr().num_columns());
-    Ok(memory_bytes(&metadata, memory.largest))
+    Ok(ScanMemory { held: memory_bytes(&metadata, memory.largest), piece: memory.largest })
 }
 
 /// What is held at once: footer, windows, pages that are read, values, pages that are written.

@@ -1,0 +1,78 @@
+//! The table of rows that go, each with the row that stays for it.
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float32Array, StringArray};
+use arrow_schema::{DataType, Field};
+
+use super::row_ids::IdColumn;
+use super::table::{Ended, TableWriter, id_field, value_field};
+use crate::context::Context;
+use crate::error::Result;
+use crate::options::Metric;
+use crate::output::Target;
+use crate::source::IdKind;
+
+/// Such a table, while it is written: `id`, `kept_id`, their `distance` or `similarity`, and the `reason` where there are
+/// several.
+pub(crate) struct RemovedTable {
+    table: TableWriter,
+    ids: IdColumn,
+    kept_ids: IdColumn,
+    values: Vec<Option<f32>>,
+    has_reasons: bool,
+}
+
+impl RemovedTable {
+    /// Starts it. Where it has reasons, rows may go that are near none: those whose texts are equal.
+    ///
+    /// # Errors
+    /// As [`TableWriter::create`].
+    pub(crate) fn create(
+        context: &Context,
+        target: &Target,
+        (kind, metric): (IdKind, Metric),
+        has_reasons: bool,
+    ) -> Result<Self> {
+        let value = value_field(metric).with_nullable(has_reasons);
+        let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
+        let fields = [id_field("id", kind), id_field("kept_id", kind), value].into_iter().chain(reason).collect();
+        let table = TableWriter::create(context, target, fields)?;
+        let (ids, kept_ids) = (IdColumn::new(kind), IdColumn::new(kind));
+        Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })
+    }
+
+    /// Adds a row and the one that stays for it, with their value, which is there unless their texts are equal.
+    ///
+    /// # Errors
+    /// Where the table cannot be written.
+    pub(crate) fn push(
+        &mut self,
+        (row, id): (u64, &[u8]),
+        (kept, kept_id): (u64, &[u8]),
+        value: Option<f32>,
+    ) -> Result<()> {
+        self.ids.push(row, id);
+        self.kept_ids.push(kept, kept_id);
+        self.values.push(value);
+        if self.ids.is_full() || self.kept_ids.is_full() { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let values = std::mem::take(&mut self.values);
+        let reason = |value: &Option<f32>| Some(if value.is_some() { "similar" } else { "equal text" });
+        let reasons = self.has_reasons.then(|| values.iter().map(reason).collect::<StringArray>());
+        let values: ArrayRef = Arc::new(Float32Array::from(values));
+        let reasons = reasons.map(|reasons| Arc::new(reasons) as ArrayRef);
+        self.table.write([self.ids.take(), self.kept_ids.take(), values].into_iter().chain(reasons).collect())
+    }
+
+    /// Ends it; it is whole then, and has no name yet.
+    ///
+    /// # Errors
+    /// Where the table cannot be written.
+    pub(crate) fn end(mut self) -> Result<Ended> {
+        self.write()?;
+        self.table.end()
+    }
+}

@@ -1,0 +1,554 @@
+//! JSON lines: an object a line, whose names are columns.
+//!
+//! A file is read through once when it is opened, for its rows, its longest line and the types of its columns, so that
+//! these depend on all of its rows and on nothing else. Lines without anything on them are no rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation};
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_json::ReaderBuilder;
+use arrow_json::reader::Decoder;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+
+use super::columns::{ColumnScan, Holding, TableColumns, Tables};
+use super::facts::{Facts, ScanMemory};
+use super::foreign::guarded;
+use super::json_types::{CONFLICT, Conflict, Count, Seen};
+use super::nested::{ColumnPlace, Flattening};
+use super::open::{IdChoice, ScanOptions, SourceOptions};
+use super::vectors::VectorScan;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+
+/// Bytes that are read at a time.
+const BLOCK_BYTES: usize = 128 << 10;
+/// Longest line: texts within one are counted by 32 bits.
+const LINE_BYTES_MAX: usize = 1 << 30;
+/// What decoding takes: so much for a byte of text and for each value, as arrays that grow have had two sizes at once, and
+/// as much for all lines that are decoded at once as for the largest, or this.
+const DECODED_BYTES_A_BYTE: u64 = 5;
+const DECODED_BYTES_A_VALUE: u64 = 80;
+const DECODED_BYTES: u64 = 2 << 20;
+/// Most characters of what the parser finds wrong, which quotes the line.
+const FAULT_CHARACTERS_MAX: usize = 200;
+/// Bytes that may come first, and say that the rest is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// What reading a file through has told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LineFacts {
+    rows: u64,
+    schema: SchemaRef,
+    conflicts: Vec<Conflict>,
+    line_bytes_max: usize,
+    /// What decoding the line takes that takes most.
+    decoded_bytes_max: u64,
+    names_bytes: u64,
+}
+
+impl LineFacts {
+    /// The columns.
+    pub(super) fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Bytes that reading lines one after the other holds.
+    pub(super) fn lines_bytes(&self) -> u64 {
+        (BLOCK_BYTES + self.line_bytes_max) as u64
+    }
+
+    /// Bytes that a scan holds.
+    fn held_bytes(&self) -> u64 {
+        self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
+    }
+
+    fn rows_at_once(&self) -> usize {
+        (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize
+    }
+}
+
+/// What a file holds.
+pub(super) fn inspect(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+) -> Result<Facts> {
+    let (facts, seen) = read_through(context, path, file.clone())?;
+    if facts.rows == 0 {
+        return Ok(Facts::of_nothing(Arc::new(facts)));
+    }
+    let columns = TableColumns::choose(path, &facts.schema, options);
+    let columns = columns.map_err(|error| conflict_of(path, &facts, options).unwrap_or(error))?;
+    let elements = seen.element_count(columns.vector().0.way());
+    drop(seen);
+    let facts = Arc::new(facts);
+    let memory = ScanMemory::claimed(facts.held_bytes(), 0);
+    let tables = || Ok(Box::new(Rows::new(path, file, &facts, &columns.places(), 0)?) as Tables);
+    Ok(Facts { lines: Some(facts.clone()), ..columns.facts(context, (facts.rows, elements), memory, tables)? })
+}
+
+/// Scans a file.
+pub(super) fn scan(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    options: &SourceOptions,
+    scan: ScanOptions,
+    facts: &LineFacts,
+) -> Result<Box<dyn VectorScan>> {
+    let columns = TableColumns::choose(path, &facts.schema, options)?;
+    let tables = Rows::new(path, file, facts, &columns.places(), 0)?;
+    Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, Box::new(tables))))
+}
+
+/// The rows of a file from one on, of which the columns at some places are read.
+pub(super) fn tables(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    (places, first_row): (&[ColumnPlace], u64),
+    facts: &LineFacts,
+) -> Result<Tables> {
+    let held = context.reserve(facts.held_bytes(), &format!("{}: some columns", path.display()))?;
+    Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, facts, places, first_row)?), held)))
+}
+
+fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<(LineFacts, Seen)> {
+    let memory = context.reserve_between_runs(2 * BLOCK_BYTES as u64, &format!("{}: its lines", path.display()))?;
+    let mut names_memory: Option<Reservation> = None;
+    let mut lines = Lines { growth: Some((context.clone(), memory)), ..Lines::new(path, file, BLOCK_BYTES) };
+    let (mut seen, mut count) = (Seen::default(), Count::default());
+    let (mut rows, mut line_bytes_max, mut decoded_bytes_max) = (0, 0, 0);
+    while let Some(line) = lines.next_line()? {
+        line_bytes_max = line_bytes_max.max(line.bytes.len());
+        if line.is_blank() {
+            continue;
+        }
+        rows += 1;
+        (count.line, count.values) = (line.number, 0);
+        let names_bytes = count.names_bytes;
+        let text = line.text();
+        seen.line(text, &mut count).map_err(|error| not_an_object(path, line.number, &error))?;
+        if seen.is_cut() {
+            return Err(Error::input(format!(
+                "{}: line {} and those before have too many different names to be columns; give the columns the same names in all lines",
+                path.display(),
+                line.number
+            )));
+        }
+        let decoded = DECODED_BYTES_A_BYTE * text.len() as u64 + DECODED_BYTES_A_VALUE * count.values;
+        decoded_bytes_max = decoded_bytes_max.max(decoded);
+        if count.names_bytes > names_bytes {
+            let names =
+                context.reserve(2 * (count.names_bytes - names_bytes), &format!("{}: its columns", path.display()))?;
+            match &mut names_memory {
+                None => names_memory = Some(names),
+                Some(memory) => memory.join(names),
+            }
+        }
+        if rows % 1_024 == 0 {
+            context.cancel.check()?;
+        }
+    }
+    let schema = Arc::new(Schema::new(seen.columns()));
+    let (conflicts, names_bytes) = (seen.conflicts(), count.names_bytes);
+    Ok((LineFacts { rows, schema, conflicts, line_bytes_max, decoded_bytes_max, names_bytes }, seen))
+}
+
+fn not_an_object(path: &Path, line: u64, error: &serde_json::Error) -> Error {
+    let words: String = error.to_string().chars().take(FAULT_CHARACTERS_MAX).collect();
+    let words = words.split(" at line ").next().unwrap_or_default();
+    Error::input(format!(
+        "{}: line {line} is not a JSON object: {words} at byte {}; write one object a line, in UTF-8, with null for what \
+         is no number",
+        path.display(),
+        error.column()
+    ))
+}
+
+/// The error of a column that was meant, whose values are of several kinds.
+pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOptions) -> Option<Error> {
+    let id = match &options.ids {
+        IdChoice::Column(name) => Some(name.as_str()),
+        IdChoice::IfThere => Some("id"),
+        IdChoice::RowNumbers => None,
+    };
+    let is_meant = |conflict: &&Conflict| match &options.vector_column {
+        Some(name) => *name == conflict.column || id == Some(&conflict.column),
+        None => id == Some(&conflict.column) || !has_vectors(facts),
+    };
+    let Conflict { column, words } = facts.conflicts.iter().find(is_meant)?;
+    let at = path.display();
+    let option = if id == Some(column) { Argument::IdColumn } else { Argument::VectorColumn };
+    Some(Error::input(message![
+        format!("{at}: column {column} is {words}; write values of one kind in all lines, or give "),
+        option,
+        " another column"
+    ]))
+}
+
+fn has_vectors(facts: &LineFacts) -> bool {
+    let is_list = |field: &FieldRef| matches!(field.data_type(), DataType::List(item) if item.data_type().is_numeric());
+    facts.schema.fields().iter().any(is_list)
+}
+
+/// A line as it lies in its file.
+pub(super) struct Line<'a> {
+    /// Counted from 1, as editors do.
+    pub(super) number: u64,
+    /// With its end.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Line<'_> {
+    /// The byte order mark before it, if there is one.
+    pub(super) fn mark(&self) -> &[u8] {
+        let is_marked = self.number == 1 && self.bytes.starts_with(BYTE_ORDER_MARK);
+        if is_marked { BYTE_ORDER_MARK } else { &[] }
+    }
+
+    /// What it says.
+    fn text(&self) -> &[u8] {
+        self.bytes[self.mark().len()..].trim_ascii()
+    }
+
+    /// Whether it is no row.
+    pub(super) fn is_blank(&self) -> bool {
+        self.text().is_empty()
+    }
+}
+
+/// The lines of a file, one after the other.
+pub(super) struct Lines {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    /// Byte of the file that is read next.
+    position: u64,
+    buffer: Vec<u8>,
+    /// What is read and not yet handed over, and how much of that has no line break.
+    present: std::ops::Range<usize>,
+    searched: usize,
+    number: u64,
+    /// Takes memory for lines longer than the buffer; without it they are not what was there when the file was opened.
+    growth: Option<(Context, Reservation)>,
+}
+
+impl Lines {
+    /// Of a file whose lines are known.
+    pub(super) fn of(path: &Path, file: Arc<dyn ReadFile>, facts: &LineFacts) -> Self {
+        Self::new(path, file, BLOCK_BYTES + facts.line_bytes_max)
+    }
+
+    fn new(path: &Path, file: Arc<dyn ReadFile>, buffer_bytes: usize) -> Self {
+        let (path, buffer) = (path.to_owned(), vec![0; buffer_bytes]);
+        Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None }
+    }
+
+    /// The next line, the last one also where nothing ends it.
+    pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
+        loop {
+            let unsearched = self.present.start + self.searched;
+            let end = self.buffer[unsearched..self.present.end].iter().position(|byte| *byte == b'\n');
+            let end = end.map(|at| unsearched + at + 1);
+            let is_over = self.position == self.file.len();
+            let Some(end) = end.or((is_over && !self.present.is_empty()).then_some(self.present.end)) else {
+                if is_over {
+                    return Ok(None);
+                }
+                self.searched = self.present.len();
+                self.read_more()?;
+                continue;
+            };
+            let line = self.present.start..end;
+            (self.present.start, self.searched) = (end, 0);
+            self.number += 1;
+            return Ok(Some(Line { number: self.number, bytes: &self.buffer[line] }));
+        }
+    }
+
+    fn read_more(&mut self) -> Result<()> {
+        self.buffer.copy_within(self.present.clone(), 0);
+        self.present = 0..self.present.len();
+        if self.present.end == self.buffer.len() {
+            self.grow()?;
+        }
+        let free = &mut self.buffer[self.present.end..];
+        let bytes = free.len().min(BLOCK_BYTES).min((self.file.len() - self.position) as usize);
+        self.file.read_at(self.position, &mut free[..bytes])?;
+        self.position += bytes as u64;
+        self.present.end += bytes;
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<()> {
+        let (path, line) = (self.path.display(), self.number + 1);
+        let Some((context, memory)) = &mut self.growth else { return Err(super::file::changed(&self.path)) };
+        let bytes = 2 * self.buffer.len();
+        if bytes > LINE_BYTES_MAX {
+            return Err(Error::input(format!(
+                "{path}: line {line} has more than {} bytes; write one object a line",
+                LINE_BYTES_MAX / 2
+            )));
+        }
+        // both buffers while one is copied
+        context.grow(memory, (self.buffer.len() + bytes) as u64, &format!("{path}: line {line}"))?;
+        let mut larger = vec![0; bytes];
+        larger[..self.buffer.len()].copy_from_slice(&self.buffer);
+        self.buffer = larger;
+        Ok(())
+    }
+}
+
+/// The rows of a file as tables.
+struct Rows {
+    lines: Lines,
+    decoder: Decoder,
+    flattening: Flattening,
+    has_columns: bool,
+    rows_at_once: usize,
+    /// Rows that are left out first.
+    skipped: u64,
+}
+
+impl Rows {
+    fn new(
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        facts: &LineFacts,
+        places: &[ColumnPlace],
+        first_row: u64,
+    ) -> Result<Self> {
+        let ways: Vec<&[usize]> = places.iter().map(ColumnPlace::way).collect();
+        let fields = pruned(facts.schema.fields(), &ways);
+        let conflict = |conflict: &&Conflict| {
+            let names = facts.schema.fields();
+            places.iter().any(|place| conflict.column.split('.').next() == Some(names[place.top_index()].name()))
+        };
+        if let Some(Conflict { column, words }) = facts.conflicts.iter().find(conflict)
+            && fields.iter().any(|field| holds_conflict(field))
+        {
+            return Err(Error::input(format!(
+                "{}: column {column} is {words}; write values of one kind in all lines",
+                path.display()
+            )));
+        }
+        let rows_at_once = facts.rows_at_once();
+        let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields))).with_batch_size(rows_at_once).build_decoder();
+        let decoder = guarded(path, "its columns", || decoder)?;
+        Ok(Self {
+            lines: Lines::of(path, file, facts),
+            decoder,
+            flattening: Flattening::of(places),
+            has_columns: !places.is_empty(),
+            rows_at_once,
+            skipped: first_row,
+        })
+    }
+
+    fn next_table(&mut self) -> Result<Option<RecordBatch>> {
+        let (mut rows, path) = (0, self.lines.path.clone());
+        while rows < self.rows_at_once {
+            let Some(line) = self.lines.next_line()? else { break };
+            if line.is_blank() {
+                continue;
+            }
+            if self.skipped > 0 {
+                self.skipped -= 1;
+                continue;
+            }
+            rows += 1;
+            if self.has_columns {
+                let decode = || self.decoder.decode(line.text()).map(drop);
+                guarded(&path, format!("line {}", line.number), decode)?;
+            }
+        }
+        if rows == 0 {
+            return Ok(None);
+        }
+        if !self.has_columns {
+            let rows = RecordBatchOptions::new().with_row_count(Some(rows));
+            let nothing = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &rows);
+            return guarded(&path, "its rows", || nothing).map(Some);
+        }
+        let place = format!("the lines up to {}", self.lines.number);
+        let lacking = || ArrowError::JsonError("there are fewer rows than lines".to_owned());
+        guarded(&path, place, || self.flattening.flatten(self.decoder.flush()?.ok_or_else(lacking)?)).map(Some)
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_table().transpose()
+    }
+}
+
+/// The fields on some ways alone; a way that ends at a field takes all of it.
+fn pruned(fields: &[FieldRef], ways: &[&[usize]]) -> Vec<FieldRef> {
+    let one = |(index, field): (usize, &FieldRef)| {
+        let rest: Vec<&[usize]> = ways.iter().filter(|way| way.first() == Some(&index)).map(|way| &way[1..]).collect();
+        match field.data_type() {
+            _ if rest.is_empty() => None,
+            DataType::Struct(inner) if rest.iter().all(|way| !way.is_empty()) => {
+                let inner = DataType::Struct(pruned(inner, &rest).into());
+                Some(Arc::new(Field::new(field.name(), inner, true)))
+            }
+            _ => Some(field.clone()),
+        }
+    };
+    fields.iter().enumerate().filter_map(one).collect()
+}
+
+fn holds_conflict(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Struct(inner) => inner.iter().any(|field| holds_conflict(field)),
+        DataType::List(inner) => holds_conflict(inner),
+        other => *other == CONFLICT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fixtures::{Folder, error_of, read_all, try_read_all};
+    use crate::source::{Fault, IdKind, Ids};
+
+    fn options(vector: Option<&str>, id: Option<&str>) -> SourceOptions {
+        let ids = IdChoice::new(id, false).unwrap();
+        SourceOptions { vector_column: vector.map(Into::into), ids, split: None }
+    }
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn lines_are_rows_however_they_end_and_in_any_batch() {
+        let folder = Folder::new();
+        let lines = [
+            "{\"v\": [1, 0.5], \"id\": \"a\"}",
+            "",
+            "  \t",
+            "{\"id\": \"b\\n\\u00e4\", \"other\": {\"x\": [\"y\", null]}, \"v\": [-2, 1e-3]}  ",
+            "{\"v\":[3,4.0],\"id\":\"\"}",
+        ];
+        let expected = floats(&[1.0, 0.5, -2.0, 1e-3, 3.0, 4.0]);
+        for (before, between, after) in [("", "\n", ""), ("\u{feff}", "\r\n", "\r\n\r\n"), ("", "\n", "\n")] {
+            folder.write("a.jsonl", format!("{before}{}{after}", lines.join(between)).as_bytes());
+            let source = folder.open(&["a.jsonl"]).unwrap();
+            assert_eq!((source.info().rows, source.info().vectors.dimensions, source.info().ids), (3, 2, IdKind::Utf8));
+            assert!(source.info().rounded_from_f64);
+            for batch_bytes in [1, 16, 1 << 20] {
+                let all = read_all(source.as_ref(), batch_bytes);
+                assert_eq!(all.bytes, expected);
+                let Ids::Utf8(ids) = all.ids else { panic!("ids are texts") };
+                assert_eq!([0, 1, 2].map(|k| ids.get(k).to_vec()), ["a", "b\nä", ""].map(|id| id.as_bytes().to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn nulls_and_what_is_missing_are_faults_and_fields_of_objects_are_columns() {
+        let folder = Folder::new();
+        let lines =
+            "{\"s\":{\"v\":[1,2],\"n\":7}}\n{}\n{\"s\":null}\n{\"s\":{\"v\":[1,null],\"n\":8}}\n{\"s\":{\"v\":[]}}\n";
+        folder.write("a.ndjson", lines.as_bytes());
+        let source = folder.open_with(&["a.ndjson"], &options(Some("s.v"), None)).unwrap();
+        let all = read_all(source.as_ref(), 1 << 20);
+        assert_eq!(all.bytes, floats(&[1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
+        let faults = [(1, Fault::Null), (2, Fault::Null), (3, Fault::NullElement { at: 1 }), (4, Fault::Length(0))];
+        assert_eq!(all.faults, faults);
+        let message = error_of(folder.open(&["a.ndjson"]));
+        assert!(message.contains("within a struct there are some") && message.contains("s.v"), "{message}");
+        let with_ids = folder.open_with(&["a.ndjson"], &options(Some("s.v"), Some("s.n"))).unwrap();
+        let message = error_of(try_read_all(with_ids.as_ref(), 1 << 20));
+        assert!(message.contains("row 1 has a null id"), "{message}");
+    }
+
+    /// A type is that of all rows, so what the first say does not bind the others, nor do batches.
+    #[test]
+    fn types_are_told_by_all_lines() {
+        let folder = Folder::new();
+        let many: String = (0..10_000).map(|row| format!("{{\"id\":{row},\"v\":[{row},0],\"w\":null}}\n")).collect();
+        folder.write("a.jsonl", format!("{many}{{\"id\":-1,\"v\":[0.5,1],\"w\":\"x\"}}\n").as_bytes());
+        let source = folder.open(&["a.jsonl"]).unwrap();
+        assert_eq!((source.info().rows, source.info().ids), (10_001, IdKind::Int64));
+        let all = read_all(source.as_ref(), 1 << 16);
+        assert_eq!(all.bytes[80_000..], floats(&[0.5, 1.0]));
+        assert!(matches!(all.ids, Ids::Int64(ids) if ids[9_999..] == [9_999, -1]));
+    }
+
+    #[test]
+    fn each_fault_names_its_line_and_a_remedy() {
+        let folder = Folder::new();
+        let deep = format!("{{\"v\":{}1{}}}", "[".repeat(500), "]".repeat(500));
+        let names: String = (0..4_000).map(|k| format!("\"name{k}\":1,")).collect();
+        let cases: [(&[u8], &str); 16] = [
+            (b"{\"v\":[1,2]}\n\n{\"v\":[1,2", "line 3 is not a JSON object: EOF while parsing a list at byte 9"),
+            (b"{\"v\":[1,1e400]}", "line 1 is not a JSON object: number out of range"),
+            (b"{\"v\":[1,NaN]}", "line 1 is not a JSON object: expected value at byte 9"),
+            (b"{\"v\":[1,2],\"t\":\"\xff\"}", "line 1 is not a JSON object: invalid unicode"),
+            (b"{\"v\":[1,2]}{\"v\":[1,2]}", "line 1 is not a JSON object: trailing characters"),
+            (
+                b"[{\"v\":[1,2]},\n{\"v\":[1,2]}]",
+                "line 1 is not a JSON object: invalid type: sequence, expected an object",
+            ),
+            (b"{\"v\":[1,2]}\n\"x\"", "line 2 is not a JSON object: invalid type: string"),
+            (b"\xff\xfe{\x00\"\x00", "line 1 is not a JSON object"),
+            (deep.as_bytes(), "line 1 is not a JSON object: recursion limit"),
+            (b"{\"v\":[1,2]}\n{\"v\":\"s\"}", "column v is a list in line 1 and a text in line 2"),
+            (
+                b"{\"v\":[1,2]}\n{\"v\":[3,true]}",
+                "column v is a list that has a number in line 1 and true or false in line 2",
+            ),
+            (
+                b"{\"id\":1,\"v\":[1,2]}\n{\"id\":\"x\",\"v\":[1,2]}",
+                "column id is a number in line 1 and a text in line 2",
+            ),
+            (b"{\"id\":1.5,\"v\":[1,2]}", "column id is Float64, and ids are integers or text"),
+            (b"{\"w\":[1,2],\"v\":[1,2]}", "several columns hold vectors; pass vector-column NAME (one of: w, v)"),
+            (b"{\"w\":1}", "no column holds vectors"),
+            (b"\n\n", "no row has a vector"),
+        ];
+        for (bytes, words) in cases {
+            folder.write("a.jsonl", bytes);
+            let message = error_of(folder.open(&["a.jsonl"]));
+            assert!(message.contains(words) && message.contains("a.jsonl"), "{message}");
+        }
+        folder.write("a.jsonl", format!("{{{names}\"v\":[1,2]}}").as_bytes());
+        assert!(error_of(folder.open(&["a.jsonl"])).contains("too many different names"));
+        // what is no vector and no id may be anything
+        folder.write(
+            "a.jsonl",
+            format!("{{\"m\":{{{names}\"x\":1}},\"t\":1,\"v\":[1,2]}}\n{{\"t\":[2],\"v\":[1,2]}}").as_bytes(),
+        );
+        assert_eq!(read_all(folder.open(&["a.jsonl"]).unwrap().as_ref(), 100).bytes, floats(&[1.0, 2.0, 1.0, 2.0]));
+    }
+
+    #[test]
+    fn long_lines_are_read_where_the_budget_holds_them() {
+        let folder = Folder::new();
+        let line = |row: usize, text: usize| format!("{{\"t\":\"{}\",\"v\":[{row},1]}}\n", "x".repeat(text));
+        folder.write("a.jsonl", [line(0, 3 << 20), line(1, 10), line(2, 1 << 20)].concat().as_bytes());
+        let source = folder.open(&["a.jsonl"]).unwrap();
+        assert_eq!(read_all(source.as_ref(), 100).bytes, floats(&[0.0, 1.0, 1.0, 1.0, 2.0, 1.0]));
+        assert!(source.scan_bytes(100) > 3 << 20);
+        let refused = folder.open_within(&["a.jsonl"], &SourceOptions::default(), 20 << 20).err().unwrap().to_string();
+        assert!(refused.contains("a.jsonl: line 1") && refused.contains("MB"), "{refused}");
+    }
+
+    #[test]
+    fn files_without_rows_go_with_all_others() {
+        let folder = Folder::new();
+        folder.write("0.jsonl", b"");
+        folder.write("1.jsonl", b"{\"id\":\"a\",\"v\":[1,2]}\n");
+        folder.write("2.jsonl", b"\n");
+        let source = folder.open(&[""]).unwrap();
+        assert_eq!((source.info().rows, source.info().ids), (1, IdKind::Utf8));
+        assert_eq!(read_all(source.as_ref(), 100).bytes, floats(&[1.0, 2.0]));
+    }
+}

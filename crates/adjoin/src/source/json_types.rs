@@ -1,0 +1,331 @@
+//! The types of the columns of JSON lines: what all values of a column have in common, whichever rows they are in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Fields};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// Bytes that the names of all columns and fields may take, each with what is known of it: objects that are keyed by
+/// something else than names would take any amount. Fields may take a half, so that columns have room.
+const NAMES_BYTES_MAX: u64 = 1 << 20;
+/// What is known of a column, its name apart.
+const COLUMN_BYTES: u64 = 512;
+
+/// The type that columns have whose values are of several kinds: no value of JSON is of it.
+pub(super) const CONFLICT: DataType = DataType::Binary;
+
+/// What kind of value JSON has, null apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Boolean,
+    Number,
+    Text,
+    List,
+    Object,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Boolean => "true or false",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::List => "a list",
+            Self::Object => "an object",
+        })
+    }
+}
+
+/// What was seen at one place: in a column, in a field of it, or among the elements of its lists.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The first kind, and the line of its first value.
+    first: Option<(Kind, u64)>,
+    /// The first value of another kind.
+    other: Option<(Kind, u64)>,
+    number: Number,
+    /// Of lists: their elements.
+    elements: Option<Box<Seen>>,
+    /// Of lists: how many elements all have.
+    element_count: u64,
+    fields: Keys,
+}
+
+/// Which numbers were seen.
+#[derive(Debug, Default)]
+struct Number {
+    is_negative: bool,
+    is_fraction: bool,
+    /// Beyond a signed integer of 64 bits.
+    is_large: bool,
+}
+
+/// The fields of an object, in the order in which they appear first.
+#[derive(Debug, Default)]
+struct Keys {
+    fields: Vec<(String, Seen)>,
+    places: HashMap<String, usize>,
+    /// Whether there were more than are kept.
+    is_cut: bool,
+}
+
+/// What is counted while lines are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    /// The line at hand.
+    pub(super) line: u64,
+    /// Values and keys in it.
+    pub(super) values: u64,
+    /// Bytes that the names so far take, with what is known of their columns.
+    pub(super) names_bytes: u64,
+}
+
+/// What two lines disagree in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conflict {
+    /// The column, or the way to a field of it.
+    pub(super) column: String,
+    pub(super) words: String,
+}
+
+impl Seen {
+    /// Looks at an object that makes up a line.
+    pub(super) fn line(&mut self, line: &[u8], count: &mut Count) -> serde_json::Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_slice(line);
+        deserializer.deserialize_any(Row { seen: self, count })?;
+        deserializer.end()
+    }
+
+    /// Whether there were so many names that some are not columns.
+    pub(super) fn is_cut(&self) -> bool {
+        self.fields.is_cut
+    }
+
+    /// The columns.
+    pub(super) fn columns(&self) -> Fields {
+        self.fields.fields.iter().map(|(name, seen)| Field::new(name, seen.data_type(false), true)).collect()
+    }
+
+    /// Elements of the lists at a place.
+    pub(super) fn element_count(&self, way: &[usize]) -> u64 {
+        match way {
+            [] => self.element_count,
+            [step, rest @ ..] => self.fields.fields.get(*step).map_or(0, |(_, seen)| seen.element_count(rest)),
+        }
+    }
+
+    /// Where values are of several kinds.
+    pub(super) fn conflicts(&self) -> Vec<Conflict> {
+        let mut found = Vec::new();
+        self.fields.fields.iter().for_each(|(name, seen)| seen.add_conflicts(name, &mut found));
+        found
+    }
+
+    fn add_conflicts(&self, column: &str, found: &mut Vec<Conflict>) {
+        let mut add = |words: String| found.push(Conflict { column: column.to_owned(), words });
+        if let (Some((kind, line)), Some((other, other_line))) = (self.first, self.other) {
+            return add(format!("{kind} in line {line} and {other} in line {other_line}"));
+        }
+        if self.fields.is_cut {
+            return add("an object of too many different names".to_owned());
+        }
+        if let Some(elements) = &self.elements {
+            let mut within = Vec::new();
+            elements.add_conflicts(column, &mut within);
+            within.into_iter().for_each(|conflict| add(format!("a list that has {}", conflict.words)));
+        }
+        for (name, seen) in &self.fields.fields {
+            seen.add_conflicts(&format!("{column}.{name}"), found);
+        }
+    }
+
+    /// Numbers in lists are f64 whatever they are, as they are elements of vectors.
+    fn data_type(&self, in_list: bool) -> DataType {
+        let Some((kind, _)) = self.first else { return DataType::Null };
+        if self.other.is_some() || self.fields.is_cut {
+            return CONFLICT;
+        }
+        match kind {
+            Kind::Boolean => DataType::Boolean,
+            Kind::Text => DataType::Utf8,
+            Kind::Number if in_list => DataType::Float64,
+            Kind::Number => match self.number {
+                Number { is_fraction: false, is_large: false, .. } => DataType::Int64,
+                Number { is_fraction: false, is_negative: false, .. } => DataType::UInt64,
+                _ => DataType::Float64,
+            },
+            Kind::List => {
+                let elements = self.elements.as_ref().map_or(DataType::Null, |elements| elements.data_type(true));
+                let elements = if elements == DataType::Null { DataType::Float64 } else { elements };
+                DataType::List(Arc::new(Field::new_list_field(elements, true)))
+            }
+            Kind::Object if self.fields.fields.is_empty() => DataType::Null,
+            Kind::Object => DataType::Struct(self.columns()),
+        }
+    }
+
+    fn note(&mut self, kind: Kind, line: u64) {
+        match self.first {
+            None => self.first = Some((kind, line)),
+            Some((first, _)) if first != kind => self.other = self.other.or(Some((kind, line))),
+            Some(_) => {}
+        }
+    }
+}
+
+/// The value of a line, which is an object.
+struct Row<'a> {
+    seen: &'a mut Seen,
+    count: &'a mut Count,
+}
+
+impl<'de> Visitor<'de> for Row<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.seen.fields.read(map, self.count, NAMES_BYTES_MAX)
+    }
+}
+
+/// Any value.
+struct Value<'a> {
+    seen: &'a mut Seen,
+    count: &'a mut Count,
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.count.values += 1;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        self.seen.note(Kind::Boolean, self.count.line);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.seen.note(Kind::Number, self.count.line);
+        self.seen.number.is_negative |= value < 0;
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.seen.note(Kind::Number, self.count.line);
+        self.seen.number.is_large |= i64::try_from(value).is_err();
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.seen.note(Kind::Number, self.count.line);
+        self.seen.number.is_fraction = true;
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        self.seen.note(Kind::Text, self.count.line);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        let Self { seen, count } = self;
+        seen.note(Kind::List, count.line);
+        let of = seen.elements.get_or_insert_default();
+        while elements.next_element_seed(Value { seen: of, count })?.is_some() {
+            seen.element_count += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        self.seen.note(Kind::Object, self.count.line);
+        self.seen.fields.read(map, self.count, NAMES_BYTES_MAX / 2)
+    }
+}
+
+impl Keys {
+    fn read<'de, A: MapAccess<'de>>(&mut self, mut map: A, count: &mut Count, bytes_max: u64) -> Result<(), A::Error> {
+        let mut expected = 0;
+        while let Some(place) = map.next_key_seed(Key { keys: self, count, expected, bytes_max })? {
+            count.values += 1;
+            let Some(place) = place else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            expected = place + 1;
+            map.next_value_seed(Value { seen: &mut self.fields[place].1, count })?;
+        }
+        Ok(())
+    }
+
+    /// The place of a name, which is made where there is room for it.
+    fn place(&mut self, name: &str, (expected, bytes_max): (usize, u64), count: &mut Count) -> Option<usize> {
+        // Most lines name the same in the same order.
+        if self.fields.get(expected).is_some_and(|(at, _)| at == name) {
+            return Some(expected);
+        }
+        if let Some(place) = self.places.get(name) {
+            return Some(*place);
+        }
+        let bytes = COLUMN_BYTES + 2 * name.len() as u64;
+        if count.names_bytes + bytes > bytes_max {
+            self.is_cut = true;
+            return None;
+        }
+        count.names_bytes += bytes;
+        let place = self.fields.len();
+        self.places.insert(name.to_owned(), place);
+        self.fields.push((name.to_owned(), Seen::default()));
+        Some(place)
+    }
+}
+
+/// The name of a field; its place among those known, where there is one.
+struct Key<'a> {
+    keys: &'a mut Keys,
+    count: &'a mut Count,
+    expected: usize,
+    bytes_max: u64,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
+        struct Name<'a>(Key<'a>);
+
+        impl Visitor<'_> for Name<'_> {
+            type Value = Option<usize>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
+                Ok(self.0.keys.place(name, (self.0.expected, self.0.bytes_max), self.0.count))
+            }
+        }
+        deserializer.deserialize_str(Name(self))
+    }
+}

@@ -1,0 +1,44 @@
+//! JSON lines: those that stay are copied as they lie, and so is what is no row.
+
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+
+use super::{Without, cannot_write};
+use crate::error::Result;
+use crate::output::OutputWriter;
+use crate::source::json_lines::{LineFacts, Lines};
+
+const WRITE_BYTES: usize = 1 << 20;
+/// Rows after which it is told how many are done.
+const ROWS_AT_ONCE: u64 = 1 << 12;
+
+pub(super) fn held_bytes(lines: &LineFacts) -> u64 {
+    lines.lines_bytes() + WRITE_BYTES as u64
+}
+
+pub(super) fn write(
+    lines: &LineFacts,
+    wanted: &Without<'_>,
+    file: Arc<dyn ReadFile>,
+    out: OutputWriter,
+) -> Result<OutputWriter> {
+    let mut out = BufWriter::with_capacity(WRITE_BYTES, out);
+    let mut lines = Lines::of(wanted.path, file, lines);
+    let mut row = 0;
+    while let Some(line) = lines.next_line()? {
+        let is_row = !line.is_blank();
+        if !(is_row && (wanted.is_gone)(row)) {
+            out.write_all(line.bytes).map_err(cannot_write)?;
+        } else if line.number == 1 {
+            out.write_all(line.mark()).map_err(cannot_write)?;
+        }
+        row += u64::from(is_row);
+        if is_row && row % ROWS_AT_ONCE == 0 {
+            wanted.advance(ROWS_AT_ONCE)?;
+        }
+    }
+    wanted.advance(row % ROWS_AT_ONCE)?;
+    out.into_inner().map_err(|error| cannot_write(error.into_error()))
+}

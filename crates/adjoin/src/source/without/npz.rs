@@ -1,0 +1,119 @@
+//! A zip of arrays: those with something for each row lose what goes, the others are copied.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use rawzip::{CompressionMethod, ZipArchiveWriter};
+
+use super::{Without, cannot_write};
+use crate::error::Result;
+use crate::output::OutputWriter;
+use crate::source::npy;
+use crate::source::npz::{Arrays, READER_BYTES, Stored, Values, refused};
+
+/// Bytes that are copied at a time, where a row is not larger.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// A block, the buffer of the result, and what deflating and inflating hold.
+const HELD_BYTES: u64 = 2 * BLOCK_BYTES + (512 << 10) + READER_BYTES;
+
+/// Bytes that a copy holds.
+///
+/// # Errors
+/// Where rows of an array cannot be told.
+pub(super) fn held_bytes(path: &Path, arrays: &Arrays) -> Result<u64> {
+    let mut row_bytes_max = 0;
+    for array in arrays.of_rows() {
+        let row_bytes = array.row_bytes().filter(|_| !array.is_by_columns());
+        row_bytes_max = row_bytes_max.max(row_bytes.ok_or_else(|| {
+            refused(
+                path,
+                &array.name,
+                "has a value for each row that cannot be told from the next (Python objects, \
+                structured, or in Fortran order); save it as numbers or text, or leave it out of the .npz",
+            )
+        })?);
+    }
+    Ok(HELD_BYTES + row_bytes_max)
+}
+
+type Target = BufWriter<OutputWriter>;
+
+pub(super) fn write(
+    arrays: &Arrays,
+    wanted: &Without<'_>,
+    file: Arc<dyn ReadFile>,
+    out: OutputWriter,
+) -> Result<OutputWriter> {
+    let mut target = ZipArchiveWriter::new(BufWriter::with_capacity(BLOCK_BYTES as usize, out));
+    let kept = wanted.count(0..wanted.rows);
+    for array in arrays.all() {
+        let method = if array.is_deflated { CompressionMethod::DEFLATE } else { CompressionMethod::STORE };
+        let name = format!("{}.npy", array.name);
+        let file_of_array = target.new_file(name.as_str()).compression_method(method);
+        let (mut entry, config) = file_of_array.start().map_err(cannot_write)?;
+        let values = Values::at_start(wanted.path, array, file.clone());
+        let descriptor = if array.is_deflated {
+            let mut out = config.wrap(DeflateEncoder::new(&mut entry, Compression::default()));
+            copy(array, arrays.rows, kept, wanted, values, &mut out)?;
+            let (encoder, descriptor) = out.finish().map_err(cannot_write)?;
+            encoder.finish().map_err(cannot_write)?;
+            descriptor
+        } else {
+            let mut out = config.wrap(&mut entry);
+            copy(array, arrays.rows, kept, wanted, values, &mut out)?;
+            out.finish().map_err(cannot_write)?.1
+        };
+        entry.finish(descriptor).map_err(cannot_write)?;
+    }
+    wanted.advance(wanted.rows)?;
+    let target: Target = target.finish().map_err(cannot_write)?;
+    target.into_inner().map_err(|error| cannot_write(error.into_error()))
+}
+
+/// The array without rows that go; all of it where it has no rows of the set.
+fn copy(
+    array: &Stored,
+    rows: u64,
+    kept: u64,
+    wanted: &Without<'_>,
+    mut values: Values,
+    out: &mut impl Write,
+) -> Result<()> {
+    let row_bytes = array.row_bytes().filter(|_| array.rows() == Some(rows));
+    let Some(row_bytes) = row_bytes else { return copy_all(array.bytes, wanted, values, out) };
+    values.skip(array.header_bytes)?;
+    let shape: Vec<u64> = [kept].into_iter().chain(array.header.shape[1..].iter().copied()).collect();
+    out.write_all(&npy::header_of(&array.header.descr, &shape)).map_err(cannot_write)?;
+    let rows_at_once = (BLOCK_BYTES / row_bytes.max(1)).max(1);
+    let mut block = vec![0; (rows_at_once.min(rows) * row_bytes) as usize];
+    let mut first = 0;
+    while first < rows {
+        let some = rows_at_once.min(rows - first);
+        let block = &mut block[..(some * row_bytes) as usize];
+        values.read(block)?;
+        let of_row = |row: u64| &block[((row - first) * row_bytes) as usize..((row - first + 1) * row_bytes) as usize];
+        for row in (first..first + some).filter(|row| !(wanted.is_gone)(*row)) {
+            out.write_all(of_row(row)).map_err(cannot_write)?;
+        }
+        first += some;
+        wanted.advance(0)?;
+    }
+    Ok(())
+}
+
+fn copy_all(bytes: u64, wanted: &Without<'_>, mut values: Values, out: &mut impl Write) -> Result<()> {
+    let mut block = vec![0; bytes.min(BLOCK_BYTES) as usize];
+    let mut left = bytes;
+    while left > 0 {
+        let some = &mut block[..left.min(BLOCK_BYTES) as usize];
+        values.read(some)?;
+        out.write_all(some).map_err(cannot_write)?;
+        left -= some.len() as u64;
+        wanted.advance(0)?;
+    }
+    Ok(())
+}
