@@ -64,11 +64,32 @@ impl TrainingSample {
     /// # Errors
     /// Where the sample cannot be read.
     pub(crate) fn coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
+        Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbours_apart))
+    }
+
+    /// How floats are rounded to bytes where they may be, whatever that blurs.
+    ///
+    /// # Errors
+    /// As [`TrainingSample::coding`].
+    pub(crate) fn fit_coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
         if !space.is_of_floats() {
             return Ok(None);
         }
         let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, (seed, "coding"))?;
-        Ok(Coding::fit(kernel, &drawn).filter(Coding::tells_neighbours_apart))
+        Ok(Coding::fit(kernel, &drawn))
+    }
+
+    /// All rows as stored, end to end.
+    ///
+    /// # Errors
+    /// As [`TrainingSample::coding`].
+    pub(crate) fn stored(&self, vectors: VectorType) -> Result<Vec<u8>> {
+        let mut all = Vec::with_capacity(self.rows as usize * vectors.bytes());
+        self.records.read(0, |stored| {
+            all.extend_from_slice(stored);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// Rows that are drawn by the seed.

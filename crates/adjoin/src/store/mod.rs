@@ -7,6 +7,7 @@ mod assign;
 mod bad_rows;
 mod buckets;
 mod centers;
+mod draw;
 mod files;
 pub mod format;
 mod ids;
@@ -22,7 +23,14 @@ mod verify;
 mod writer;
 
 pub use files::{FileFacts, Files, Role};
-pub(crate) use intake::{UsableRows, read_all, read_all_bytes};
+pub(crate) use assign::{Nearest, TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use buckets::row_bytes;
+pub(crate) use centers::{TrainingSample, coding_bytes, default_buckets, train, training_bytes};
+pub(crate) use draw::Draw;
+pub(crate) use intake::{
+    Intake, Scanned, UsableRows, batch_bytes, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
+};
+pub(crate) use memory::BuildMemory;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};

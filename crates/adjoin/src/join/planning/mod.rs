@@ -6,6 +6,7 @@ mod division;
 mod edge_sides;
 mod edges;
 mod estimate;
+mod foresee;
 mod margins;
 mod nearness;
 mod neighbours;
@@ -14,6 +15,7 @@ use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
 use self::division::{least_of_any, least_to_calibrate, needs, sizes};
+pub(crate) use self::foresee::Foresight;
 use self::edges::{Edges, Passes, fit_coding};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
