@@ -5,7 +5,7 @@ from typing import Any, Optional, final
 
 from ._types import ArrowStream, Progress
 
-__all__ = ["Joined", "__version__", "build", "columns", "dedupe", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
+__all__ = ["Joined", "__version__", "build", "columns", "dedupe", "explain", "info", "join", "main", "resident_from_now_on", "rows", "spool"]
 
 __version__: str
 
@@ -26,6 +26,13 @@ def build(
     sources: Sequence[str],
     store: str,
     wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
+def explain(
+    sources: Sequence[str],
+    wanted: tuple[dict[str, Any], Optional[str]],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::estimate::{AtThreshold, Estimate, Question, estimate};
+use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
 use adjoin::job::only_for_builds;
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
@@ -53,9 +53,15 @@ fn refuse_of_stores(arguments: &Explain) -> Result<()> {
 }
 
 fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim) -> Result<Outcome> {
-    let given = [("--metric", arguments.metric.is_some()), ("--json", arguments.json)];
-    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-        return Err(Error::option(format!("{option} is for a source, not for a store; leave it out")));
+    if arguments.metric.is_some() {
+        return Err(Error::option(format!(
+            "{} has a metric, and the threshold decides the metric: --eps is a distance (L2), --min-similarity a \
+             similarity (cosine); leave out --metric",
+            folder.display()
+        )));
+    }
+    if arguments.json {
+        return Err(Error::option("--json is for what is said of a source, not of a store; leave it out"));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
@@ -89,6 +95,7 @@ fn json(estimate: &Estimate) -> Result<String> {
 
 fn in_words(estimate: &Estimate) -> String {
     let Estimate { rows, dimensions, element, metric, compared_rows, .. } = *estimate;
+    let Footprint { least_memory_bytes, memory_bytes, store_bytes, spill_bytes } = estimate.footprint;
     let mut text = format!(
         "vectors      {} of {dimensions} {element}, {metric}; {} compared with all of them\n",
         format_number(rows),
@@ -97,6 +104,11 @@ fn in_words(estimate: &Estimate) -> String {
     if estimate.skipped_rows > 0 {
         text += &format!("skipped      {} without a usable vector\n", format_count(estimate.skipped_rows, "row"));
     }
+    let (least, held) = (format_bytes(least_memory_bytes), format_bytes(memory_bytes));
+    let (budget, store) = (format_bytes(estimate.memory.budget_bytes), format_bytes(store_bytes));
+    text += &format!("memory       at least about {least}; of {budget} a join would hold about {held}\n");
+    text += &format!("disk         about {store} for a temporary store");
+    text += &if spill_bytes > 0 { format!(", {} beside it\n", format_bytes(spill_bytes)) } else { "\n".to_owned() };
     for at in &estimate.thresholds {
         text += &threshold_in_words(at, metric);
     }
@@ -104,21 +116,21 @@ fn in_words(estimate: &Estimate) -> String {
 }
 
 fn threshold_in_words(at: &AtThreshold, metric: Metric) -> String {
-    let AtThreshold { threshold, asked, neighbours, pairs, removed_rows, seconds, .. } = *at;
+    let AtThreshold { threshold, asked, neighbours, pairs, pairs_bytes, removed_rows, seconds } = *at;
     let asked = if asked { ", asked for" } else { "" };
     format!(
-        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}\n  removed    {} rows of near-duplicates\n  time       {}\n",
+        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates\n  time       {}\n",
         option_of(metric),
         short(neighbours),
-        between(pairs, |number| format_number(number as u64)),
-        between(removed_rows, |number| format_number(number as u64)),
+        between(pairs, |number| format_number(number.round() as u64)),
+        format_bytes(pairs_bytes.estimate as u64),
+        between(removed_rows, |number| format_number(number.round() as u64)),
         between(seconds, |number| format!("{} s", short(number))),
     )
 }
 
 /// An estimate with its bounds, where it has some.
 fn between(Interval { estimate, low, high }: Interval, write: impl Fn(f64) -> String) -> String {
-    let _ = format_bytes;
     match low < high {
         true => format!("about {} (between {} and {})", write(estimate), write(low), write(high)),
         false => write(estimate),

@@ -1,6 +1,6 @@
 //! Drawn rows against all rows of the source, in one scan.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use super::ladder::Ladder;
 use super::memory::{CHUNK_ROWS, COLUMNS};
@@ -30,20 +30,13 @@ pub(super) struct Compared<'a, T: Coordinate> {
     pub(super) places: &'a [u64],
 }
 
-/// What comparing took.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Took {
-    /// Distances that were computed.
-    pub(super) distances: u64,
-    /// Seconds of that, the source not counted.
-    pub(super) seconds: f64,
-}
-
-impl std::ops::AddAssign for Took {
-    fn add_assign(&mut self, other: Self) {
-        self.distances += other.distances;
-        self.seconds += other.seconds;
-    }
+/// How far apart drawn rows are.
+pub(super) struct Among {
+    pub(super) histogram: DistanceHistogram,
+    /// How many distances that are.
+    pub(super) pairs: u64,
+    /// What one took, on one thread.
+    pub(super) nanoseconds: f64,
 }
 
 impl<'a, T: Coordinate> Compared<'a, T> {
@@ -52,33 +45,36 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Self { scans, space, members, places }
     }
 
-    /// How far apart the rows are, and how many distances that were.
-    pub(super) fn histogram(&self) -> Result<(DistanceHistogram, u64)> {
+    /// How far apart the rows are.
+    pub(super) fn among(&self) -> Result<Among> {
         let (context, panel) = (self.scans.context, &self.members.panel);
         let all: Vec<u32> = (0..panel.rows() as u32).collect();
         let columns = context.kernel.pack(panel, &all);
         let mut distances = vec![T::Distance::default(); BLOCK * all.len()];
-        let mut histogram = DistanceHistogram::new();
+        let (mut histogram, mut least) = (DistanceHistogram::new(), f64::INFINITY);
         let some = &all[..all.len().min(HISTOGRAM_ROWS)];
         for block in some.chunks(BLOCK) {
             context.cancel.check()?;
             let distances = &mut distances[..block.len() * all.len()];
+            let watch = Stopwatch::start();
             context.kernel.many_to_many(panel, block, &columns, distances);
+            // The least of all blocks: others may be at work on this core too.
+            least = least.min(watch.seconds() / distances.len() as f64);
             histogram.add::<T>(distances);
         }
         histogram.leave_out_zeros(some.len() as u64); // each with itself
-        Ok((histogram, (some.len() * (all.len() - 1)) as u64))
+        Ok(Among { histogram, pairs: (some.len() * (all.len() - 1)) as u64, nanoseconds: least * 1e9 })
     }
 
     /// Compares the first `count` rows with all others of the source.
-    pub(super) fn with_all(&self, ladder: &Ladder, count: usize) -> Result<(Vec<Notes>, Took)> {
+    pub(super) fn with_all(&self, ladder: &Ladder, count: usize) -> Result<Vec<Notes>> {
         let chunks = (0..count).step_by(CHUNK_ROWS);
         let chunks = chunks.map(|first| Notes::new(first..count.min(first + CHUNK_ROWS), ladder.len()));
         let notes: Vec<Mutex<Notes>> = chunks.map(Mutex::new).collect();
         let predicate = ladder.predicate(ladder.len() - 1)?;
         let threshold = Threshold::new(predicate, self.space);
         let bytes = self.space.vectors.bytes();
-        let took = self.each_slice("compare", |place, stored, columns| {
+        self.each_slice("compare", |place, stored, columns| {
             let order: Vec<u32> = (0..columns.len() as u32).collect();
             self.each_chunk(notes.len(), (predicate, &threshold), |tiles, chunk| {
                 let notes = &mut *lock(&notes[chunk]);
@@ -87,7 +83,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                 let (rows, columns) =
                     (Ordered { members: &self.members, order: &rows }, Ordered { members: columns, order: &order });
                 let is_other = |x: u32, y: u32| self.places[x as usize] != place + u64::from(y);
-                let compared = tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
+                tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
                     let (x, other, rung) = (x as usize, place + u64::from(y), ladder.rung_of(value));
                     notes.count(x, rung);
                     if other < self.places[x] {
@@ -95,20 +91,20 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                     }
                     Ok(())
                 })?;
-                Ok(compared.verified_pairs)
+                Ok(())
             })
         })?;
-        Ok((notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(|held| held.into_inner())).collect(), took))
+        Ok(notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
     }
 
     /// The first rung within which each row has an earlier neighbour, up to `last`.
-    pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<(Vec<u8>, Took)> {
+    pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
         let predicate = ladder.predicate(last)?;
         let threshold = Threshold::new(predicate, self.space);
         // The rows that come last first: rows of a tile share the largest reach.
         let order: Vec<u32> = (0..self.places.len() as u32).rev().collect();
         let first = Mutex::new(vec![NO_RUNG; self.places.len()]);
-        let took = self.each_slice("trace", |place, _, columns| {
+        self.each_slice("trace", |place, _, columns| {
             let reach_of = |row: u32| self.places[row as usize].saturating_sub(place).min(columns.len() as u64) as u32;
             let all: Vec<u32> = (0..columns.len() as u32).collect();
             let chunks: Vec<&[u32]> = order.chunks(CHUNK_ROWS).collect();
@@ -119,15 +115,15 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                     Ordered { members: columns, order: &all },
                 );
                 let is_earlier = |x: u32, y: u32| place + u64::from(y) < self.places[x as usize];
-                let compared = tiles.compare(rows, columns, &reach, is_earlier, |x, _, value| {
+                tiles.compare(rows, columns, &reach, is_earlier, |x, _, value| {
                     let first = &mut lock(&first)[x as usize];
                     *first = ladder.rung_of(value).min(*first);
                     Ok(())
                 })?;
-                Ok(compared.verified_pairs)
+                Ok(())
             })
         })?;
-        Ok((first.into_inner().unwrap_or_else(|held| held.into_inner()), took))
+        Ok(first.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Which rows go, where these are all rows of the source.
@@ -142,15 +138,19 @@ impl<'a, T: Coordinate> Compared<'a, T> {
             self.scans.context.cancel.check()?;
             let rows = &all[..columns.last().map_or(0, |&last| last as usize + 1)];
             let reach = vec![columns.len() as u32; rows.len()];
-            let (rows, of_block) = (
-                Ordered { members: &self.members, order: rows },
-                Ordered { members: &self.members, order: columns },
-            );
+            let (rows, of_block) =
+                (Ordered { members: &self.members, order: rows }, Ordered { members: &self.members, order: columns });
             found.clear();
-            tiles.compare(rows, of_block, &reach, |x, y| x < y, |x, y, value| {
-                found.push((y, x, ladder.rung_of(value)));
-                Ok(())
-            })?;
+            tiles.compare(
+                rows,
+                of_block,
+                &reach,
+                |x, y| x < y,
+                |x, y, value| {
+                    found.push((y, x, ladder.rung_of(value)));
+                    Ok(())
+                },
+            )?;
             found.sort_unstable();
             let mut left = &found[..];
             for &row in columns {
@@ -164,33 +164,29 @@ impl<'a, T: Coordinate> Compared<'a, T> {
 
     /// Hands all usable rows to `compare`, some at a time: the place of the first among all, as stored, and as they are
     /// compared.
-    fn each_slice(&self, phase: &str, compare: impl Fn(u64, &[u8], &Members<T>) -> Result<u64>) -> Result<Took> {
+    fn each_slice(&self, phase: &str, compare: impl Fn(u64, &[u8], &Members<T>) -> Result<()>) -> Result<()> {
         let (context, bytes) = (self.scans.context, self.space.vectors.bytes());
-        let (mut took, mut place) = (Took::default(), 0);
+        let mut place = 0;
         self.scans.scan(phase, |usable| {
-            let watch = Stopwatch::start();
             for stored in usable.stored.chunks(COLUMNS * bytes) {
                 let columns = Members::new(context.kernel, self.space, stored);
-                took.distances += compare(place, stored, &columns)?;
+                compare(place, stored, &columns)?;
                 place += columns.len() as u64;
             }
-            took.seconds += watch.seconds();
             Ok(())
         })?;
-        Ok(took)
+        Ok(())
     }
 
-    /// Lets workers compare chunks of rows; returns how many distances were computed.
+    /// Lets workers compare chunks of rows.
     fn each_chunk(
         &self,
         chunks: usize,
         (predicate, threshold): (Predicate, &Threshold),
-        compare: impl Fn(&mut Tiles<'_, T>, usize) -> Result<u64> + Sync,
-    ) -> Result<u64> {
+        compare: impl Fn(&mut Tiles<'_, T>, usize) -> Result<()> + Sync,
+    ) -> Result<()> {
         let context = self.scans.context;
         let state = || Tiles::new(context.kernel, predicate, threshold);
-        Ok(map_items(context.threads, chunks, &context.cancel, state, |tiles, chunk| compare(tiles, chunk))?
-            .into_iter()
-            .sum())
+        map_items(context.threads, chunks, &context.cancel, state, compare).map(drop)
     }
 }

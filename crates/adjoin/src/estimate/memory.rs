@@ -23,7 +23,7 @@ const COMPARED_BYTES: u64 = 16 << 20;
 const ROWS_OF_ALL_COMPARED: u64 = 4_000_000;
 const COMPARED_MIN: u64 = 512;
 /// Rows on which centers are trained: so many for each, or fewer that take so many bytes.
-const TRAINED_A_CENTER: u64 = 4;
+const TRAINED_A_CENTER: u64 = 16;
 const TRAINING_ROWS_MAX: u64 = 1 << 16;
 const TRAINING_BYTES: u64 = 64 << 20;
 /// Rows of a batch that are compared at once.

@@ -15,8 +15,9 @@ mod survey;
 
 use serde::Serialize;
 
-use self::compare::{Compared, Took};
+use self::compare::{Among, Compared};
 use self::cost::Clock;
+pub use self::cost::Footprint;
 use self::ladder::Ladder;
 use self::memory::Sizes;
 use self::notes::{NO_RUNG, Notes};
@@ -75,6 +76,8 @@ pub struct Estimate {
     pub seed: u64,
     /// From the nearest threshold to the farthest.
     pub thresholds: Vec<AtThreshold>,
+    /// What a join takes whatever its threshold.
+    pub footprint: Footprint,
     /// What the estimate took.
     pub seconds: f64,
     /// The memory that the estimate held.
@@ -92,6 +95,8 @@ pub struct AtThreshold {
     pub neighbours: f64,
     /// Pairs within it.
     pub pairs: Interval,
+    /// Bytes of these as a Parquet file.
+    pub pairs_bytes: Interval,
     /// Rows that go where of near ones the first stays.
     pub removed_rows: Interval,
     /// Seconds of a join, the build included; the bounds are those within which real runs were.
@@ -110,7 +115,8 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
     let least = Sizes::new(source, question.build, 0).bytes(context, source, metric);
     let context = context.for_run(least, PURPOSE)?;
     let free = context.budget().free();
-    let sizes = Some(Sizes::new(source, question.build, free)).filter(|sizes| sizes.bytes(&context, source, metric) <= free);
+    let sizes =
+        Some(Sizes::new(source, question.build, free)).filter(|sizes| sizes.bytes(&context, source, metric) <= free);
     let sizes = &sizes.unwrap_or_else(|| Sizes::new(source, question.build, 0));
     let _memory = context.reserve(sizes.bytes(&context, source, metric), PURPOSE)?;
     let scans = Scans { context: &context, source, options: question.build, sizes };
@@ -120,6 +126,7 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
     let space = Space { coding: coding.as_ref(), ..plain };
     let estimator = Estimator { scans, question, survey: &survey };
     let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+    let of_join = with_coordinates!(space, T => Footprint::new::<T>(&scans, &survey, free));
     let info = source.info();
     Ok(Estimate {
         rows: survey.scanned.usable_rows,
@@ -130,6 +137,7 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
         compared_rows: survey.places.len() as u64,
         seed: question.build.seed,
         thresholds,
+        footprint: of_join,
         seconds: watch.seconds(),
         memory: context.memory(),
     })
@@ -164,19 +172,23 @@ impl Estimator<'_> {
     fn run<T: Coordinate>(&self, space: Space<'_>) -> Result<Vec<AtThreshold>> {
         let Self { scans, question, survey } = *self;
         let compared = Compared::<T>::new(scans, space, &survey.compared, &survey.places);
-        let (ladder, count) = self.ladder(&compared)?;
-        let (notes, mut took) = compared.with_all(&ladder, count)?;
+        let among = compared.among()?;
+        let (ladder, count) = self.ladder(&compared, &among)?;
+        let notes = compared.with_all(&ladder, count)?;
         let neighbours = |rung: usize| notes.iter().flat_map(move |notes| notes.neighbours(rung));
         let mean = |rung: usize| neighbours(rung).sum::<u64>() as f64 / count as f64;
         let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
         let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbours(rung).collect()).collect();
-        let removed = self.removed(&compared, &ladder, notes, (&rungs, &of), &mut took)?;
+        let removed = self.removed(&compared, &ladder, notes, (&rungs, &of))?;
         let whole = count as u64 == survey.scanned.usable_rows;
         let numbers: Vec<Vec<f64>> = of.iter().map(|of| of.iter().map(|&n| n as f64).collect()).collect();
         let means = means(&numbers, whole, question.build.seed);
-        let clock = Clock::new(&compared, survey, took, question.aim)?;
+        let clock = Clock::new(&compared, survey, among.nanoseconds, question.aim)?;
         let at = |(k, &rung): (usize, &usize)| {
-            let pairs = times(means[k], survey.scanned.usable_rows as f64 / 2.0);
+            let pairs = match whole {
+                true => certain(of[k].iter().sum::<u64>() as f64 / 2.0),
+                false => times(means[k], survey.scanned.usable_rows as f64 / 2.0),
+            };
             let share = of[k].iter().filter(|&&n| n > 0).count() as f64 / count as f64;
             let threshold = Threshold::new(ladder.predicate(rung)?, space);
             Ok(AtThreshold {
@@ -184,6 +196,7 @@ impl Estimator<'_> {
                 asked: ladder.asked == Some(rung),
                 neighbours: means[k].estimate,
                 pairs,
+                pairs_bytes: clock.bytes(pairs),
                 removed_rows: removed[k],
                 seconds: clock.seconds(&threshold, pairs, share),
             })
@@ -192,10 +205,10 @@ impl Estimator<'_> {
     }
 
     /// Thresholds up to one at which vectors have many neighbours, or that was asked for; and how many rows are compared.
-    fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>) -> Result<(Ladder, usize)> {
+    fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>, among: &Among) -> Result<(Ladder, usize)> {
         let Self { question, survey, .. } = *self;
         let others = (survey.scanned.usable_rows - 1) as f64;
-        let (histogram, pairs) = compared.histogram()?;
+        let &Among { ref histogram, pairs, .. } = among;
         let share = (NEIGHBOURS_MAX / others).min(1.0);
         let rank = ((share * pairs as f64).ceil() as u64).clamp(PAIRS_MIN.min(pairs), pairs.max(1));
         let squared = histogram.squared_of(rank).unwrap_or(0.0);
@@ -219,10 +232,8 @@ impl Estimator<'_> {
         ladder: &Ladder,
         notes: Vec<Notes>,
         (rungs, neighbours): (&[usize], &[Vec<u64>]),
-        took: &mut Took,
     ) -> Result<Vec<Interval>> {
         let rows = self.survey.scanned.usable_rows;
-        let certain = |number: f64| Interval { estimate: number, low: number, high: number };
         if compared.places.len() as u64 == rows {
             let removal = compared.removal(ladder)?;
             return Ok(rungs.iter().map(|&rung| certain(removal.removed(rung) as f64)).collect());
@@ -233,8 +244,7 @@ impl Estimator<'_> {
         };
         let with_earlier: Vec<Vec<f64>> = rungs.iter().map(with_earlier).collect();
         let with_earlier = means(&with_earlier, false, self.question.build.seed);
-        let (traces, more) = Traces::new(compared, ladder, notes, rungs)?;
-        *took += more;
+        let traces = Traces::new(compared, ladder, notes, rungs)?;
         let before = |row: usize| compared.places[row] as f64 / rows as f64;
         let share = |(k, &rung): (usize, &usize)| {
             let earlier: Vec<f64> = neighbours[k].iter().enumerate().map(|(row, &n)| n as f64 * before(row)).collect();
@@ -260,6 +270,10 @@ fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> 
     rungs.sort_unstable();
     rungs.dedup();
     rungs
+}
+
+fn certain(number: f64) -> Interval {
+    Interval { estimate: number, low: number, high: number }
 }
 
 fn times(interval: Interval, factor: f64) -> Interval {

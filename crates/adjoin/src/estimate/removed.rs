@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::compare::{Compared, Took};
+use super::compare::Compared;
 use super::ladder::{Ladder, Rungs};
 use super::notes::{Note, Notes, TRACED_SHARE, surely_stays};
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl Traces {
         ladder: &Ladder,
         notes: Vec<Notes>,
         rungs: &[usize],
-    ) -> Result<(Self, Took)> {
+    ) -> Result<Self> {
         let mut wanted: BTreeMap<u64, Box<[u8]>> = BTreeMap::new();
         let mut traced = Vec::new();
         for notes in notes {
@@ -50,16 +50,16 @@ impl Traces {
             }
         }
         let Some(&last) = rungs.iter().max().filter(|_| !wanted.is_empty()) else {
-            return Ok((Self { traced, stays: BTreeMap::new() }, Took::default()));
+            return Ok(Self { traced, stays: BTreeMap::new() });
         };
         let (places, vectors): (Vec<u64>, Vec<Box<[u8]>>) = wanted.into_iter().unzip();
         let stored = vectors.concat();
         drop(vectors);
         let neighbours = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
         drop(stored);
-        let (first, took) = neighbours.first_rungs(ladder, last)?;
+        let first = neighbours.first_rungs(ladder, last)?;
         let stays = places.iter().copied().zip(first.into_iter().map(surely_stays)).collect();
-        Ok((Self { traced, stays }, took))
+        Ok(Self { traced, stays })
     }
 
     /// The share of rows that go with a rung, given that of rows with an earlier neighbour and how many each compared row

@@ -15,6 +15,8 @@ use crate::random::Random;
 const ROUNDS: usize = 6;
 /// Rounds before which centers are grouped anew: after the first they move little, and grouping takes as long as a round.
 const GROUPED_ROUNDS: usize = 2;
+/// Centers and means that a vector is compared with, for each in the root of the number of centers, about.
+const SEARCHED_A_ROOT: f64 = 4.3;
 /// Rows of the smallest training sample, where there are as many.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
@@ -33,6 +35,12 @@ pub(crate) fn default_buckets(rows: u64) -> u32 {
 /// Rows of the training sample: 2 % of the rows, or a fixed number where that is more; it depends on nothing else.
 pub(crate) fn sample_rows(rows: u64) -> u64 {
     rows.min((rows / 50).max(SAMPLE_ROWS_MIN))
+}
+
+/// Distances that a build of `rows` vectors computes in training its centers and assigning to them, about.
+pub(crate) fn build_distances(rows: u64, buckets: u64) -> f64 {
+    let searched = (SEARCHED_A_ROOT * (buckets as f64).sqrt()).min(buckets as f64);
+    (sample_rows(rows) * ROUNDS as u64 + rows) as f64 * searched
 }
 
 /// The training sample: vectors as stored.

@@ -22,17 +22,17 @@ mod tree;
 mod verify;
 mod writer;
 
-pub use files::{FileFacts, Files, Role};
-pub(crate) use assign::{Nearest, TwoLevel, memory_bytes as assigning_bytes};
-pub(crate) use buckets::row_bytes;
-pub(crate) use centers::{TrainingSample, coding_bytes, default_buckets, train, training_bytes};
+pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use buckets::{extent_rows_max, row_bytes};
+pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
 pub(crate) use draw::Draw;
+pub use files::{FileFacts, Files, Role};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
-pub(crate) use memory::BuildMemory;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
+pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};

@@ -8,6 +8,6 @@ mod means;
 mod poisson;
 
 pub use calibrate::{NeighbourSample, Recalls, Tally, recalls};
+pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
 pub(crate) use histogram::DistanceHistogram;
 pub(crate) use means::{least_share, means};
-pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};

@@ -4,9 +4,15 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::calibration::MORE_VECTORS;
 use super::estimate::{PairSample, Placed, pairs_of};
+use super::neighbours::Comparison;
 use crate::geometry::{Coordinate, Space, Threshold};
+use crate::join::execution::{Queue, Verifier};
 use crate::join::options::Aim;
+use crate::load::{Cache, Members};
+use crate::options::{Metric, VectorType};
 use crate::plan::{Choice, Costs, Rule, Wanted, Weights, choose};
+use crate::sink::PairWriter;
+use crate::source::IdKind;
 
 /// A sample of a set, placed in the buckets that a build would make, about.
 pub(crate) struct Foresight<'a, T: Coordinate> {
@@ -46,3 +52,22 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         (choose(&facts, Wanted { recall, patience, sample: MORE_VECTORS }, &weights), costs)
     }
 }
+
+/// The least that a join needs, where a store would have so many buckets, the largest of so many rows; about.
+pub(crate) fn least_of_unbuilt<T: Coordinate>(
+    vectors: VectorType,
+    metric: Metric,
+    (rows_max, buckets): (u64, u64),
+    ids: IdKind,
+) -> u64 {
+    let (dimensions, rows) = (vectors.dimensions, rows_max as usize);
+    let centers = Panel::<T>::bytes_for(buckets as usize, dimensions);
+    let bucket = Members::<T>::memory_bytes(rows_max, vectors, metric) + rows_max * BYTES_A_MEMBER;
+    let stored = rows_max * vectors.bytes() as u64;
+    let worker = Verifier::<T>::memory_bytes(rows, dimensions).max(Comparison::<T>::memory_bytes(rows, dimensions));
+    let writer = PairWriter::memory_bytes(ids != IdKind::None);
+    centers + Cache::<T>::table_bytes(buckets as usize) + writer + worker + Queue::least(true) + stored + 2 * bucket
+}
+
+/// Row number, id and distances of a loaded member, about.
+const BYTES_A_MEMBER: u64 = 24;

@@ -15,8 +15,8 @@ use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
 use self::division::{least_of_any, least_to_calibrate, needs, sizes};
-pub(crate) use self::foresee::Foresight;
 use self::edges::{Edges, Passes, fit_coding};
+pub(crate) use self::foresee::{Foresight, least_of_unbuilt};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
