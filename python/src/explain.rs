@@ -17,7 +17,7 @@ use crate::run::{Running, raised};
 pub(crate) fn explain(
     py: Python<'_>,
     sources: Vec<String>,
-    (wanted, metric): (Wanted, Option<String>),
+    wanted: (Wanted, Option<String>),
     store_options: StoreOptions,
     resources: Resources,
     progress: Option<Py<PyAny>>,
@@ -31,6 +31,7 @@ pub(crate) fn explain(
                 return Err(Error::input(refused));
             }
         }
+        let (wanted, metric) = &wanted;
         let (asked, aim) = (wanted.predicate()?, wanted.aim()?);
         let metric = metric.as_deref().map(str::parse).transpose()?;
         let metric = metric.or(asked.as_ref().map(Predicate::metric)).unwrap_or(Metric::L2);
