@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::compare::Compared;
 use super::memory::FORESEEN;
 use super::survey::{Scans, Survey};
+use crate::context::RUNTIME_BYTES;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::{Aim, Foresight, least_of_unbuilt};
@@ -153,7 +154,7 @@ impl Footprint {
         let records = rows * (row_bytes(vectors) + BUCKET_BYTES / 64) + survey.id_bytes;
         let all = run + Members::<T>::memory_bytes(rows, vectors, options.metric) + rows * size_of::<u64>() as u64;
         Self {
-            least_memory_bytes: least + outside,
+            least_memory_bytes: least + RUNTIME_BYTES,
             memory_bytes: outside + all.max(build + records).min(free),
             store_bytes: rows * row_bytes(vectors) + survey.id_bytes + buckets * BUCKET_BYTES,
             spill_bytes,

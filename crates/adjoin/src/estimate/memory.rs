@@ -27,7 +27,7 @@ const TRAINED_A_CENTER: u64 = 16;
 const TRAINING_ROWS_MAX: u64 = 1 << 16;
 const TRAINING_BYTES: u64 = 64 << 20;
 /// Rows of a batch that are compared at once.
-pub(super) const COLUMNS: usize = 4_096;
+pub(super) const COLUMNS: usize = 1_024;
 /// Compared rows that one worker takes at once.
 pub(super) const CHUNK_ROWS: usize = 512;
 /// Drawn vectors from whose pairs is learned what a rule admits.

@@ -7,7 +7,7 @@ use super::ladder::{Rungs, before_rung, from_rung};
 /// Of one compared row in so many, earlier neighbours are noted.
 pub(super) const TRACED_SHARE: u64 = 8;
 /// Earlier neighbours noted of a row, at most, and within one threshold: those that come first are the likeliest to stay.
-pub(super) const NOTES_MAX: usize = 12;
+pub(super) const NOTES_MAX: usize = 8;
 const NOTES_WITHIN: usize = 2;
 /// No rung: of a row without earlier neighbours.
 pub(super) const NO_RUNG: u8 = u8::MAX;

@@ -138,7 +138,9 @@ impl BuildMemory {
         let info = source.info();
         let records = info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes;
         let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
-        (least, records.saturating_sub(plan.records) + sample.saturating_sub(plan.sample))
+        // Of the memory of partitions, half is in blocks that are not full yet when the first of them go to disk.
+        let spilled = |bytes: u64, memory: u64| if bytes > memory { bytes - memory / 2 } else { 0 };
+        (least, spilled(records, plan.records) + sample.saturating_sub(plan.sample))
     }
 
     fn largest_phase(&self) -> u64 {
