@@ -57,4 +57,5 @@ class Estimate:
 
 
 def _at(told: dict[str, Any]) -> AtThreshold:
-    return AtThreshold(**{name: Interval(**value) if isinstance(value, dict) else value for name, value in told.items()})
+    fields: dict[str, Any] = {name: Interval(**of) if isinstance(of, dict) else of for name, of in told.items()}
+    return AtThreshold(**fields)
