@@ -36,6 +36,7 @@ from ._errors import (
     OptionTypeError,
     PromiseWarning,
 )
+from ._estimate import AtThreshold, Estimate, Interval
 from ._options import PathLike
 from ._progress import bar
 from ._source import files_of
@@ -48,12 +49,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AdjoinError",
     "ArrowStream",
+    "AtThreshold",
     "BudgetError",
     "CorruptError",
     "Deduped",
     "DeviceError",
+    "Estimate",
     "Hits",
     "InputError",
+    "Interval",
     "OptionError",
     "OptionTypeError",
     "PromiseWarning",
@@ -62,6 +66,7 @@ __all__ = [
     "__version__",
     "build",
     "dedupe",
+    "explain",
     "join",
 ]
 
@@ -487,6 +492,53 @@ def join(
         result.close()
         raise
     return result
+
+
+def explain(
+    source: Any,
+    *,
+    eps: Optional[float] = None,
+    min_similarity: Optional[float] = None,
+    metric: Optional[Metric] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Estimate:
+    """Tells what a join would find and take, before anything is built: from rows that are compared with all others.
+
+    ``source`` is what :func:`build` takes. Without a threshold ``metric`` says whether distances (``"l2"``, where it is not
+    given) or similarities (``"cosine"``) are meant. Thresholds at which a vector has about 0.1, 1, 10 and 100 neighbours on
+    average are told of in any case. The others are options of :func:`join`.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given.
+    """
+    at = _options.optional_path("temporary", temporary)
+    meant = None if metric is None else _options.choice("metric", metric, METRICS)
+    wanted = (_options.threshold(eps, min_similarity, recall, exact), meant)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep")
+    resources = _options.resources(memory, threads)
+    shown = bar(_options.optional_flag("progress", progress))
+    try:
+        with _folder_in(at) as folder:
+            resources["temporary"] = folder
+            with files_of(source, Path(folder), options) as files:
+                told = json.loads(_engine.explain(files, wanted, options, resources, shown))
+    finally:
+        if shown:
+            shown.close()
+    _check_memory(told["memory"])
+    return Estimate(told)
 
 
 def dedupe(

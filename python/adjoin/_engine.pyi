@@ -12,6 +12,7 @@ __all__ = [
     "build",
     "columns",
     "dedupe",
+    "explain",
     "info",
     "join",
     "main",
@@ -40,6 +41,13 @@ def build(
     sources: Sequence[str],
     store: str,
     wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
+def explain(
+    sources: Sequence[str],
+    wanted: tuple[dict[str, Any], Optional[str]],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],

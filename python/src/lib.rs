@@ -2,6 +2,7 @@
 //! words; here Python's objects become options, and results become Arrow streams.
 
 mod dedupe;
+mod explain;
 mod join;
 mod options;
 mod pair_file;
@@ -71,6 +72,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
+    module.add_function(wrap_pyfunction!(explain::explain, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;

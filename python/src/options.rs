@@ -86,9 +86,19 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// The threshold, where one was given.
+    pub(crate) fn predicate(&self) -> Result<Option<Predicate>> {
+        let given = self.eps.is_some() || self.min_similarity.is_some();
+        given.then(|| Predicate::of(self.eps, self.min_similarity)).transpose()
+    }
+
+    pub(crate) fn aim(&self) -> Result<Aim> {
+        Aim::of(self.recall, self.exact)
+    }
+
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
         let predicate = Predicate::of(self.eps, self.min_similarity)?;
-        Ok(JoinOptions { seed, ..JoinOptions::approximate(predicate, Aim::of(self.recall, self.exact)?) })
+        Ok(JoinOptions { seed, ..JoinOptions::approximate(predicate, self.aim()?) })
     }
 }
 

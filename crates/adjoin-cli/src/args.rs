@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Dedupe(Dedupe),
     /// Find what is nearest to each of some queries
     Search(Search),
-    /// Show the plan of a join and what it would cost, without running it
+    /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
     /// Show what a store holds
     Info(Info),
@@ -110,6 +110,18 @@ pub(crate) struct StoreOptions {
 #[group(required = true, multiple = false)]
 pub(crate) struct Threshold {
     /// Pairs at most this far apart (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    pub(crate) eps: Option<f64>,
+    /// Pairs at least this similar (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
+}
+
+/// The threshold, at most one of both: of a source, several are told of anyway.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct OptionalThreshold {
+    /// Pairs at most this far apart (L2, the true distance); of a STORE a threshold is needed
     #[arg(long, value_name = "E", allow_negative_numbers = true)]
     pub(crate) eps: Option<f64>,
     /// Pairs at least this similar (cosine)
@@ -246,19 +258,24 @@ pub(crate) struct Search {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The store
-    #[arg(value_name = "STORE")]
-    pub(crate) store: PathBuf,
+    /// A store, or what `build` takes: a sample of that is then compared with all of it, and nothing is built
+    #[arg(required = true, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) inputs: Vec<String>,
     #[command(flatten)]
-    pub(crate) threshold: Threshold,
+    pub(crate) threshold: OptionalThreshold,
+    /// Of a SOURCE without a threshold: l2 (where not given) or cosine
+    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
+    pub(crate) metric: Option<String>,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
     /// Do not look for a rule that misses some pairs; plan to find every one
     #[arg(long, conflicts_with = "recall")]
     pub(crate) no_calibrate: bool,
-    /// Seed of the vectors that are drawn
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// Print what is said of a SOURCE as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
     /// Strategies beside the default, such as rule=triangle
     #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,

@@ -36,6 +36,7 @@
 pub mod context;
 pub mod dedupe;
 pub mod error;
+pub mod estimate;
 mod execute;
 pub mod geometry;
 pub mod job;

@@ -1,8 +1,15 @@
-use adjoin::error::Result;
+use std::path::Path;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
+use adjoin::job::only_for_builds;
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
-use adjoin::options::{Metric, parse_bytes};
+use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::predicate::Predicate;
-use adjoin::store::Store;
+use adjoin::report::Interval;
+use adjoin::source;
+use adjoin::store::{Store, sole_store};
 
 use crate::Outcome;
 use crate::args::Explain;
@@ -13,25 +20,129 @@ use crate::signals::Stopped;
 pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
+    let aim =
+        if arguments.no_calibrate { Aim::Every } else { Aim::of(arguments.wanted.recall, arguments.wanted.exact)? };
+    let source = resolve::source_options(&arguments.store.columns)?;
+    let asked = match (arguments.threshold.eps, arguments.threshold.min_similarity) {
+        (None, None) => None,
+        (eps, min_similarity) => Some(Predicate::of(eps, min_similarity)?),
+    };
+    let of_threshold = asked.map(|asked| asked.metric());
+    let metric = arguments.metric.as_deref().map(str::parse).transpose()?.or(of_threshold).unwrap_or(Metric::L2);
+    let build = resolve::build_options(&arguments.store, metric, None, false)?;
+    if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
+        return explain_store(context, store, arguments, aim);
+    }
+    refuse_of_stores(arguments)?;
+    let source = source::open_nonempty(&context, &arguments.inputs, &source)?;
+    let estimate = estimate(&context, &*source, &Question { build: &build, asked, aim })?;
+    drop(context); // ends the progress bar
+    print(&if arguments.json { json(&estimate)? } else { in_words(&estimate) })?;
+    Ok(Outcome::Done)
+}
+
+/// Refuses options that only the plan of a store heeds.
+fn refuse_of_stores(arguments: &Explain) -> Result<()> {
+    let given = [("--strategy", arguments.strategy.is_some()), ("--cache", arguments.cache.is_some())];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(Error::option(format!("{option} is for the plan of a store; build one first, or leave it out")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim) -> Result<Outcome> {
+    if arguments.metric.is_some() {
+        return Err(Error::option(format!(
+            "{} has a metric, and the threshold decides the metric: --eps is a distance (L2), --min-similarity a \
+             similarity (cosine); leave out --metric",
+            folder.display()
+        )));
+    }
+    if arguments.json {
+        return Err(Error::option("--json is for what is said of a source, not of a store; leave it out"));
+    }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
-    let aim =
-        if arguments.no_calibrate { Aim::Every } else { Aim::of(arguments.wanted.recall, arguments.wanted.exact)? };
-    let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.seed, strategy);
+    let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.store.seed, strategy);
     let options = JoinOptions { predicate, aim, rule, t, seed, order, policy, cache_bytes };
-    let store = Store::open(&context, &arguments.store)?;
-    let curve = neighbour_curve(&context, &store, arguments.seed)?; // first: a plan holds the memory of its run
+    let store = Store::open(&context, folder)?;
+    let curve = neighbour_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
-    let name = match store.manifest().metric {
-        Metric::L2 => "--eps",
-        Metric::Cosine => "--min-similarity",
-    };
+    let name = option_of(store.manifest().metric);
     let point = |(neighbours, threshold): &(f64, f64)| format!("             {neighbours:>6}  {name} {threshold:.4}\n");
     let curve: String = curve.iter().map(point).collect();
     let plan = prepared.explain(&store);
     print(&format!("{plan}recall       {recall}\nneighbours   of a vector on average, by threshold, about:\n{curve}"))?;
     Ok(Outcome::Done)
+}
+
+fn option_of(metric: Metric) -> &'static str {
+    match metric {
+        Metric::L2 => "--eps",
+        Metric::Cosine => "--min-similarity",
+    }
+}
+
+fn json(estimate: &Estimate) -> Result<String> {
+    let text = serde_json::to_string_pretty(estimate);
+    Ok(text.map_err(|error| Error::corrupt(error.to_string()))? + "\n")
+}
+
+fn in_words(estimate: &Estimate) -> String {
+    let Estimate { rows, dimensions, element, metric, compared_rows, .. } = *estimate;
+    let Footprint { least_memory_bytes, memory_bytes, store_bytes, spill_bytes } = estimate.footprint;
+    let mut text = format!(
+        "vectors      {} of {dimensions} {element}, {metric}; {} compared with all of them\n",
+        format_number(rows),
+        format_count(compared_rows, "row")
+    );
+    if estimate.skipped_rows > 0 {
+        text += &format!("skipped      {} without a usable vector\n", format_count(estimate.skipped_rows, "row"));
+    }
+    let (least, held) = (format_bytes(least_memory_bytes), format_bytes(memory_bytes));
+    let (budget, store) = (format_bytes(estimate.memory.budget_bytes), format_bytes(store_bytes));
+    text += &format!("memory       at least about {least}; of {budget} a join would hold about {held}\n");
+    text += &format!("disk         about {store} for a temporary store");
+    text += &if spill_bytes > 0 { format!(", {} beside it\n", format_bytes(spill_bytes)) } else { "\n".to_owned() };
+    for at in &estimate.thresholds {
+        text += &threshold_in_words(at, metric);
+    }
+    text
+}
+
+fn threshold_in_words(at: &AtThreshold, metric: Metric) -> String {
+    let AtThreshold { threshold, asked, neighbours, pairs, pairs_bytes, removed_rows, seconds } = *at;
+    let asked = if asked { ", asked for" } else { "" };
+    format!(
+        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates\n  time       {}\n",
+        option_of(metric),
+        short(neighbours),
+        between(pairs, |number| format_number(number.round() as u64)),
+        format_bytes(pairs_bytes.estimate as u64),
+        between(removed_rows, |number| format_number(number.round() as u64)),
+        between(seconds, |number| format!("{} s", short(number))),
+    )
+}
+
+/// An estimate with its bounds, where it has some.
+fn between(Interval { estimate, low, high }: Interval, write: impl Fn(f64) -> String) -> String {
+    match low < high {
+        true => format!("about {} (between {} and {})", write(estimate), write(low), write(high)),
+        false => write(estimate),
+    }
+}
+
+/// A number in three digits, about.
+fn short(number: f64) -> String {
+    match number {
+        large if large >= 100.0 => format_number(large.round() as u64),
+        middle if middle >= 10.0 => format!("{middle:.0}"),
+        small if small >= 1.0 => format!("{small:.1}"),
+        least => format!("{least:.2}"),
+    }
 }

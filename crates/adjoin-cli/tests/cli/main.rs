@@ -5,6 +5,7 @@
 mod cgroup;
 mod dedupe;
 mod end_to_end;
+mod explain;
 mod formats;
 mod groups;
 mod ids;

@@ -44,7 +44,7 @@ impl Job<'_> {
     /// # Errors
     /// Where an input cannot be read or is not what it must be, or an option is given that means nothing for a store.
     pub fn open(&self, context: &Context) -> Result<Opened> {
-        if let Some(folder) = sole_store(context, self.inputs, self.only_for_builds())? {
+        if let Some(folder) = sole_store(context, self.inputs, only_for_builds(&self.source, &self.build))? {
             return Ok(Opened { store: Store::open(context, folder)?, built: None, _temporary: None });
         }
         let source = source::open_nonempty(context, self.inputs, &self.source)?;
@@ -77,21 +77,21 @@ impl Job<'_> {
         }
         Ok(statistics)
     }
+}
 
-    /// An option that only a build heeds, where one was given.
-    fn only_for_builds(&self) -> Option<Mention> {
-        let Self { source: SourceOptions { vector_column, ids, split }, build, .. } = self;
-        let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
-        let given = [
-            of(Argument::VectorColumn, vector_column.is_some()),
-            of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
-            of(Argument::NoIds, *ids == IdChoice::RowNumbers),
-            of(Argument::Split, split.is_some()),
-            of(Argument::Buckets, build.buckets.is_some()),
-            (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
-            (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
-            build.centers.map(|centers| Argument::Centers.with(centers.name())),
-        ];
-        given.into_iter().flatten().next()
-    }
+/// An option that only a build heeds, where one was given.
+pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
+    let SourceOptions { vector_column, ids, split } = source;
+    let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
+    let given = [
+        of(Argument::VectorColumn, vector_column.is_some()),
+        of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
+        of(Argument::NoIds, *ids == IdChoice::RowNumbers),
+        of(Argument::Split, split.is_some()),
+        of(Argument::Buckets, build.buckets.is_some()),
+        (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
+        (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
+        build.centers.map(|centers| Argument::Centers.with(centers.name())),
+    ];
+    given.into_iter().flatten().next()
 }

@@ -9,5 +9,6 @@ mod watched;
 
 pub use execution::{Done, join, run};
 pub use options::{Aim, JoinOptions};
+pub(crate) use planning::{Foresight, least_of_unbuilt};
 pub use planning::{least_memory, neighbour_curve, prepare, prepare_each, resume};
 pub use prepared::{JoinPlan, Prepared};

@@ -58,7 +58,7 @@ impl Aim {
     }
 
     /// How many times the cost of a rule that misses some pairs one that misses none may have.
-    pub(super) fn patience(self) -> f64 {
+    pub(crate) fn patience(self) -> f64 {
         if self == Self::Unsaid { PATIENCE } else { 1.0 }
     }
 }

@@ -68,6 +68,16 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// That of a distance between a drawn vector and another, the same for all levels of kernels.
+    pub fn sampled(&self) -> f64 {
+        self.sampled
+    }
+
+    /// That of a distance to a center.
+    pub fn center(&self) -> f64 {
+        self.center
+    }
+
     /// For vectors of so many dimensions whose coordinates are bytes, or floats.
     pub fn of(bytes: bool, dimensions: usize) -> Self {
         let d = dimensions as f64;
@@ -103,14 +113,34 @@ impl Facts {
     }
 }
 
+/// What ways to find pairs are expected to cost, in the unit of [`Weights`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// By the rule that misses none.
+    pub exact: f64,
+    /// By the union rule, the vectors of its calibration apart.
+    pub approximate: f64,
+    /// Each vector of the calibration.
+    pub a_vector: f64,
+}
+
+impl Costs {
+    /// Of a set.
+    pub fn of(facts: &Facts, weights: &Weights) -> Self {
+        let Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs } = *facts;
+        let centers = |of_each: u64| (rows * of_each) as f64 * weights.center;
+        let all = rows as f64 * rows as f64 / 2.0;
+        Self {
+            exact: centers(buckets) + facts.cost(margin_sum_pairs, weights),
+            approximate: centers(CENTERS_AROUND.min(buckets)) + facts.cost(union_pairs, weights) + BOOTSTRAP,
+            a_vector: near_pairs as f64 / all.max(1.0) * rows as f64 * weights.sampled,
+        }
+    }
+}
+
 /// The rule that is expected to cost less, its calibration included.
 pub fn choose(facts: &Facts, wanted: Wanted, weights: &Weights) -> Choice {
-    let Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs } = *facts;
-    let centers = |of_each: u64| (rows * of_each) as f64 * weights.center;
-    let exact = centers(buckets) + facts.cost(margin_sum_pairs, weights);
-    let approximate = centers(CENTERS_AROUND.min(buckets)) + facts.cost(union_pairs, weights) + BOOTSTRAP;
-    let all = rows as f64 * rows as f64 / 2.0;
-    let a_vector = near_pairs as f64 / all.max(1.0) * rows as f64 * weights.sampled;
+    let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / wanted.patience - approximate) / a_vector.max(1.0);
     if affordable >= wanted.sample as f64 {
         return Choice::Calibrated { rule: Rule::Union, sample_max: affordable as u64 };

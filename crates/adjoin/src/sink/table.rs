@@ -58,6 +58,13 @@ impl TableFormat {
         }
     }
 
+    /// Bytes of a Parquet file without rows, about, and of a pair in one of many: as they compress, less than what
+    /// [`TableFormat::bytes_of_a_pair`] grants. `id_bytes` are those of an id of text, 0 where there are none.
+    pub(crate) const PARQUET_BYTES: f64 = 1_600.0;
+    pub(crate) fn parquet_bytes_of_a_pair(id_bytes: f64) -> f64 {
+        5.6 + (id_bytes - 8.0).max(0.0) / 4.0
+    }
+
     /// Bytes that a pair takes, about: ids of text as URLs have them, Parquet as it compresses.
     pub fn bytes_of_a_pair(self, ids: IdKind) -> u64 {
         let id = if ids == IdKind::Utf8 { 40 } else { 8 };

@@ -15,6 +15,8 @@ use crate::random::Random;
 const ROUNDS: usize = 6;
 /// Rounds before which centers are grouped anew: after the first they move little, and grouping takes as long as a round.
 const GROUPED_ROUNDS: usize = 2;
+/// Centers and means that a vector is compared with, for each in the root of the number of centers, about.
+const SEARCHED_A_ROOT: f64 = 4.3;
 /// Rows of the smallest training sample, where there are as many.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
@@ -33,6 +35,12 @@ pub(crate) fn default_buckets(rows: u64) -> u32 {
 /// Rows of the training sample: 2 % of the rows, or a fixed number where that is more; it depends on nothing else.
 pub(crate) fn sample_rows(rows: u64) -> u64 {
     rows.min((rows / 50).max(SAMPLE_ROWS_MIN))
+}
+
+/// Distances that a build of `rows` vectors computes in training its centers and assigning to them, about.
+pub(crate) fn build_distances(rows: u64, buckets: u64) -> f64 {
+    let searched = (SEARCHED_A_ROOT * (buckets as f64).sqrt()).min(buckets as f64);
+    (sample_rows(rows) * ROUNDS as u64 + rows) as f64 * searched
 }
 
 /// The training sample: vectors as stored.
@@ -64,11 +72,32 @@ impl TrainingSample {
     /// # Errors
     /// Where the sample cannot be read.
     pub(crate) fn coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
+        Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbours_apart))
+    }
+
+    /// How floats are rounded to bytes where they may be, whatever that blurs.
+    ///
+    /// # Errors
+    /// As [`TrainingSample::coding`].
+    pub(crate) fn fit_coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
         if !space.is_of_floats() {
             return Ok(None);
         }
         let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, (seed, "coding"))?;
-        Ok(Coding::fit(kernel, &drawn).filter(Coding::tells_neighbours_apart))
+        Ok(Coding::fit(kernel, &drawn))
+    }
+
+    /// All rows as stored, end to end.
+    ///
+    /// # Errors
+    /// As [`TrainingSample::coding`].
+    pub(crate) fn stored(&self, vectors: VectorType) -> Result<Vec<u8>> {
+        let mut all = Vec::with_capacity(self.rows as usize * vectors.bytes());
+        self.records.read(0, |stored| {
+            all.extend_from_slice(stored);
+            Ok(())
+        })?;
+        Ok(all)
     }
 
     /// Rows that are drawn by the seed.

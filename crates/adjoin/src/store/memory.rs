@@ -4,7 +4,7 @@
 use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
-use super::buckets::{Tally, extent_rows_max, row_bytes};
+use super::buckets::{RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
 use super::partitions::PartitionSizes;
@@ -123,6 +123,24 @@ impl BuildMemory {
             load: extent + free.saturating_sub(beside_load) / 3,
             extent,
         }
+    }
+
+    /// The least bytes with which a source can be built, and what would go to temporary files where `free` bytes are there
+    /// for it, ids of so many bytes included; known before any of it is done.
+    pub(crate) fn foresee<T: Coordinate>(
+        threads: usize,
+        (source, options): (&dyn VectorSource, &BuildOptions),
+        (id_bytes, free): (u64, u64),
+    ) -> (u64, u64) {
+        let least_batch = intake::batch_bytes(0);
+        let least = Self::within::<T>(threads, source, options, 0, least_batch).largest_phase();
+        let plan = Self::within::<T>(threads, source, options, free.max(least), least_batch);
+        let info = source.info();
+        let records = info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes;
+        let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
+        // Of the memory of partitions, half is in blocks that are not full yet when the first of them go to disk.
+        let spilled = |bytes: u64, memory: u64| if bytes > memory { bytes - memory / 2 } else { 0 };
+        (least, spilled(records, plan.records) + sample.saturating_sub(plan.sample))
     }
 
     fn largest_phase(&self) -> u64 {

@@ -7,6 +7,7 @@ mod assign;
 mod bad_rows;
 mod buckets;
 mod centers;
+mod draw;
 mod files;
 pub mod format;
 mod ids;
@@ -21,10 +22,17 @@ mod tree;
 mod verify;
 mod writer;
 
+pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use buckets::{extent_rows_max, row_bytes};
+pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
+pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
-pub(crate) use intake::{Intake, UsableRows, batch_bytes, fix, read_all, read_all_bytes, scan_bytes, tell};
+pub(crate) use intake::{
+    Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
+};
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
+pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};

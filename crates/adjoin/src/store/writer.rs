@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::assign::{Nearest, TwoLevel};
 use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
+use super::draw::Draw;
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
@@ -299,7 +300,12 @@ impl Build<'_> {
         let check_ids = self.info.ids != IdKind::None;
         let mut check = check_ids.then(|| IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check));
         let mut id_bytes_seen = 0;
-        let mut draw = Draw::new(self, rows);
+        let draw_of = |rows| {
+            let picked = Random::new(self.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
+            let sizes = self.memory.sample_sizes();
+            Draw::new(picked, Partitions::new(self.context, &self.temporary(), "sample", sizes))
+        };
+        let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
         let scanned = self.intake.scan(|usable| {
             if let Some(check) = &mut check {
@@ -318,7 +324,7 @@ impl Build<'_> {
         if scanned.skipped_rows > 0 {
             // Drawn from too many rows: once more, now that their number is known.
             drop(draw);
-            draw = Draw::new(self, scanned.usable_rows);
+            draw = draw_of(scanned.usable_rows);
             self.intake.scan(|usable| draw.take(&usable))?;
         }
         let sample = draw.finish()?;
@@ -456,40 +462,6 @@ impl Sorting {
             self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
         }
         Ok(())
-    }
-}
-
-/// Picks the rows of the training sample out of a scan.
-struct Draw {
-    picked: std::iter::Peekable<std::vec::IntoIter<u64>>,
-    records: Partitions,
-    drawn: u64,
-    seen: u64,
-}
-
-impl Draw {
-    /// From so many usable rows.
-    fn new(build: &Build<'_>, rows: u64) -> Self {
-        let picked = Random::new(build.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
-        let sizes = build.memory.sample_sizes();
-        let records = Partitions::new(build.context, &build.temporary(), "sample", sizes);
-        Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
-    }
-
-    fn take(&mut self, usable: &UsableRows) -> Result<()> {
-        let end = self.seen + usable.rows.len() as u64;
-        let bytes = usable.stored.len() / usable.rows.len().max(1);
-        while let Some(row) = self.picked.next_if(|&row| row < end) {
-            let at = (row - self.seen) as usize * bytes;
-            self.records.push(0, &[&usable.stored[at..at + bytes]])?;
-            self.drawn += 1;
-        }
-        self.seen = end;
-        Ok(())
-    }
-
-    fn finish(self) -> Result<TrainingSample> {
-        Ok(TrainingSample { records: self.records.finish()?, rows: self.drawn })
     }
 }
 

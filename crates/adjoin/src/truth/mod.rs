@@ -3,7 +3,11 @@
 
 mod calibrate;
 mod groundtruth;
+mod histogram;
+mod means;
 mod poisson;
 
 pub use calibrate::{NeighbourSample, Recalls, Tally, recalls};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
+pub(crate) use histogram::DistanceHistogram;
+pub(crate) use means::{least_share, means};

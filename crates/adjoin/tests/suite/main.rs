@@ -7,6 +7,7 @@ mod budget;
 mod changes;
 mod damage;
 mod datasets;
+mod estimate;
 mod faults;
 mod groups;
 mod hard;

@@ -8,6 +8,7 @@ use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{BucketPass, Buckets, Drawn, draw_places, least_read_ahead};
 use crate::options::Metric;
 use crate::store::Store;
+use crate::truth::DistanceHistogram;
 use crate::workers::lock;
 
 /// Vectors that are compared with all others.
@@ -16,8 +17,6 @@ const VECTORS: u64 = 256;
 const BLOCK: usize = 32;
 /// Numbers of neighbours whose thresholds are told.
 const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
-/// Bins of squared distances: the upper half of an f32's bits, so that one is less than 1 % wide.
-const BINS: usize = 1 << 16;
 
 /// Thresholds, distances or similarities as the store's metric has it, at which a vector has so many neighbours on
 /// average, about: (neighbours, threshold). Only as many as the set can have.
@@ -31,12 +30,7 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
     let drawn = VECTORS.min(manifest.rows) as f64;
     let at = |&neighbours: &f64| {
         let wanted = (neighbours * drawn).ceil() as u64;
-        let mut below = 0;
-        let bin = counts.iter().position(|count| {
-            below += count;
-            below >= wanted
-        })?;
-        let squared = f64::from(f32::from_bits((bin as u32) << 16));
+        let squared = counts.squared_of(wanted)?;
         let threshold = match manifest.metric {
             Metric::L2 => squared.sqrt(),
             Metric::Cosine => 1.0 - squared / 2.0,
@@ -46,12 +40,12 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
     Ok(NEIGHBOURS.iter().filter_map(at).collect())
 }
 
-/// How many others of the drawn vectors lie in each bin.
-fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<Vec<u64>> {
+/// How far others are from the drawn vectors.
+fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<DistanceHistogram> {
     let (vectors, extents) = (buckets.vectors(), buckets.extents());
     let rows = buckets.rows_max();
     let dimensions = vectors.dimensions;
-    let a_worker = 8 * BINS as u64
+    let a_worker = DistanceHistogram::BYTES
         + PackedColumns::<T>::bytes_for(rows, dimensions)
         + (BLOCK * rows * size_of::<T::Distance>()) as u64;
     let read_ahead = least_read_ahead(extents, false);
@@ -64,7 +58,7 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
 
     let centers = &buckets.centers::<T>()?;
     let drawn = Drawn::read(context, buckets, centers, &draw_places(buckets, VECTORS, seed, "curve"))?;
-    let total = std::sync::Mutex::new(vec![0u64; BINS]);
+    let total = std::sync::Mutex::new(DistanceHistogram::new());
     let state = Vec::<T::Distance>::new;
     let pass = BucketPass { context, buckets, centers, phase: "curve", read_ahead };
     pass.run(state, |distances, _, bucket| {
@@ -74,12 +68,11 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
         for block in all.chunks(BLOCK) {
             distances.resize(block.len() * members.len(), T::Distance::default());
             context.kernel.many_to_many(&drawn.members.panel, block, &columns, distances);
-            let mut total = lock(&total);
-            distances.iter().for_each(|&squared| total[(T::rough(squared).to_bits() >> 16) as usize] += 1);
+            lock(&total).add::<T>(distances);
         }
         Ok(())
     })?;
     let mut counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    counts[0] = counts[0].saturating_sub(drawn.len() as u64); // each with itself
+    counts.leave_out_zeros(drawn.len() as u64); // each with itself
     Ok(counts)
 }

@@ -17,7 +17,7 @@ use crate::join::prepared::Admission;
 use crate::join::watched::Watched;
 use crate::load::{Buckets, draw_places, read_ahead_bytes, read_coordinates};
 use crate::message::{Argument, message};
-use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, guessed_threshold, pair_threshold};
+use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
 
 /// The most memory for margins on their way: what is more goes to disk in large pieces anyway.
@@ -127,16 +127,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let search = self.search(Rule::Union);
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
-        let (eps, guessed) = (self.threshold.distance, guessed_threshold(recall));
-        // A proof goes by the threshold widened by what rounding took away.
-        let proved = self.threshold.widened(2.0 * self.buckets.space().residual_seen()).distance;
-        let [margin_sum_pairs, union_pairs, near_pairs] = pairs.expect(|pair| {
-            let of = |rule: Rule, eps| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
-            let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
-            [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
-        });
-        let (rows, buckets) = (self.buckets.rows(), u64::from(self.buckets.count()));
-        Ok(Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs })
+        let set = (self.buckets.rows(), u64::from(self.buckets.count()));
+        Ok(pairs.facts(self.threshold, set, self.buckets.space().residual_seen(), recall))
     }
 
     /// The edges of a rule with a threshold for each of some recalls; none where it cannot be shown to reach one.
@@ -159,7 +151,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         rule: Rule,
         target: f64,
         found: Calibrated,
-        pairs: &PairSample<'_, T>,
+        pairs: &PairSample<T>,
         watch: &Stopwatch,
     ) -> Result<Edges> {
         let t = found.t;
@@ -225,7 +217,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
     fn predict(
         &self,
-        pairs: &PairSample<'_, T>,
+        pairs: &PairSample<T>,
         rule: Rule,
         graph: &BucketGraph,
         admits: impl Fn(&DrawnPair) -> bool,
@@ -236,7 +228,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             let [others] = pairs.expect(|pair| [admits(pair)]);
             pairs.own_pairs() + others
         };
-        (admitted, pairs.expect_results())
+        (admitted, pairs.expect_results(self.threshold))
     }
 
     fn exact_graph(&self, rule: Rule) -> Result<Graph> {

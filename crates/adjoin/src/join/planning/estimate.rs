@@ -1,22 +1,29 @@
 //! What a rule is going to cost, from the pairs among some drawn vectors.
 
-use adjoin_kernels::{HitMask, Panel};
+use adjoin_kernels::{HitMask, Kernel, Panel};
 
 use super::neighbours::NeighbourSearch;
 use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, Threshold};
 use crate::load::{Buckets, Drawn, draw_places};
-use crate::plan::{Gap, Place};
+use crate::plan::{Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
 
 /// Vectors whose pairs are looked at.
 const VECTORS: u64 = 1_000;
 /// Vectors that are compared with all others at once.
 const BLOCK: usize = 32;
 
+/// Vectors, each with its bucket and its squared distance to the center of that.
+pub(super) struct Placed<T: Coordinate> {
+    pub(super) vectors: Panel<T>,
+    pub(super) buckets: Vec<u32>,
+    pub(super) own: Vec<f64>,
+}
+
 /// Drawn vectors, and the centers of their buckets in the same order.
-pub(super) struct PairSample<'a, T: Coordinate> {
-    search: &'a NeighbourSearch<'a, T>,
-    drawn: Drawn<T>,
+pub(super) struct PairSample<T: Coordinate> {
+    kernel: Kernel,
+    placed: Placed<T>,
     centers: Panel<T>,
     /// Pairs within buckets, and all there are.
     own_pairs: u64,
@@ -32,18 +39,30 @@ pub(super) struct DrawnPair {
     pub(super) y: Place,
 }
 
-impl<'a, T: Coordinate> PairSample<'a, T> {
-    pub(super) fn draw(search: &'a NeighbourSearch<'a, T>, seed: u64) -> Result<Self> {
+impl<T: Coordinate> PairSample<T> {
+    pub(super) fn draw(search: &NeighbourSearch<'_, T>, seed: u64) -> Result<Self> {
         let buckets = search.buckets;
         let places = draw_places(buckets, VECTORS, seed, "estimate");
         let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;
-        let mut centers = Panel::zeroed(drawn.len(), search.centers.dimensions());
-        for (k, &(bucket, _)) in drawn.places.iter().enumerate() {
-            centers.row_mut(k).copy_from_slice(&search.centers.row(bucket as usize)[..search.centers.dimensions()]);
-        }
-        let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
+        let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
+        let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
         let own_pairs = buckets.extents().iter().map(|extent| pairs_of(extent.rows.into())).sum();
-        Ok(Self { search, drawn, centers, own_pairs, all_pairs: pairs_of(buckets.rows()) })
+        let pairs = (own_pairs, pairs_of(buckets.rows()));
+        Ok(Self::new(search.context.kernel, placed, search.centers, pairs))
+    }
+
+    /// Of vectors that were drawn elsewhere, from a set of so many pairs within buckets and so many in all.
+    pub(super) fn new(
+        kernel: Kernel,
+        placed: Placed<T>,
+        all_centers: &Panel<T>,
+        (own_pairs, all_pairs): (u64, u64),
+    ) -> Self {
+        let mut centers = Panel::zeroed(placed.buckets.len(), all_centers.dimensions());
+        for (k, &bucket) in placed.buckets.iter().enumerate() {
+            centers.row_mut(k).copy_from_slice(&all_centers.row(bucket as usize)[..all_centers.dimensions()]);
+        }
+        Self { kernel, placed, centers, own_pairs, all_pairs }
     }
 
     /// Bytes that it takes.
@@ -60,11 +79,11 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
     }
 
     /// How many pairs are within the threshold: of few, no more than their order of magnitude.
-    pub(super) fn expect_results(&self) -> u64 {
-        let (kernel, count) = (self.search.context.kernel, self.drawn.len());
+    pub(super) fn expect_results(&self, threshold: &Threshold) -> u64 {
+        let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
-        let vectors = &self.drawn.members.panel;
-        let limit = T::tile_limit(self.search.threshold);
+        let vectors = &self.placed.vectors;
+        let limit = T::tile_limit(threshold);
         let mut within = 0u64;
         let (columns, mut hits) = (kernel.pack(vectors, &all), Vec::new());
         for block in all.chunks(BLOCK) {
@@ -83,9 +102,9 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
 
     /// How many pairs of different buckets each of some conditions is expected to hold for.
     pub(super) fn expect<const N: usize>(&self, holds: impl Fn(&DrawnPair) -> [bool; N]) -> [u64; N] {
-        let (kernel, count) = (self.search.context.kernel, self.drawn.len());
+        let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
-        let vectors = &self.drawn.members.panel;
+        let vectors = &self.placed.vectors;
         let (center_columns, mut held, mut seen) = (kernel.pack(&self.centers, &all), [0u64; N], 0u64);
         let [mut to_others, mut from_others, mut gaps] = [(); 3].map(|()| Vec::new());
         for block in all.chunks(BLOCK) {
@@ -110,14 +129,39 @@ impl<'a, T: Coordinate> PairSample<'a, T> {
         held.map(|held| (held as f64 / seen.max(1) as f64 * cross) as u64)
     }
 
+    /// What a choice of the rule needs to know, of `rows` vectors in `buckets` buckets, of which none was farther than
+    /// `residual` from what it was rounded to.
+    pub(super) fn facts(
+        &self,
+        threshold: &Threshold,
+        (rows, buckets): (u64, u64),
+        residual: f64,
+        recall: f64,
+    ) -> Facts {
+        let (eps, guessed) = (threshold.distance, guessed_threshold(recall));
+        // A proof goes by the threshold widened by what rounding took away.
+        let proved = threshold.widened(2.0 * residual).distance;
+        let [margin_sum_pairs, union_pairs, near_pairs] = self.expect(|pair| {
+            let of = |rule: Rule, eps| pair_threshold(rule, &rule.parts(eps, pair.gap), pair.x, pair.y);
+            let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
+            [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
+        });
+        Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs }
+    }
+
     fn pair(&self, a: usize, b: usize, others: (T::Distance, T::Distance, T::Distance)) -> Option<DrawnPair> {
         let dimensions = self.centers.dimensions();
-        let buckets = (self.drawn.places[a].0, self.drawn.places[b].0);
+        let buckets = (self.placed.buckets[a], self.placed.buckets[b]);
         (buckets.0 != buckets.1).then(|| DrawnPair {
             buckets,
             gap: Gap { squared: T::at_most(others.2, dimensions) },
-            x: Place { own: self.drawn.own[a], other: T::at_least(others.0, dimensions) },
-            y: Place { own: self.drawn.own[b], other: T::at_least(others.1, dimensions) },
+            x: Place { own: self.placed.own[a], other: T::at_least(others.0, dimensions) },
+            y: Place { own: self.placed.own[b], other: T::at_least(others.1, dimensions) },
         })
     }
+}
+
+/// Pairs of so many.
+pub(super) fn pairs_of(n: u64) -> u64 {
+    n * n.saturating_sub(1) / 2
 }

@@ -1,0 +1,135 @@
+//! `adjoin explain` of what no store was built of.
+
+use crate::inputs::{fbin, write_parquet};
+use crate::place::Place;
+
+fn figures(place: &Place, line: &str) -> serde_json::Value {
+    let words: Vec<&str> = ["explain"].into_iter().chain(line.split_whitespace()).chain(["--json"]).collect();
+    let ran = place.run_words(&words);
+    assert_eq!(ran.code, Some(0), "{line}: {}", ran.said);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+/// What is said of the threshold that was asked for.
+fn asked(figures: &serde_json::Value) -> &serde_json::Value {
+    let thresholds = figures["thresholds"].as_array().unwrap();
+    thresholds.iter().find(|at| at["asked"] == true).unwrap()
+}
+
+#[test]
+fn a_source_is_explained_in_words_and_nothing_is_written() {
+    let place = Place::new();
+    place.done("gen --rows 6000 --dimensions 16 -o set.fbin --quiet");
+    let before = place.listing();
+    let said = place.done("explain set.fbin --eps 2").out;
+    for words in [
+        "6,000 of 16 f32, l2",
+        "4,096 rows compared",
+        "memory ",
+        "disk ",
+        "--eps 2, asked for:",
+        "pairs ",
+        "removed ",
+        "time ",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(said.matches("--eps").count() >= 4, "several thresholds: {said}");
+    assert_eq!(place.listing(), before);
+    let cosine = place.done("explain set.fbin --metric cosine --exact").out;
+    assert!(cosine.contains("--min-similarity 0.") && !cosine.contains("asked"), "{cosine}");
+}
+
+#[test]
+fn a_small_source_is_told_exactly_as_a_join_finds_it() {
+    let place = Place::new();
+    place.done("gen --rows 900 --dimensions 8 --hardness 0.3 -o set.fbin --quiet");
+    for (threshold, removed) in [("--eps 0.7", "a.csv"), ("--min-similarity 0.95", "b.csv")] {
+        let figures = figures(&place, &format!("set.fbin {threshold}"));
+        place.done(&format!("join set.fbin {threshold} --exact -o pairs.csv --force"));
+        place.done(&format!("join set.fbin {threshold} --exact --output keep -o {removed}"));
+        let lines = |file: &str| place.text(file).lines().count() as f64 - 1.0;
+        for (name, found) in [("pairs", lines("pairs.csv")), ("removed_rows", lines(removed))] {
+            let told = &asked(&figures)[name];
+            assert!(found > 0.0, "{threshold}");
+            for bound in ["estimate", "low", "high"] {
+                assert_eq!(told[bound], found, "{threshold} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_whatever_the_threads_and_the_memory() {
+    let place = Place::new();
+    place.done("gen --rows 9000 --dimensions 12 -o set.fbin --quiet");
+    let told = |options: &str| {
+        let mut told = figures(&place, &format!("set.fbin --eps 1.5 {options}"));
+        for at in told["thresholds"].as_array_mut().unwrap() {
+            at.as_object_mut().unwrap().remove("seconds");
+        }
+        told["thresholds"].clone()
+    };
+    let once = told("");
+    assert_eq!(once, told("--threads 1 --memory 100MB"));
+    assert_eq!(once, told("--device pread --kernel reference --threads 3"));
+    assert_ne!(once, told("--seed 2"));
+}
+
+#[test]
+fn columns_and_bad_rows_are_as_in_a_join() {
+    let place = Place::new();
+    let rows = [("a", Some([1.0, 0.0])), ("b", Some([1.0, 0.001])), ("c", None), ("d", Some([0.0, 1.0]))];
+    write_parquet(&place.path("set.parquet"), &rows);
+    place.refused("explain set.parquet --min-similarity 0.9", &["set.parquet", "row 2", "--on-bad skip"]);
+    let told = figures(&place, "set.parquet --min-similarity 0.9 --on-bad skip");
+    assert_eq!((&told["rows"], &told["skipped_rows"]), (&3.into(), &1.into()));
+    assert_eq!(
+        (&asked(&told)["pairs"]["estimate"], &asked(&told)["removed_rows"]["estimate"]),
+        (&1.0.into(), &1.0.into())
+    );
+    place.refused("explain set.parquet --vector-column nothing", &["nothing"]);
+}
+
+#[test]
+fn equal_rows_are_all_pairs_and_all_but_one_go() {
+    let place = Place::new();
+    place.write("equal.fbin", &fbin(2, &[0.5, 0.25].repeat(5000)));
+    for threshold in ["--eps 0", "--eps 1", "--min-similarity 0.99"] {
+        let told = figures(&place, &format!("equal.fbin {threshold}"));
+        assert_eq!(asked(&told)["pairs"]["estimate"], 5000.0 * 4999.0 / 2.0, "{threshold}");
+        let removed = asked(&told)["removed_rows"]["estimate"].as_f64().unwrap();
+        assert!((4990.0..=5000.0).contains(&removed), "{threshold}: {removed}");
+    }
+}
+
+#[test]
+fn what_cannot_be_explained_is_refused() {
+    let place = Place::new();
+    place.done("gen --rows 300 --dimensions 4 -o set.fbin --quiet");
+    place.write("one.fbin", &fbin(2, &[1.0, 2.0]));
+    place.write("none.fbin", &fbin(2, &[]));
+    place.write("nan.fbin", &fbin(2, &[1.0, 2.0, f32::NAN, 1.0, 3.0, 3.0]));
+    place.write("left.fbin", &fbin(2, &[1.0, 2.0, f32::NAN, 1.0]));
+    place.write("other.fbin", &fbin(3, &[1.0, 2.0, 3.0]));
+    for (line, words) in [
+        ("one.fbin --eps 1", &["one row", "no pairs"][..]),
+        ("none.fbin", &["none.fbin", "no rows"]),
+        ("nan.fbin --eps 1", &["nan.fbin", "row 1", "--on-bad skip"]),
+        ("left.fbin --on-bad skip", &["one usable row", "no pairs"]),
+        ("set.fbin other.fbin --eps 1", &["dimensions"]),
+        ("nowhere --eps 1", &["nowhere"]),
+        ("set.fbin --metric cosine --eps 1", &["--min-similarity", "--metric cosine"]),
+        ("set.fbin --metric l2 --min-similarity 0.9", &["--eps", "--metric l2"]),
+        ("set.fbin --eps 1 --strategy rule=union", &["--strategy", "plan of a store"]),
+        ("set.fbin --eps 1 --cache 1MB", &["--cache", "plan of a store"]),
+        ("set.fbin --eps 1 --memory 18MB", &["this estimate needs at least", "--memory"]),
+        ("set.fbin --eps -1", &["eps is -1"]),
+    ] {
+        place.refused(&format!("explain {line}"), words);
+    }
+    place.done("build set.fbin -o store");
+    place.refused("explain store --eps 1 --json", &["--json"]);
+    place.refused("explain store set.fbin --eps 1", &["joined alone"]);
+    place.refused("explain store --eps 1 --on-bad skip", &["--on-bad skip", "while one is built"]);
+}

@@ -1,0 +1,192 @@
+//! Drawn rows against all rows of the source, in one scan.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::ladder::Ladder;
+use super::memory::{CHUNK_ROWS, COLUMNS};
+use super::notes::{NO_RUNG, Notes, Removal};
+use super::survey::Scans;
+use crate::error::Result;
+use crate::execute::{Ordered, Tiles};
+use crate::geometry::{Coordinate, Space, Threshold};
+use crate::load::Members;
+use crate::predicate::Predicate;
+use crate::report::Stopwatch;
+use crate::truth::DistanceHistogram;
+use crate::workers::{lock, map_items};
+
+/// Drawn rows whose distances are computed at once, and how many are compared with all drawn ones.
+const BLOCK: usize = 32;
+const HISTOGRAM_ROWS: usize = 1_024;
+/// Columns among which all pairs of a small set are found at once, so that few of them are held.
+const GREEDY_COLUMNS: usize = 64;
+
+/// Rows of a source, as they are compared.
+pub(super) struct Compared<'a, T: Coordinate> {
+    pub(super) scans: Scans<'a>,
+    pub(super) space: Space<'a>,
+    pub(super) members: Members<T>,
+    /// Their places among the usable rows, ascending.
+    pub(super) places: &'a [u64],
+}
+
+/// How far apart drawn rows are.
+pub(super) struct Among {
+    pub(super) histogram: DistanceHistogram,
+    /// How many distances that are.
+    pub(super) pairs: u64,
+    /// What one took, on one thread.
+    pub(super) nanoseconds: f64,
+}
+
+impl<'a, T: Coordinate> Compared<'a, T> {
+    pub(super) fn new(scans: Scans<'a>, space: Space<'a>, stored: &[u8], places: &'a [u64]) -> Self {
+        let members = Members::new(scans.context.kernel, space, stored);
+        Self { scans, space, members, places }
+    }
+
+    /// How far apart the rows are.
+    pub(super) fn among(&self) -> Result<Among> {
+        let (context, panel) = (self.scans.context, &self.members.panel);
+        let all: Vec<u32> = (0..panel.rows() as u32).collect();
+        let columns = context.kernel.pack(panel, &all);
+        let mut distances = vec![T::Distance::default(); BLOCK * all.len()];
+        let (mut histogram, mut least) = (DistanceHistogram::new(), f64::INFINITY);
+        let some = &all[..all.len().min(HISTOGRAM_ROWS)];
+        for block in some.chunks(BLOCK) {
+            context.cancel.check()?;
+            let distances = &mut distances[..block.len() * all.len()];
+            let watch = Stopwatch::start();
+            context.kernel.many_to_many(panel, block, &columns, distances);
+            // The least of all blocks: others may be at work on this core too.
+            least = least.min(watch.seconds() / distances.len() as f64);
+            histogram.add::<T>(distances);
+        }
+        histogram.leave_out_zeros(some.len() as u64); // each with itself
+        Ok(Among { histogram, pairs: (some.len() * (all.len() - 1)) as u64, nanoseconds: least * 1e9 })
+    }
+
+    /// Compares the first `count` rows with all others of the source.
+    pub(super) fn with_all(&self, ladder: &Ladder, count: usize) -> Result<Vec<Notes>> {
+        let chunks = (0..count).step_by(CHUNK_ROWS);
+        let chunks = chunks.map(|first| Notes::new(first..count.min(first + CHUNK_ROWS), ladder.len()));
+        let notes: Vec<Mutex<Notes>> = chunks.map(Mutex::new).collect();
+        let predicate = ladder.predicate(ladder.len() - 1)?;
+        let threshold = Threshold::new(predicate, self.space);
+        let bytes = self.space.vectors.bytes();
+        self.each_slice("compare", |place, stored, columns| {
+            let order: Vec<u32> = (0..columns.len() as u32).collect();
+            self.each_chunk(notes.len(), (predicate, &threshold), |tiles, chunk| {
+                let notes = &mut *lock(&notes[chunk]);
+                let rows: Vec<u32> = notes.rows.clone().map(|row| row as u32).collect();
+                let reach = vec![order.len() as u32; rows.len()];
+                let (rows, columns) =
+                    (Ordered { members: &self.members, order: &rows }, Ordered { members: columns, order: &order });
+                let is_other = |x: u32, y: u32| self.places[x as usize] != place + u64::from(y);
+                tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
+                    let (x, other, rung) = (x as usize, place + u64::from(y), ladder.rung_of(value));
+                    notes.count(x, rung);
+                    if other < self.places[x] {
+                        notes.count_earlier(x, rung, other, &stored[y as usize * bytes..][..bytes]);
+                    }
+                    Ok(())
+                })?;
+                Ok(())
+            })
+        })?;
+        Ok(notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
+    }
+
+    /// The first rung within which each row has an earlier neighbour, up to `last`.
+    pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
+        let predicate = ladder.predicate(last)?;
+        let threshold = Threshold::new(predicate, self.space);
+        // The rows that come last first: rows of a tile share the largest reach.
+        let order: Vec<u32> = (0..self.places.len() as u32).rev().collect();
+        let first = Mutex::new(vec![NO_RUNG; self.places.len()]);
+        self.each_slice("trace", |place, _, columns| {
+            let reach_of = |row: u32| self.places[row as usize].saturating_sub(place).min(columns.len() as u64) as u32;
+            let all: Vec<u32> = (0..columns.len() as u32).collect();
+            let chunks: Vec<&[u32]> = order.chunks(CHUNK_ROWS).collect();
+            self.each_chunk(chunks.len(), (predicate, &threshold), |tiles, chunk| {
+                let reach: Vec<u32> = chunks[chunk].iter().map(|&row| reach_of(row)).collect();
+                let (rows, columns) = (
+                    Ordered { members: &self.members, order: chunks[chunk] },
+                    Ordered { members: columns, order: &all },
+                );
+                let is_earlier = |x: u32, y: u32| place + u64::from(y) < self.places[x as usize];
+                tiles.compare(rows, columns, &reach, is_earlier, |x, _, value| {
+                    let first = &mut lock(&first)[x as usize];
+                    *first = ladder.rung_of(value).min(*first);
+                    Ok(())
+                })?;
+                Ok(())
+            })
+        })?;
+        Ok(first.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Which rows go, where these are all rows of the source.
+    pub(super) fn removal(&self, ladder: &Ladder) -> Result<Removal> {
+        let predicate = ladder.predicate(ladder.len() - 1)?;
+        let threshold = Threshold::new(predicate, self.space);
+        let mut tiles = Tiles::new(self.scans.context.kernel, predicate, &threshold);
+        let all: Vec<u32> = (0..self.members.len() as u32).collect();
+        let mut removal = Removal::new(all.len());
+        let mut found: Vec<(u32, u32, u8)> = Vec::new();
+        for columns in all.chunks(GREEDY_COLUMNS) {
+            self.scans.context.cancel.check()?;
+            let rows = &all[..columns.last().map_or(0, |&last| last as usize + 1)];
+            let reach = vec![columns.len() as u32; rows.len()];
+            let (rows, of_block) =
+                (Ordered { members: &self.members, order: rows }, Ordered { members: &self.members, order: columns });
+            found.clear();
+            tiles.compare(
+                rows,
+                of_block,
+                &reach,
+                |x, y| x < y,
+                |x, y, value| {
+                    found.push((y, x, ladder.rung_of(value)));
+                    Ok(())
+                },
+            )?;
+            found.sort_unstable();
+            let mut left = &found[..];
+            for &row in columns {
+                let (of_row, others) = left.split_at(left.partition_point(|(y, _, _)| *y <= row));
+                removal.decide(of_row.iter().map(|&(_, x, rung)| (x, rung)));
+                left = others;
+            }
+        }
+        Ok(removal)
+    }
+
+    /// Hands all usable rows to `compare`, some at a time: the place of the first among all, as stored, and as they are
+    /// compared.
+    fn each_slice(&self, phase: &str, compare: impl Fn(u64, &[u8], &Members<T>) -> Result<()>) -> Result<()> {
+        let (context, bytes) = (self.scans.context, self.space.vectors.bytes());
+        let mut place = 0;
+        self.scans.scan(phase, |usable| {
+            for stored in usable.stored.chunks(COLUMNS * bytes) {
+                let columns = Members::new(context.kernel, self.space, stored);
+                compare(place, stored, &columns)?;
+                place += columns.len() as u64;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Lets workers compare chunks of rows.
+    fn each_chunk(
+        &self,
+        chunks: usize,
+        (predicate, threshold): (Predicate, &Threshold),
+        compare: impl Fn(&mut Tiles<'_, T>, usize) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let context = self.scans.context;
+        let state = || Tiles::new(context.kernel, predicate, threshold);
+        map_items(context.threads, chunks, &context.cancel, state, compare).map(drop)
+    }
+}

@@ -1,0 +1,155 @@
+//! Thresholds at which everything is counted: from that of the nearest pairs to one at which a vector has many neighbours.
+
+use crate::error::Result;
+use crate::options::Metric;
+use crate::predicate::Predicate;
+
+/// Thresholds, that which was asked for apart: each set of rungs is a mask of 128 bits.
+const RUNGS_MAX: usize = 120;
+/// The nearest is so many times nearer than the farthest.
+const SPAN: f64 = 64.0;
+/// Under cosine nothing nearer is told apart: what is computed of equal vectors may be a little off 1.
+const DISTANCE_MIN_COSINE: f64 = 2e-3;
+/// Thresholds are rounded so that they can be typed: significant digits of a distance, steps of a similarity.
+const DIGITS: i32 = 4;
+const STEPS_OF_SIMILARITY: f64 = 1e5;
+
+/// Thresholds from the nearest to the farthest.
+pub(super) struct Ladder {
+    rungs: Vec<f64>,
+    /// What is compared: a distance, or a similarity with its sign turned, as a result has them.
+    keys: Vec<f32>,
+    metric: Metric,
+    /// Which of them was asked for.
+    pub(super) asked: Option<usize>,
+}
+
+/// A set of rungs, a bit for each.
+pub(super) type Rungs = u128;
+
+/// All rungs from one on.
+pub(super) fn from_rung(rung: u8) -> Rungs {
+    Rungs::MAX.checked_shl(rung.into()).unwrap_or(0)
+}
+
+/// All rungs before one.
+pub(super) fn before_rung(rung: u8) -> Rungs {
+    !from_rung(rung)
+}
+
+impl Ladder {
+    /// Up to pairs that are `farthest` apart, in the space where a similarity is a distance between vectors of length 1.
+    pub(super) fn new(metric: Metric, farthest: f64, asked: Option<&Predicate>) -> Self {
+        let farthest = if metric == Metric::Cosine { farthest.clamp(DISTANCE_MIN_COSINE, 2.0) } else { farthest };
+        let at = |k: usize| farthest * SPAN.powf(-(k as f64) / (RUNGS_MAX as f64));
+        let mut rungs: Vec<f64> = (0..RUNGS_MAX).map(|k| threshold_of(metric, at(k))).collect();
+        if metric == Metric::L2 {
+            rungs.push(0.0);
+        }
+        let asked = asked.map(threshold);
+        rungs.extend(asked);
+        rungs.retain(|rung| rung.is_finite());
+        rungs.sort_unstable_by(|a, b| key(metric, *a).total_cmp(&key(metric, *b)));
+        rungs.dedup();
+        let keys = rungs.iter().map(|&rung| key(metric, rung) as f32).collect();
+        let asked = asked.and_then(|asked| rungs.iter().position(|&rung| rung == asked));
+        Self { rungs, keys, metric, asked }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rungs.len()
+    }
+
+    /// The threshold of a rung.
+    pub(super) fn threshold(&self, rung: usize) -> f64 {
+        self.rungs[rung]
+    }
+
+    /// Pairs within a rung.
+    ///
+    /// # Errors
+    /// Where the threshold is none, which it never is.
+    pub(super) fn predicate(&self, rung: usize) -> Result<Predicate> {
+        match self.metric {
+            Metric::L2 => Predicate::l2(self.rungs[rung]),
+            Metric::Cosine => Predicate::cosine(self.rungs[rung]),
+        }
+    }
+
+    /// The first rung within which a pair is, given its distance or similarity; the last one where rounding says none.
+    pub(super) fn rung_of(&self, value: f32) -> u8 {
+        let key = key(self.metric, f64::from(value)) as f32;
+        self.keys.partition_point(|&rung| rung < key).min(self.keys.len() - 1) as u8
+    }
+}
+
+/// The threshold of a predicate.
+fn threshold(predicate: &Predicate) -> f64 {
+    match *predicate {
+        Predicate::L2 { eps } => eps,
+        Predicate::Cosine { min_similarity } => min_similarity,
+    }
+}
+
+/// Smaller the nearer.
+fn key(metric: Metric, threshold: f64) -> f64 {
+    if metric == Metric::L2 { threshold } else { -threshold }
+}
+
+/// A threshold that can be typed, about that of pairs so far apart.
+fn threshold_of(metric: Metric, distance: f64) -> f64 {
+    match metric {
+        Metric::L2 if distance > 0.0 => {
+            let unit = 10f64.powi(distance.log10().floor() as i32 + 1 - DIGITS);
+            // By text, so that what is printed is the very number.
+            let digits = (DIGITS - 1 - distance.log10().floor() as i32).max(0) as usize;
+            format!("{:.digits$}", (distance / unit).ceil() * unit).parse().unwrap_or(distance)
+        }
+        Metric::L2 => 0.0,
+        Metric::Cosine => {
+            let similarity = (1.0 - distance * distance / 2.0).max(-1.0);
+            (similarity * STEPS_OF_SIMILARITY).floor().max(-STEPS_OF_SIMILARITY) / STEPS_OF_SIMILARITY
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rungs_ascend_and_hold_what_was_asked_for() {
+        let asked = Predicate::l2(0.123_456).unwrap();
+        for farthest in [0.0, 1e-30, 1.0, 12_345.678, 1e30] {
+            let ladder = Ladder::new(Metric::L2, farthest, Some(&asked));
+            assert!(ladder.len() <= 128 && ladder.rungs.is_sorted_by(|a, b| a < b), "{farthest}");
+            assert_eq!(ladder.threshold(ladder.asked.unwrap()), 0.123_456);
+            assert!(ladder.threshold(ladder.len() - 1) >= farthest);
+        }
+        for farthest in [0.0, 0.1, 1.4, 3.0] {
+            let ladder = Ladder::new(Metric::Cosine, farthest, None);
+            assert!(ladder.len() <= 128 && ladder.rungs.is_sorted_by(|a, b| a > b), "{farthest}");
+            assert!((-1.0..1.0).contains(&ladder.threshold(0)) && ladder.asked.is_none());
+        }
+    }
+
+    #[test]
+    fn a_pair_is_within_the_rungs_from_its_own_on() {
+        let ladder = Ladder::new(Metric::L2, 10.0, None);
+        assert_eq!((ladder.rung_of(0.0), usize::from(ladder.rung_of(10.0))), (0, ladder.len() - 1));
+        for value in [0.2, 1.0, 3.3f32] {
+            let rung = usize::from(ladder.rung_of(value));
+            assert!(ladder.threshold(rung) >= f64::from(value) && ladder.threshold(rung - 1) < f64::from(value));
+        }
+        let similar = Ladder::new(Metric::Cosine, 1.0, Some(&Predicate::cosine(0.9).unwrap()));
+        assert_eq!(usize::from(similar.rung_of(0.9)), similar.asked.unwrap());
+        assert!(similar.rung_of(0.999) < similar.rung_of(0.6));
+    }
+
+    #[test]
+    fn sets_of_rungs_have_a_bit_for_each() {
+        assert_eq!((from_rung(0), before_rung(0)), (Rungs::MAX, 0));
+        assert_eq!((from_rung(127), before_rung(127)), (1 << 127, Rungs::MAX >> 1));
+        assert_eq!((from_rung(u8::MAX), before_rung(u8::MAX)), (0, Rungs::MAX), "none has no rung");
+    }
+}

@@ -1,0 +1,282 @@
+//! What would a join of these vectors find and take? Told from a sample, before anything is built.
+//!
+//! One scan checks the rows and draws some (`survey.rs`), a second one compares those with all (`compare.rs`) and counts
+//! neighbours within many thresholds at once (`ladder.rs`, `notes.rs`), and a third one looks for the neighbours of some of
+//! those, which tells how many rows go where of near ones the first stays (`removed.rs`). Time, memory and disk follow from
+//! what the scans measured and from what planning would decide (`cost.rs`).
+
+mod compare;
+mod cost;
+mod ladder;
+mod memory;
+mod notes;
+mod removed;
+mod survey;
+
+use serde::Serialize;
+
+use self::compare::{Among, Compared};
+use self::cost::Clock;
+pub use self::cost::Footprint;
+use self::ladder::Ladder;
+use self::memory::Sizes;
+use self::notes::{NO_RUNG, Notes};
+use self::removed::Traces;
+use self::survey::{Scans, Survey};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
+use crate::join::Aim;
+use crate::message::{Argument, message};
+use crate::options::{Element, Metric};
+use crate::predicate::Predicate;
+use crate::report::{Interval, MemoryStatistics, Stopwatch};
+use crate::source::VectorSource;
+use crate::store::BuildOptions;
+use crate::truth::means;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "this estimate";
+/// Numbers of neighbours at whose thresholds is told what a join would find.
+const NEIGHBOURS: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
+/// The farthest pairs that are counted are those at which a vector has so many neighbours, about.
+const NEIGHBOURS_MAX: f64 = 200.0;
+/// Where a vector has more within the threshold that was asked for, fewer rows are compared; but so many.
+const NEIGHBOURS_MANY: f64 = 1_000.0;
+const COMPARED_MIN: usize = 256;
+/// From fewer distances among the drawn rows no threshold is told.
+const PAIRS_MIN: u64 = 32;
+
+/// What is asked.
+pub struct Question<'a> {
+    /// How a store would be built; its metric is that of the thresholds.
+    pub build: &'a BuildOptions,
+    /// A threshold that is told of beside the others.
+    pub asked: Option<Predicate>,
+    /// How many of the pairs the join is to find.
+    pub aim: Aim,
+}
+
+/// What a join would find and take.
+#[derive(Debug, Clone, Serialize)]
+pub struct Estimate {
+    /// Usable rows.
+    pub rows: u64,
+    /// Rows without a usable vector.
+    pub skipped_rows: u64,
+    /// Elements of a vector.
+    pub dimensions: usize,
+    /// Their type.
+    pub element: Element,
+    /// What thresholds are of.
+    pub metric: Metric,
+    /// Rows that were compared with all others.
+    pub compared_rows: u64,
+    /// Seed of the drawing.
+    pub seed: u64,
+    /// From the nearest threshold to the farthest.
+    pub thresholds: Vec<AtThreshold>,
+    /// What a join takes whatever its threshold.
+    pub footprint: Footprint,
+    /// What the estimate took.
+    pub seconds: f64,
+    /// The memory that the estimate held.
+    pub memory: MemoryStatistics,
+}
+
+/// What a join with a threshold would find and take: estimates between bounds of 95 % confidence.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct AtThreshold {
+    /// A distance or a similarity.
+    pub threshold: f64,
+    /// Whether it was asked for.
+    pub asked: bool,
+    /// Neighbours of a vector on average.
+    pub neighbours: f64,
+    /// Pairs within it.
+    pub pairs: Interval,
+    /// Bytes of these as a Parquet file.
+    pub pairs_bytes: Interval,
+    /// Rows that go where of near ones the first stays.
+    pub removed_rows: Interval,
+    /// Seconds of a join, the build included; the bounds are those within which real runs were.
+    pub seconds: Interval,
+}
+
+/// Estimates what a join of a source would find and take.
+///
+/// # Errors
+/// Where rows cannot be used or read, there are not two of them, the threshold is of another metric, or the budget is too
+/// small.
+pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
+    let watch = Stopwatch::start();
+    let metric = question.build.metric;
+    check(question, source)?;
+    let least = Sizes::new(source, question.build, 0).bytes(context, source, metric);
+    let context = context.for_run(least, PURPOSE)?;
+    let free = context.budget().free();
+    let sizes =
+        Some(Sizes::new(source, question.build, free)).filter(|sizes| sizes.bytes(&context, source, metric) <= free);
+    let sizes = &sizes.unwrap_or_else(|| Sizes::new(source, question.build, 0));
+    let _memory = context.reserve(sizes.bytes(&context, source, metric), PURPOSE)?;
+    let scans = Scans { context: &context, source, options: question.build, sizes };
+    let survey = scans.survey()?;
+    let coding = survey.coding(&scans)?;
+    let plain = Space::plain(scans.vectors(), metric);
+    let space = Space { coding: coding.as_ref(), ..plain };
+    let estimator = Estimator { scans, question, survey: &survey };
+    let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+    let of_join = with_coordinates!(space, T => Footprint::new::<T>(&scans, &survey, free));
+    let info = source.info();
+    Ok(Estimate {
+        rows: survey.scanned.usable_rows,
+        skipped_rows: survey.scanned.skipped_rows,
+        dimensions: info.vectors.dimensions,
+        element: info.vectors.element,
+        metric,
+        compared_rows: survey.places.len() as u64,
+        seed: question.build.seed,
+        thresholds,
+        footprint: of_join,
+        seconds: watch.seconds(),
+        memory: context.memory(),
+    })
+}
+
+fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
+    let metric = question.build.metric;
+    if let Some(asked) = question.asked.filter(|asked| asked.metric() != metric) {
+        let right = if metric == Metric::L2 { Argument::Eps } else { Argument::MinSimilarity };
+        return Err(Error::option(message![
+            format!("the threshold is of the metric {}; give ", asked.metric()),
+            right,
+            ", or leave out ",
+            Argument::Metric.with(metric)
+        ]));
+    }
+    match source.info().rows {
+        0 => Err(Error::input("the source has no rows; there is nothing to join")),
+        1 => Err(Error::input("the source has one row, which has no pairs; name more rows")),
+        _ => Ok(()),
+    }
+}
+
+/// An estimate whose rows are drawn.
+struct Estimator<'a> {
+    scans: Scans<'a>,
+    question: &'a Question<'a>,
+    survey: &'a Survey,
+}
+
+impl Estimator<'_> {
+    fn run<T: Coordinate>(&self, space: Space<'_>) -> Result<Vec<AtThreshold>> {
+        let Self { scans, question, survey } = *self;
+        let compared = Compared::<T>::new(scans, space, &survey.compared, &survey.places);
+        let among = compared.among()?;
+        let (ladder, count) = self.ladder(&compared, &among)?;
+        let notes = compared.with_all(&ladder, count)?;
+        let neighbours = |rung: usize| notes.iter().flat_map(move |notes| notes.neighbours(rung));
+        let mean = |rung: usize| neighbours(rung).sum::<u64>() as f64 / count as f64;
+        let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
+        let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbours(rung).collect()).collect();
+        let removed = self.removed(&compared, &ladder, notes, (&rungs, &of))?;
+        let whole = count as u64 == survey.scanned.usable_rows;
+        let numbers: Vec<Vec<f64>> = of.iter().map(|of| of.iter().map(|&n| n as f64).collect()).collect();
+        let means = means(&numbers, whole, question.build.seed);
+        let clock = Clock::new(&compared, survey, among.nanoseconds, question.aim)?;
+        let at = |(k, &rung): (usize, &usize)| {
+            let pairs = match whole {
+                true => certain(of[k].iter().sum::<u64>() as f64 / 2.0),
+                false => times(means[k], survey.scanned.usable_rows as f64 / 2.0),
+            };
+            let share = of[k].iter().filter(|&&n| n > 0).count() as f64 / count as f64;
+            let threshold = Threshold::new(ladder.predicate(rung)?, space);
+            Ok(AtThreshold {
+                threshold: ladder.threshold(rung),
+                asked: ladder.asked == Some(rung),
+                neighbours: means[k].estimate,
+                pairs,
+                pairs_bytes: clock.bytes(pairs),
+                removed_rows: removed[k],
+                seconds: clock.seconds(&threshold, pairs, share),
+            })
+        };
+        rungs.iter().enumerate().map(at).collect()
+    }
+
+    /// Thresholds up to one at which vectors have many neighbours, or that was asked for; and how many rows are compared.
+    fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>, among: &Among) -> Result<(Ladder, usize)> {
+        let Self { question, survey, .. } = *self;
+        let others = (survey.scanned.usable_rows - 1) as f64;
+        let &Among { ref histogram, pairs, .. } = among;
+        let share = (NEIGHBOURS_MAX / others).min(1.0);
+        let rank = ((share * pairs as f64).ceil() as u64).clamp(PAIRS_MIN.min(pairs), pairs.max(1));
+        let squared = histogram.squared_of(rank).unwrap_or(0.0);
+        let farthest = compared.space.stored_length(squared.sqrt());
+        let ladder = Ladder::new(question.build.metric, farthest, question.asked.as_ref());
+        let last = Threshold::new(ladder.predicate(ladder.len() - 1)?, compared.space);
+        let many = histogram.count_within(last.distance * last.distance) as f64 / pairs as f64 * others;
+        let all = survey.places.len();
+        let whole = all as u64 == survey.scanned.usable_rows;
+        if whole || many <= NEIGHBOURS_MANY {
+            return Ok((ladder, all));
+        }
+        let fewer = (all as f64 * NEIGHBOURS_MANY / many) as usize;
+        Ok((ladder, fewer.max(COMPARED_MIN).min(all)))
+    }
+
+    /// Rows that go, at each of some rungs.
+    fn removed<T: Coordinate>(
+        &self,
+        compared: &Compared<'_, T>,
+        ladder: &Ladder,
+        notes: Vec<Notes>,
+        (rungs, neighbours): (&[usize], &[Vec<u64>]),
+    ) -> Result<Vec<Interval>> {
+        let rows = self.survey.scanned.usable_rows;
+        if compared.places.len() as u64 == rows {
+            let removal = compared.removal(ladder)?;
+            return Ok(rungs.iter().map(|&rung| certain(removal.removed(rung) as f64)).collect());
+        }
+        let first: Vec<u8> = notes.iter().flat_map(|notes| notes.earlier.iter().copied()).collect();
+        let with_earlier = |&rung: &usize| {
+            first.iter().map(|&first| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung))).collect()
+        };
+        let with_earlier: Vec<Vec<f64>> = rungs.iter().map(with_earlier).collect();
+        let with_earlier = means(&with_earlier, false, self.question.build.seed);
+        let traces = Traces::new(compared, ladder, notes, rungs)?;
+        let before = |row: usize| compared.places[row] as f64 / rows as f64;
+        let share = |(k, &rung): (usize, &usize)| {
+            let earlier: Vec<f64> = neighbours[k].iter().enumerate().map(|(row, &n)| n as f64 * before(row)).collect();
+            times(traces.share(rung, with_earlier[k], &earlier), rows as f64)
+        };
+        Ok(rungs.iter().enumerate().map(share).collect())
+    }
+}
+
+/// The rungs that are told of: that which was asked for, and those at which a vector has so many neighbours, about.
+fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> {
+    let means: Vec<f64> = (0..ladder.len()).map(mean).collect();
+    let nearest = |wanted: f64| {
+        let off = |rung: &usize| (means[*rung] / wanted).ln().abs();
+        let some = (0..ladder.len()).filter(|&rung| means[rung] > 0.0);
+        some.min_by(|a, b| off(a).total_cmp(&off(b)))
+    };
+    let possible = NEIGHBOURS.into_iter().filter(|wanted| *wanted <= (rows - 1) as f64);
+    let mut rungs: Vec<usize> = possible.filter_map(nearest).chain(ladder.asked).collect();
+    if rungs.is_empty() {
+        rungs.push(ladder.len() - 1); // nobody has a neighbour there
+    }
+    rungs.sort_unstable();
+    rungs.dedup();
+    rungs
+}
+
+fn certain(number: f64) -> Interval {
+    Interval { estimate: number, low: number, high: number }
+}
+
+fn times(interval: Interval, factor: f64) -> Interval {
+    let Interval { estimate, low, high } = interval;
+    Interval { estimate: estimate * factor, low: low * factor, high: high * factor }
+}

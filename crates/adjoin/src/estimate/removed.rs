@@ -1,0 +1,93 @@
+//! What part of the rows goes, where of near rows the first stays.
+//!
+//! A row without an earlier neighbour stays; one with an earlier neighbour goes, unless all earlier neighbours go
+//! themselves. So the share of rows with an earlier neighbour is a bound from above. It goes surely where one of its
+//! earliest neighbours has no earlier neighbour itself. What lies between is taken to go as often as such rows go in all.
+
+use std::collections::BTreeMap;
+
+use super::compare::Compared;
+use super::ladder::{Ladder, Rungs};
+use super::notes::{Note, Notes, TRACED_SHARE, surely_stays};
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::report::Interval;
+use crate::truth::least_share;
+
+/// Rounds after which the share of rows that go changes no more.
+const ROUNDS: usize = 64;
+
+/// What is known of the rows whose earlier neighbours were looked at.
+pub(super) struct Traces {
+    traced: Vec<Traced>,
+    /// By place, the rungs with which a noted neighbour surely stays.
+    stays: BTreeMap<u64, Rungs>,
+}
+
+/// A row, with its earlier neighbours that were noted.
+struct Traced {
+    notes: Vec<(u8, u64)>,
+    /// Its number among the compared rows.
+    row: usize,
+}
+
+impl Traces {
+    /// Looks for the earlier neighbours of those that were noted, within some rungs.
+    pub(super) fn new<T: Coordinate>(
+        compared: &Compared<'_, T>,
+        ladder: &Ladder,
+        notes: Vec<Notes>,
+        rungs: &[usize],
+    ) -> Result<Self> {
+        let mut wanted: BTreeMap<u64, Box<[u8]>> = BTreeMap::new();
+        let mut traced = Vec::new();
+        for notes in notes {
+            let rows = notes.rows.clone().step_by(TRACED_SHARE as usize);
+            for (row, noted) in rows.zip(notes.traced) {
+                traced.push(Traced { notes: noted.iter().map(|note| (note.rung, note.place)).collect(), row });
+                let is_wanted = |note: &Note| rungs.iter().any(|&rung| note.is_within(rung));
+                wanted.extend(noted.into_iter().filter(is_wanted).map(|note| (note.place, note.vector)));
+            }
+        }
+        let Some(&last) = rungs.iter().max().filter(|_| !wanted.is_empty()) else {
+            return Ok(Self { traced, stays: BTreeMap::new() });
+        };
+        let (places, vectors): (Vec<u64>, Vec<Box<[u8]>>) = wanted.into_iter().unzip();
+        let stored = vectors.concat();
+        drop(vectors);
+        let neighbours = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
+        drop(stored);
+        let first = neighbours.first_rungs(ladder, last)?;
+        let stays = places.iter().copied().zip(first.into_iter().map(surely_stays)).collect();
+        Ok(Self { traced, stays })
+    }
+
+    /// The share of rows that go with a rung, given that of rows with an earlier neighbour and how many each compared row
+    /// has, about.
+    pub(super) fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
+        let (mut all, mut surely, mut open) = (0u64, 0u64, Vec::new());
+        for Traced { notes, row } in &self.traced {
+            let mut within = notes.iter().filter(|(first, _)| usize::from(*first) <= rung).peekable();
+            if within.peek().is_none() {
+                continue;
+            }
+            all += 1;
+            let stays = |place: &u64| self.stays.get(place).is_some_and(|stays| stays >> rung & 1 == 1);
+            if within.any(|(_, place)| stays(place)) { surely += 1 } else { open.push(earlier[*row].max(1.0)) }
+        }
+        if all == 0 {
+            return Interval { low: 0.0, ..with_earlier };
+        }
+        // An earlier neighbour of those in between has earlier neighbours, so goes as often as such rows do.
+        let mut goes = 1.0;
+        for _ in 0..ROUNDS {
+            let of_open: f64 = open.iter().map(|&neighbours| 1.0 - f64::powf(goes, neighbours)).sum();
+            goes = (goes + (surely as f64 + of_open) / all as f64) / 2.0; // halved, as it would swing
+        }
+        Interval {
+            estimate: with_earlier.estimate * goes,
+            low: with_earlier.low * least_share(surely, all),
+            high: with_earlier.high,
+        }
+    }
+}

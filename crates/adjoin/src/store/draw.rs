@@ -1,0 +1,48 @@
+//! Rows picked out of a scan of a source.
+
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use super::centers::TrainingSample;
+use super::intake::UsableRows;
+use super::partitions::Partitions;
+use crate::error::Result;
+
+/// Takes the rows that were picked out of a scan over usable rows, which count from 0.
+pub(crate) struct Draw {
+    picked: Peekable<IntoIter<u64>>,
+    records: Partitions,
+    drawn: u64,
+    seen: u64,
+}
+
+impl Draw {
+    /// Takes the rows `picked`, ascending, into the first partition of `records`.
+    pub(crate) fn new(picked: Vec<u64>, records: Partitions) -> Self {
+        Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
+    }
+
+    /// Takes what was picked of some rows.
+    ///
+    /// # Errors
+    /// Where they do not fit into memory and the disk refuses them.
+    pub(crate) fn take(&mut self, usable: &UsableRows) -> Result<()> {
+        let end = self.seen + usable.rows.len() as u64;
+        let bytes = usable.stored.len() / usable.rows.len().max(1);
+        while let Some(row) = self.picked.next_if(|&row| row < end) {
+            let at = (row - self.seen) as usize * bytes;
+            self.records.push(0, &[&usable.stored[at..at + bytes]])?;
+            self.drawn += 1;
+        }
+        self.seen = end;
+        Ok(())
+    }
+
+    /// What was taken.
+    ///
+    /// # Errors
+    /// As [`Draw::take`].
+    pub(crate) fn finish(self) -> Result<TrainingSample> {
+        Ok(TrainingSample { records: self.records.finish()?, rows: self.drawn })
+    }
+}

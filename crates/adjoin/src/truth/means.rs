@@ -1,0 +1,104 @@
+//! What a sample says of a mean over all: an estimate between its bounds.
+
+use super::poisson::{least_mean, most_mean, weight};
+use crate::random::Random;
+use crate::report::Interval;
+
+/// Replicates of the bootstrap.
+const REPLICATES: usize = 400;
+/// Each tail of an interval.
+const TAIL: f64 = 0.025;
+/// Where fewer vectors have something to count, a bootstrap has seen too few of them to be asked.
+const SEEN_MIN: usize = 20;
+/// The quantile of the normal distribution that leaves one tail.
+const DEVIATIONS: f64 = 1.96;
+
+/// The mean of each of some numbers of a drawn vector, none of them negative, between the bounds of 95 % confidence; where
+/// the vectors are the `whole` of all, it is certain. `numbers` has one list for each, in the same order of vectors.
+///
+/// A bootstrap over vectors. Of what few vectors have, the bounds are at least those of the exact interval of as many
+/// events, and of what none has they end at what the rule of three leaves.
+pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interval> {
+    let estimates = numbers.iter().map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64);
+    if whole {
+        return estimates.map(|estimate| Interval { estimate, low: estimate, high: estimate }).collect();
+    }
+    let vectors = numbers.first().map_or(0, Vec::len);
+    let mut random = Random::new(seed, "means");
+    let mut replicates = vec![Vec::with_capacity(REPLICATES); numbers.len()];
+    let mut weights = vec![0.0; vectors];
+    for _ in 0..REPLICATES {
+        weights.iter_mut().for_each(|drawn| *drawn = weight(&mut random));
+        let all = weights.iter().sum::<f64>().max(1.0);
+        for (of, replicates) in numbers.iter().zip(&mut replicates) {
+            replicates.push(of.iter().zip(&weights).map(|(number, weight)| number * weight).sum::<f64>() / all);
+        }
+    }
+    let with_bounds = estimates.zip(numbers.iter().zip(replicates));
+    with_bounds.map(|(estimate, (of, replicates))| interval(estimate, of, replicates)).collect()
+}
+
+fn interval(estimate: f64, numbers: &[f64], mut replicates: Vec<f64>) -> Interval {
+    replicates.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
+    let (mut low, mut high) = (at(TAIL).min(estimate), at(1.0 - TAIL).max(estimate));
+    let seen = numbers.iter().filter(|number| **number > 0.0).count();
+    let count = numbers.len().max(1) as f64;
+    if seen == 0 {
+        high = most_mean(0, TAIL) / count;
+    } else if seen < SEEN_MIN {
+        low = low.min(estimate * least_mean(seen as u32, TAIL) / seen as f64);
+        high = high.max(estimate * most_mean(seen as u32, TAIL) / seen as f64);
+    }
+    Interval { estimate, low, high }
+}
+
+/// The least share of which so many of all may be a sample, with 97.5 % confidence (Wilson's interval).
+pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
+    if all == 0 {
+        return 0.0;
+    }
+    let (n, squared) = (all as f64, DEVIATIONS * DEVIATIONS);
+    let share = seen as f64 / n;
+    let spread = DEVIATIONS * (share * (1.0 - share) / n + squared / (4.0 * n * n)).sqrt();
+    ((share + squared / (2.0 * n) - spread) / (1.0 + squared / n)).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most vectors have none, others up to 20.
+    fn numbers(vectors: usize, seed: u64) -> Vec<f64> {
+        let mut random = Random::new(seed, "numbers");
+        let number = |random: &mut Random| if random.below(10) == 0 { random.below(21) as f64 } else { 0.0 };
+        (0..vectors).map(|_| number(&mut random)).collect()
+    }
+
+    #[test]
+    fn intervals_hold_the_mean_as_often_as_said() {
+        for vectors in [60, 1_000] {
+            let held = (0..200).filter(|&seed| {
+                let told = means(&[numbers(vectors, seed)], false, seed)[0];
+                (told.low..=told.high).contains(&1.0)
+            });
+            let held = held.count();
+            assert!(held >= 180, "{vectors}: {held} of 200");
+        }
+    }
+
+    #[test]
+    fn what_was_not_seen_may_be_there_and_the_whole_is_certain() {
+        let none = means(&[vec![0.0; 100]], false, 1)[0];
+        assert!(none.estimate == 0.0 && none.low == 0.0 && (0.03..0.04).contains(&none.high), "{none:?}");
+        let whole = means(&[vec![1.0, 3.0]], true, 1)[0];
+        assert_eq!((whole.estimate, whole.low, whole.high), (2.0, 2.0, 2.0));
+    }
+
+    #[test]
+    fn a_share_of_few_is_not_certain() {
+        assert_eq!(least_share(0, 0), 0.0);
+        assert!((0.86..0.87).contains(&least_share(25, 25)));
+        assert!((0.40..0.41).contains(&least_share(50, 100)));
+    }
+}

@@ -1,0 +1,42 @@
+//! What a join would find and take.
+
+use std::path::Path;
+
+use adjoin::error::Error;
+use adjoin::estimate::{Question, estimate};
+use adjoin::options::Metric;
+use adjoin::predicate::Predicate;
+use adjoin::store::kind_of;
+use pyo3::prelude::*;
+
+use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::run::{Running, raised};
+
+/// Tells it as JSON.
+#[pyfunction]
+pub(crate) fn explain(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: (Wanted, Option<String>),
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        for source in &sources {
+            if let Some(kind) = kind_of(context, Path::new(source))? {
+                let refused =
+                    format!("{source} is {kind}; name the data set that it was built of, which is what explain takes");
+                return Err(Error::input(refused));
+            }
+        }
+        let (wanted, metric) = &wanted;
+        let (asked, aim) = (wanted.predicate()?, wanted.aim()?);
+        let metric = metric.as_deref().map(str::parse).transpose()?;
+        let metric = metric.or(asked.as_ref().map(Predicate::metric)).unwrap_or(Metric::L2);
+        let build = store_options.build_options(metric, false)?;
+        let source = store_options.open(context, &sources)?;
+        json(&estimate(context, &*source, &Question { build: &build, asked, aim })?)
+    })
+}
