@@ -14,13 +14,13 @@ skip() {
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "no Python 3.10 or newer"
 "$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check \
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas pandas-stubs types-tqdm ||
     skip "the test's packages cannot be installed"
 
 rm -rf target/wheels
 "$venv/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --out target/wheels
-"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
-"$venv/bin/pip" install --quiet --disable-pip-version-check tqdm
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check tqdm
 cd python/tests
 "$venv/bin/python" -m pytest --quiet -p no:cacheprovider "$@"
