@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises rules hardness bench bench-full tables stress build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -41,6 +41,11 @@ check: tools
 promises: build
 	bench/promises.sh $(CLI)
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
+
+# Searches of real sets by rows that were held out, with calibrations by many seeds: how often the promised recall is reached;
+# goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
+promises-search: build
+	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises search
 
 # What each rule compares to reach a recall, on whole real sets, beside the figures of a study. Needs ADJOIN_DATA.
 rules: build

@@ -7,15 +7,18 @@
 //! end is of all of them. The calibrated rule is forced: where it would cost less to find every pair, a user gets
 //! every pair. Fewer runs, in `chosen.csv`, are those that a user gets.
 //!
-//! `promises DATA WORK rules` prints what each rule compares instead.
+//! `promises DATA WORK rules` prints what each rule compares instead; `promises DATA WORK search` does the same as the first
+//! with searches, in `search.csv`.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock is a bug here")]
 #![allow(clippy::disallowed_methods, reason = "half of the seeds are to be new ones")]
 
 mod rules;
 mod runs;
+mod search;
 mod setting;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
@@ -29,9 +32,11 @@ fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let (data, work, what) = match arguments.as_slice() {
         [data, work] => (data, work, None),
-        [data, work, what] if what.as_os_str() == "rules" => (data, work, Some(what)),
+        [data, work, what] if ["rules", "search"].map(OsStr::new).contains(&what.as_os_str()) => {
+            (data, work, Some(what.as_os_str()))
+        }
         _ => {
-            eprintln!("usage: promises DATA WORK [rules]");
+            eprintln!("usage: promises DATA WORK [rules|search]");
             std::process::exit(2);
         }
     };
@@ -39,6 +44,7 @@ fn main() {
     let made = fs::create_dir_all(work).map_err(|error| Error::device(format!("{}: {error}", work.display())));
     let holds = made.and_then(|()| match what {
         None => runs::all(&context, data, work),
+        Some(what) if what == "search" => search::all(&context, data, work),
         Some(_) => rules::print(&context, data, work).map(|()| true),
     });
     match holds {

@@ -1,0 +1,192 @@
+//! Very many searches: how often is the recall reached that was promised? Some rows of each set are held out of its store and
+//! are the queries; each search draws its calibration from the store by another seed.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::options::Metric;
+use adjoin::random::Random;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::sink::CollectHits;
+use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
+use adjoin::store::{BuildOptions, Store, build};
+
+const SETS: [(&str, Metric); 5] = [
+    ("sift-200k.u8bin", Metric::L2),
+    ("sift-stars-50k.u8bin", Metric::L2),
+    ("debdesc.f16.npy", Metric::Cosine),
+    ("wordnet-20k.f16.npy", Metric::Cosine),
+    ("sift-900k.u8bin", Metric::L2),
+];
+const KS: [u64; 3] = [1, 10, 100];
+const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
+const SEEDS: u64 = 20;
+const SEEDS_AT_ONCE: u64 = 5;
+/// Rows that are held out: more than a calibration draws, which would be compared with all otherwise.
+const QUERIES: u64 = 3_000;
+/// Of all runs, at least this share must reach the recall.
+const REACHED_SHARE: f64 = 0.93;
+
+/// Makes the runs that the list lacks; whether the promise holds in all of them.
+pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
+    let list = work.join("search.csv");
+    let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
+    let sets: Vec<_> = SETS.into_iter().filter(|(name, _)| data.join(name).exists()).collect();
+    for first in (1..=SEEDS).step_by(SEEDS_AT_ONCE as usize) {
+        for &(name, metric) in &sets {
+            let done = fs::read_to_string(&list).unwrap_or_default();
+            let runs = (first..first + SEEDS_AT_ONCE).flat_map(|seed| KS.map(|k| (seed, k)));
+            let runs = runs.flat_map(|(seed, k)| RECALLS.map(|recall| (seed, k, recall)));
+            let key = |(seed, k, recall): (u64, u64, f64)| format!("{name},{k},{recall},{seed},");
+            let missing: Vec<_> = runs.filter(|&run| !done.lines().any(|line| line.starts_with(&key(run)))).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let setting = Setting::open(context, &data.join(name), work, metric)?;
+            let mut file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
+            for run @ (seed, k, recall) in missing {
+                let (reached, probes) = setting.reached(context, k, Effort::Recall(recall), seed)?;
+                writeln!(file, "{}{reached},{probes}", key(run)).map_err(failed)?;
+            }
+        }
+    }
+    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?))
+}
+
+/// Rows that a query found, with their values.
+type Hits = Vec<(u64, f32)>;
+
+/// A set that is searched, and the truth.
+struct Setting {
+    store: Store,
+    queries: InMemory,
+    /// Rows that are nearest to each query, of the largest k.
+    truth: Vec<Hits>,
+}
+
+impl Setting {
+    fn open(context: &Context, path: &Path, work: &Path, metric: Metric) -> Result<Self> {
+        let source = source::open(context, &[path.display().to_string()], &SourceOptions::default())?;
+        let (queries, rest) = split(&*source)?;
+        let folder = work.join(format!("{}.search.store", path.file_name().unwrap_or_default().to_string_lossy()));
+        let options = BuildOptions { metric, force: true, ..BuildOptions::default() };
+        build(context, &rest, &folder, &options)?;
+        let store = Store::open(context, &folder)?;
+        let mut setting = Self { store, queries, truth: Vec::new() };
+        setting.truth = setting.search(context, KS[KS.len() - 1], Effort::Every, 1)?.0;
+        Ok(setting)
+    }
+
+    fn search(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(Vec<Hits>, f64)> {
+        let sink = CollectHits::default();
+        let options = SearchOptions { wanted: Wanted::Nearest(k), effort, seed };
+        let done = search(context, &self.store, QuerySet::Source(&self.queries), &options, Box::new(sink.clone()))?;
+        Ok((sink.hits(), done.search.probes_per_query))
+    }
+
+    /// The recall@k of the queries, on average, and how many buckets each looked into.
+    fn reached(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(f64, f64)> {
+        let (found, probes) = self.search(context, k, effort, seed)?;
+        let k = k as usize;
+        let share = |(hits, truth): (&Hits, &Hits)| {
+            hits.iter().filter(|hit| truth[..k].contains(hit)).count() as f64 / k as f64
+        };
+        Ok((found.iter().zip(&self.truth).map(share).sum::<f64>() / found.len() as f64, probes))
+    }
+}
+
+fn summarise(runs: &str) -> bool {
+    println!("{:<22} {:>4} {:>7} {:>9} {:>9} {:>8}", "set", "k", "recall", "reached", "mean", "buckets");
+    let (mut all, mut kept) = (0, 0);
+    let settings = SETS.iter().flat_map(|(name, _)| KS.map(|k| (name, k)));
+    for ((name, k), recall) in settings.flat_map(|setting| RECALLS.map(|recall| (setting, recall))) {
+        let key = format!("{name},{k},{recall},");
+        let figures = runs.lines().filter(|line| line.starts_with(&key)).filter_map(|line| {
+            let mut last = line.rsplit(',').map(str::parse::<f64>);
+            Some((last.next()?.ok()?, last.next()?.ok()?))
+        });
+        let figures: Vec<(f64, f64)> = figures.collect();
+        if figures.is_empty() {
+            continue;
+        }
+        let reached = figures.iter().filter(|(_, reached)| *reached >= recall).count();
+        let mean = |of: fn(&(f64, f64)) -> f64| figures.iter().map(of).sum::<f64>() / figures.len() as f64;
+        let share = format!("{reached}/{}", figures.len());
+        let (mean_reached, buckets) = (mean(|run| run.1), mean(|run| run.0));
+        println!("{name:<22} {k:>4} {recall:>7} {share:>9} {mean_reached:>9.4} {buckets:>8.1}");
+        all += figures.len();
+        kept += reached;
+    }
+    let share = f64::from(kept as u32) / f64::from(all.max(1) as u32);
+    println!(
+        "\nreached in {kept} of {all} runs, {:.1} %; at least {:.0} % are to be",
+        100.0 * share,
+        100.0 * REACHED_SHARE
+    );
+    share >= REACHED_SHARE
+}
+
+/// A set in memory.
+struct InMemory {
+    info: SourceInfo,
+    stored: Vec<u8>,
+    name: PathBuf,
+}
+
+/// Rows drawn at random, and the others.
+fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
+    let SourceInfo { rows, vectors, .. } = *source.info();
+    let held_out = Random::new(7, "queries").ascending_sample(QUERIES, rows);
+    let name = source.locate(0).0;
+    let of = |rows| InMemory {
+        info: SourceInfo { rows, vectors, ids: IdKind::None, rounded_from_f64: false },
+        stored: Vec::new(),
+        name: name.clone(),
+    };
+    let (mut queries, mut rest) = (of(QUERIES), of(rows - QUERIES));
+    let mut scan = source.scan(1 << 20)?;
+    while let Some(batch) = scan.next_batch()? {
+        for (row, vector) in (batch.first_row..).zip(batch.bytes.chunks_exact(vectors.bytes())) {
+            let to = if held_out.binary_search(&row).is_ok() { &mut queries } else { &mut rest };
+            to.stored.extend_from_slice(vector);
+        }
+    }
+    Ok((queries, rest))
+}
+
+impl VectorSource for InMemory {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let rows = (batch_bytes / self.info.vectors.bytes()).max(1);
+        Ok(Box::new(InMemoryScan { chunks: self.stored.chunks(rows * self.info.vectors.bytes()), set: self, row: 0 }))
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        batch_bytes
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (self.name.clone(), row)
+    }
+}
+
+struct InMemoryScan<'a> {
+    set: &'a InMemory,
+    chunks: std::slice::Chunks<'a, u8>,
+    row: u64,
+}
+
+impl VectorScan for InMemoryScan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let Some(bytes) = self.chunks.next() else { return Ok(None) };
+        let (first_row, rows) = (self.row, bytes.len() / self.set.info.vectors.bytes());
+        self.row += rows as u64;
+        Ok(Some(VectorBatch { first_row, rows, bytes: bytes.to_vec(), faults: Vec::new(), ids: Ids::None }))
+    }
+}
