@@ -13,15 +13,10 @@ for; both are told in :attr:`Result.stats`.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import tempfile
-import warnings
-from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 from . import _engine
 from ._engine import __version__
@@ -38,13 +33,8 @@ from ._errors import (
 )
 from ._estimate import AtThreshold, Estimate, Interval
 from ._options import PathLike
-from ._progress import bar
-from ._source import files_of
 from ._types import ArrowStream
-
-if TYPE_CHECKING:
-    import pandas
-    import polars
+from ._work import NONE, Folder, Table, Temporary, check_memory, working
 
 __all__ = [
     "AdjoinError",
@@ -135,7 +125,6 @@ class Store:
         Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
         was held than was given. Ctrl-C stops it and removes what is temporary.
         """
-        at = _options.optional_path("temporary", temporary)
         numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
         wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
         wanted["store"] = os.fspath(self.path)
@@ -144,33 +133,19 @@ class Store:
         wanted["exact"] = _options.flag("exact", exact)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
-        shown = bar(_options.optional_flag("progress", progress))
-        folder = _folder_in(at)
-        resources["temporary"] = folder.name
-        try:
-            # Its own rows are asked by no file.
-            with nullcontext([]) if queries is self else files_of(queries, Path(folder.name), options) as files:
-                found = _engine.search(files, wanted, options, resources, folder.name, shown)
-        except BaseException:
-            folder.cleanup()
-            raise
-        finally:
-            if shown:
-                shown.close()
-        hits = Hits(found, folder, self._info["metric"])
-        try:
-            _check_memory(hits.stats["memory"])
-        except BaseException:  # a warning that is to be an error
-            hits.close()
-            raise
+        with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
+            resources["temporary"] = folder.name
+            hits = Hits(_engine.search(files, wanted, options, resources, folder.name, shown), folder)
+        check_memory(hits.stats["memory"], hits)
         return hits
 
 
-class Hits:
+class Hits(Table):
     """What queries found. The hits lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
 
-    def __init__(self, found: _engine.Found, folder: tempfile.TemporaryDirectory[str], metric: str) -> None:
-        self._found, self._folder, self._metric = found, folder, metric
+    def __init__(self, found: _engine.Found, folder: Folder) -> None:
+        super().__init__(folder)
+        self._found = found
         #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
         self.stats: dict[str, Any] = json.loads(found.stats)
         self._arrays: Optional[tuple[Any, Any]] = None
@@ -209,32 +184,8 @@ class Hits:
             self._arrays = ids.reshape(shape), values.reshape(shape)
         return self._arrays
 
-    def to_polars(self) -> polars.DataFrame:
-        """The hits as a table of Polars, in memory."""
-        frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self.hits())
-        return frame
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The hits as a table of pandas, in memory; pyarrow is needed too."""
-        _package("pandas", "to_pandas")
-        frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self.hits()).to_pandas()
-        return frame
-
-    def to_arrow(self) -> Any:
-        """The hits as a table of pyarrow, in memory."""
-        return _package("pyarrow", "to_arrow").table(self.hits())
-
-    def close(self) -> None:
-        """Removes what is temporary. Streams and arrays that were taken before can still be read."""
-        self._folder.cleanup()
-
-    def __enter__(self) -> Hits:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
+    def _rows(self) -> ArrowStream:
+        return self.hits()
 
     def __len__(self) -> int:
         """Number of queries."""
@@ -244,12 +195,12 @@ class Hits:
         return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
 
 
-class Result:
+class Result(Table):
     """What a join found. The pairs lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
 
-    def __init__(self, joined: _engine.Joined, folder: tempfile.TemporaryDirectory[str]) -> None:
+    def __init__(self, joined: _engine.Joined, folder: Folder) -> None:
+        super().__init__(folder)
         self._joined = joined
-        self._folder = folder
         #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
         self.stats: dict[str, Any] = json.loads(joined.stats)
 
@@ -277,20 +228,8 @@ class Result:
         """Which rows to keep: ``id``, in the order of rows."""
         return self._joined.rows("keep", _options.choice("rule", rule, KEEP_RULES))[1]
 
-    def to_polars(self) -> polars.DataFrame:
-        """The pairs as a table of Polars, in memory."""
-        frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self.pairs())
-        return frame
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The pairs as a table of pandas, in memory; pyarrow is needed too."""
-        _package("pandas", "to_pandas")
-        frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self.pairs()).to_pandas()
-        return frame
-
-    def to_arrow(self) -> Any:
-        """The pairs as a table of pyarrow, in memory."""
-        return _package("pyarrow", "to_arrow").table(self.pairs())
+    def _rows(self) -> ArrowStream:
+        return self.pairs()
 
     def write(self, path: PathLike, what: What = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
         """Writes a result to a ``.parquet``, ``.csv`` or ``.jsonl`` file, within the memory of the join.
@@ -324,15 +263,7 @@ class Result:
     def close(self) -> None:
         """Removes what is temporary. Streams that were taken before can still be read."""
         self._joined.close()
-        self._folder.cleanup()
-
-    def __enter__(self) -> Result:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
+        super().close()
 
     def __len__(self) -> int:
         """Number of pairs."""
@@ -343,11 +274,12 @@ class Result:
         return f"<adjoin.Result: {len(self)} pairs of {self.stats['rows']} rows, recall {recall:.4f}>"
 
 
-class Deduped:
+class Deduped(Temporary):
     """A data set without its near-duplicates. What is temporary stays until :meth:`close`, or the end of a ``with`` block."""
 
-    def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: tempfile.TemporaryDirectory[str]) -> None:
-        self._folder, self._removed = folder, removed
+    def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: Folder) -> None:
+        super().__init__(folder)
+        self._removed = removed
         #: The file or folder that was written.
         self.output = output
         #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
@@ -373,18 +305,6 @@ class Deduped:
         """The rows that went: ``id``, ``kept_id``, their ``distance`` or ``similarity``, null where their texts are equal,
         and the ``reason``."""
         return _engine.rows([os.fspath(self._removed)])
-
-    def close(self) -> None:
-        """Removes what is temporary. Streams that were taken before can still be read."""
-        self._folder.cleanup()
-
-    def __enter__(self) -> Deduped:
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<adjoin.Deduped: {len(self)} of {self.rows} rows stay>"
@@ -421,20 +341,14 @@ def build(
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. What the engine has to say goes to the log ``adjoin``.
     """
-    target, at = _options.path("store", store), _options.optional_path("temporary", temporary)
+    target = _options.path("store", store)
     wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
     resources = _options.resources(memory, threads)
-    shown = bar(_options.optional_flag("progress", progress))
-    try:
-        with _folder_in(at) as folder:
-            resources["temporary"] = None if at is None else folder
-            with files_of(source, Path(folder), options) as files:
-                held = _engine.build(files, target, wanted, options, resources, shown)
-    finally:
-        if shown:
-            shown.close()
-    _check_memory(json.loads(held))
+    with working(source, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = None if temporary is None else folder.name
+        held = _engine.build(files, target, wanted, options, resources, shown)
+    check_memory(json.loads(held))
     return Store(target)
 
 
@@ -469,28 +383,13 @@ def join(
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. Ctrl-C stops it and removes what is temporary.
     """
-    at = _options.optional_path("temporary", temporary)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
     resources = _options.resources(memory, threads)
-    shown = bar(_options.optional_flag("progress", progress))
-    folder = _folder_in(at)
-    resources["temporary"] = folder.name
-    try:
-        with files_of(source, Path(folder.name), options) as files:
-            joined = _engine.join(files, wanted, options, resources, folder.name, shown)
-    except BaseException:
-        folder.cleanup()
-        raise
-    finally:
-        if shown:
-            shown.close()
-    result = Result(joined, folder)
-    try:
-        _check_memory(result.stats["memory"])
-    except BaseException:  # a warning that is to be an error
-        result.close()
-        raise
+    with working(source, temporary, options, progress) as (files, folder, shown):
+        resources["temporary"] = folder.name
+        result = Result(_engine.join(files, wanted, options, resources, folder.name, shown), folder)
+    check_memory(result.stats["memory"], result)
     return result
 
 
@@ -523,21 +422,14 @@ def explain(
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given.
     """
-    at = _options.optional_path("temporary", temporary)
     meant = None if metric is None else _options.choice("metric", metric, METRICS)
     wanted = (_options.threshold(eps, min_similarity, recall, exact), meant)
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep")
     resources = _options.resources(memory, threads)
-    shown = bar(_options.optional_flag("progress", progress))
-    try:
-        with _folder_in(at) as folder:
-            resources["temporary"] = folder
-            with files_of(source, Path(folder), options) as files:
-                told = json.loads(_engine.explain(files, wanted, options, resources, shown))
-    finally:
-        if shown:
-            shown.close()
-    _check_memory(told["memory"])
+    with working(source, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = folder.name
+        told = json.loads(_engine.explain(files, wanted, options, resources, shown))
+    check_memory(told["memory"])
     return Estimate(told)
 
 
@@ -574,7 +466,6 @@ def dedupe(
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. Ctrl-C stops it and removes what is temporary; nothing is left of the output then.
     """
-    at = _options.optional_path("temporary", temporary)
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     options = _options.store_options(seed, None, vector_column, id_column, ids, split, on_bad, "keep")
@@ -584,53 +475,17 @@ def dedupe(
         "force": _options.flag("force", force),
     }
     resources = _options.resources(memory, threads)
-    shown = bar(_options.optional_flag("progress", progress))
-    folder = _folder_in(at)
-    resources["temporary"] = folder.name
-    try:
-        with files_of(source, Path(folder.name), options, whole=True) as files:
-            staying["removed"] = os.path.join(folder.name, "removed.parquet")
-            staying["output"] = target or os.path.join(folder.name, _kept_name(files))
-            done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
-    except BaseException:
-        folder.cleanup()
-        raise
-    finally:
-        if shown:
-            shown.close()
-    deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
-    try:
-        _check_memory(deduped.stats["memory"])
-    except BaseException:  # a warning that is to be an error
-        deduped.close()
-        raise
+    with working(source, temporary, options, progress, whole=True) as (files, folder, shown):
+        resources["temporary"] = folder.name
+        staying["removed"] = os.path.join(folder.name, "removed.parquet")
+        staying["output"] = target or os.path.join(folder.name, _kept_name(files))
+        done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
+        deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
+    check_memory(deduped.stats["memory"], deduped)
     return deduped
-
-
-def _package(name: str, method: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(f"{method}() needs the package {name}; install it with: pip install {name}", name=name) from error
 
 
 def _kept_name(files: list[str]) -> str:
     """A name for what stays of some files: one file where they are one."""
     is_file = len(files) == 1 and os.path.isfile(files[0])
     return "kept" + os.path.splitext(files[0])[1] if is_file else "kept"
-
-
-def _check_memory(memory: dict[str, Any]) -> None:
-    """Warns the caller of the caller where the budget was not kept."""
-    if not memory["kept"]:
-        grown = memory["peak_bytes"] - memory["before_bytes"]
-        said = f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}"
-        warnings.warn(said, PromiseWarning, stacklevel=3)
-
-
-def _folder_in(temporary: Optional[str]) -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
-    except OSError as error:
-        place = tempfile.gettempdir() if temporary is None else temporary
-        raise DeviceError(f"temporary {place} cannot be written; name another folder ({error.strerror})") from error

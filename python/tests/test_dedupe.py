@@ -220,7 +220,7 @@ def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     whole = table()
     pyarrow.parquet.write_table(whole, tmp_path / "a.parquet")
     frame = whole.to_pandas()
-    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True, double_precision=15, date_format="iso")
     pairs = []
     for name in ("a.parquet", "a.jsonl"):
         with adjoin.join(tmp_path / name, min_similarity=0.9, exact=True, id_column="id") as joined:
