@@ -104,6 +104,7 @@ class Store:
         recall: Optional[float] = None,
         exact: bool = False,
         nprobe: Optional[int] = None,
+        calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
         seed: int = 1,
@@ -119,7 +120,8 @@ class Store:
         ``queries`` is what :func:`build` takes, with its options for columns; or the store itself, whose rows are then the
         queries, in the order in which they lie there, and do not find themselves. ``recall`` is the share of that to find at
         least, on average over queries; ``exact`` finds all of it, as is done for few queries anyway; where neither is given,
-        0.95. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
+        0.95. That is promised for queries that are distributed as the rows of the store, or as the vectors of the file
+        ``calibrate_with``. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
         what it held before the call.
 
         Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
@@ -128,6 +130,7 @@ class Store:
         numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
         wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
         wanted["store"] = os.fspath(self.path)
+        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
         wanted["nprobe"] = _options.optional_integer("nprobe", nprobe, _options.U32_MAX)
         wanted["exact"] = _options.flag("exact", exact)

@@ -27,6 +27,7 @@ use crate::run::{Running, lock, raised};
 #[pyo3(from_item_all)]
 pub(crate) struct WantedHits {
     store: PathBuf,
+    calibrate_with: Option<String>,
     k: Option<u64>,
     radius: Option<f64>,
     min_similarity: Option<f64>,
@@ -83,19 +84,21 @@ pub(crate) fn search(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let file = folder.join("hits.parquet");
     let (stats, counts) = running.run(py, |context| {
-        let WantedHits { store, k, radius, min_similarity, recall, exact, nprobe } = wanted;
+        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe } = wanted;
         let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
         let options = SearchOptions { wanted, effort, seed: store_options.seed() };
         let store = Store::open(context, &store)?;
         let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
+        let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
+        let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
         let schema = hit_schema(&store, queries);
         let target = Target::File { path: file.clone(), force: false };
         let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
         let counts = Arc::default();
         let writer = HitWriter::new(context, &target, schema);
         let sink = Box::new(Counted { writer, counts: Arc::clone(&counts) });
-        let statistics = find(context, &store, queries, &options, sink)?;
+        let statistics = find(context, &store, (queries, like), &options, sink)?;
         let counts = std::mem::take(&mut *lock(&counts));
         Ok((json(&statistics)?, counts))
     })?;

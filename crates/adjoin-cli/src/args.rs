@@ -235,6 +235,9 @@ pub(crate) struct Search {
     /// Find all of it
     #[arg(long, conflicts_with = "nprobe")]
     pub(crate) exact: bool,
+    /// Promise the recall for queries like these, which are not the ones that are asked; like the rows of the store where not given
+    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new(), conflicts_with_all = ["exact", "nprobe"])]
+    pub(crate) calibrate_with: Option<String>,
     /// Look into so many nearest buckets, whatever that finds (for experts)
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) nprobe: Option<u32>,

@@ -28,11 +28,16 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
     let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
+    let like = match &arguments.calibrate_with {
+        Some(name) => Some(resolve::source(&context, std::slice::from_ref(name), &arguments.columns)?),
+        None => None,
+    };
+    let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
     let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
     let schema = hit_schema(&store, queries);
     let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
     let sink = Box::new(HitWriter::new(&context, &target, schema));
-    let mut statistics = find(&context, &store, queries, &options, sink)?;
+    let mut statistics = find(&context, &store, (queries, like), &options, sink)?;
     statistics.memory.over_time = memory.map(MemoryWatch::finish);
     if let Some(path) = &arguments.stats {
         let text = serde_json::to_string_pretty(&statistics).expect("its keys are text");
@@ -40,7 +45,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     }
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
-        summarise(&statistics, target.path());
+        summarise(&statistics, arguments);
     }
     Ok(memory_verdict(&statistics.memory))
 }
@@ -67,10 +72,10 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &Search) -> Resu
     outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }
 
-fn summarise(statistics: &SearchStatistics, hits: Option<&Path>) {
+fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { search, seconds, recall, .. } = statistics;
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
-    let place = hits.map_or_else(String::new, |path| format!(" written to {}", path.display()));
+    let place = if arguments.output == "-" { String::new() } else { format!(" written to {}", arguments.output) };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", seconds.total);
     let (probes, buckets) = (search.probes_per_query, format_number(search.buckets));
     let read = format_bytes(search.bytes_per_query as u64);
@@ -84,8 +89,9 @@ fn summarise(statistics: &SearchStatistics, hits: Option<&Path>) {
                     [recall.at_k.estimate, recall.at_k.low, recall.at_k.high, recall.p5, recall.target].map(percent);
                 eprintln!(
                     "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more \
-                     for 95 % of queries, measured with {} of the store as queries; at least {target} requested",
-                    format_count(sample, "row")
+                     for 95 % of queries, measured with {} {} as queries; at least {target} requested",
+                    format_count(sample, "row"),
+                    if arguments.calibrate_with.is_some() { "of --calibrate-with" } else { "of the store" }
                 );
             }
         },

@@ -80,10 +80,14 @@ impl Setting {
         Ok(setting)
     }
 
+    fn queries(&self) -> QuerySet<'_> {
+        QuerySet::Source(&self.queries)
+    }
+
     fn search(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(Vec<Hits>, f64)> {
         let sink = CollectHits::default();
         let options = SearchOptions { wanted: Wanted::Nearest(k), effort, seed };
-        let done = search(context, &self.store, QuerySet::Source(&self.queries), &options, Box::new(sink.clone()))?;
+        let done = search(context, &self.store, (self.queries(), QuerySet::Rows), &options, Box::new(sink.clone()))?;
         Ok((sink.hits(), done.search.probes_per_query))
     }
 

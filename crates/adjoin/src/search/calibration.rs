@@ -1,9 +1,11 @@
-//! How far must queries look to find enough? Draws vectors of the store, finds what is nearest to each among all others,
-//! and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are looked into.
+//! How far must queries look to find enough? Draws vectors of the store or of a source of queries, finds what is nearest to
+//! each among all others, and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are
+//! looked into.
 
 use std::sync::Mutex;
 
 use super::options::Wanted;
+use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::Result;
 use crate::execute::Hit;
@@ -28,7 +30,7 @@ const NOTED: u64 = 50;
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
 const TYPICAL_RANK: usize = 10;
 /// Of the drawn vectors, so many tell which weight costs least.
-const COST_VECTORS: usize = 500;
+const COST_VECTORS: u64 = 500;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "calibrating this search";
 
@@ -61,21 +63,21 @@ pub(super) fn is_worth_it(buckets: &Buckets<'_>, vectors: u64) -> bool {
     vectors as f64 <= SHARE_MAX * buckets.rows() as f64
 }
 
-/// Finds a threshold that keeps the promise; none where no sample supports it.
+/// Finds a threshold that keeps the promise for queries like those of a set; none where no sample supports it.
 ///
 /// # Errors
-/// Where the store cannot be read, or the sample does not fit into memory.
+/// Where the store or the set cannot be read, or the sample does not fit into memory.
 pub(super) fn calibrate<T: Coordinate>(
     searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
     wanted: Wanted,
-    recall: f64,
-    seed: u64,
+    (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
     for vectors in [VECTORS, MORE * VECTORS] {
         if !is_worth_it(searcher.buckets, vectors) {
             break;
         }
-        if let Some(calibrated) = calibrate_with(searcher, vectors, wanted, (recall, seed))? {
+        if let Some(calibrated) = calibrate_with(searcher, (like, vectors), wanted, (recall, seed))? {
             return Ok(Some(calibrated));
         }
     }
@@ -85,16 +87,15 @@ pub(super) fn calibrate<T: Coordinate>(
 /// The same with so many vectors.
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    vectors: u64,
+    (like, vectors): (QuerySet<'_>, u64),
     wanted: Wanted,
     (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
     let context = searcher.context;
     let _memory = context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
-    let places = draw_places(searcher.buckets, vectors, seed, "search");
-    let sampled = sample(searcher, &places, wanted, seed)?;
-    let mut sets = vec![false; places.len()];
-    let count = places.len() as u64;
+    let sampled = sample(searcher, (like, vectors), wanted, seed)?;
+    let count = sampled.vectors.len() as u64;
+    let mut sets = vec![false; sampled.vectors.len()];
     Random::new(seed, "setting").ascending_sample(count / 2, count).iter().for_each(|&k| sets[k as usize] = true);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
         let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
@@ -102,7 +103,7 @@ fn calibrate_with<T: Coordinate>(
         Some(ProbeRule { per_margin, t })
     });
     let rules: Vec<ProbeRule> = rules.collect();
-    let costs = costs(searcher, &places, &rules)?;
+    let costs = costs(searcher, like, &rules, seed)?;
     let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
     let aside = sampled.of(rule.per_margin, |k| !sets[k]);
     let at_k = aside.recalls(rule.t, seed).per_vector;
@@ -121,23 +122,45 @@ fn bytes_of(vectors: u64, wanted: Wanted) -> u64 {
 
 /// The least bytes with which the promise can be looked for, beside those of a search.
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) -> u64 {
-    bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS as u64)
+    bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
+}
+
+/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time.
+fn each_drawn<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
+    (count, seed): (u64, u64),
+    at_once: usize,
+    take: &mut dyn FnMut(Queries<T>) -> Result<()>,
+) -> Result<()> {
+    let Searcher { context, buckets, centers, .. } = searcher;
+    let QuerySet::Source(source) = like else {
+        let places = draw_places(buckets, count, seed, "search");
+        return places.chunks(at_once).try_for_each(|some| {
+            let Drawn { members, places, .. } = Drawn::read(context, buckets, centers, some)?;
+            take(Queries { members, places: Some(places) })
+        });
+    };
+    let rows = source.info().rows;
+    let drawn = Random::new(seed, "search").ascending_sample(count.min(rows), rows);
+    like.each(searcher, at_once, &mut |mut batch| {
+        batch.retain(|row| drawn.binary_search(&row).is_ok());
+        if batch.rows.is_empty() { Ok(()) } else { take(Queries::new(searcher, batch.vectors, &batch.stored, None)) }
+    })
 }
 
 /// Where the hits of drawn vectors lie.
 fn sample<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    places: &[(u32, u32)],
+    (like, vectors): (QuerySet<'_>, u64),
     wanted: Wanted,
     seed: u64,
 ) -> Result<Sampled> {
-    let Searcher { context, buckets, centers, prober, .. } = searcher;
+    let Searcher { context, buckets, prober, .. } = searcher;
     let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
-    let of = Searcher::<T>::bytes_of_query(buckets, buckets.vectors(), wanted);
-    let mut margins = Vec::with_capacity(places.len());
-    for some in places.chunks(searcher.queries_at_once(of) as usize) {
-        let Drawn { members, places, .. } = Drawn::read(context, buckets, centers, some)?;
-        let queries = Queries { members, places: Some(places) };
+    let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
+    let mut margins = Vec::with_capacity(vectors as usize);
+    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
         searcher.search(&queries, wanted, Probes::Every, |range, found| {
             let first = sampled.vectors.len() as u64;
             let hits = found.into_iter().map(|found| Mutex::new(found.into_sorted()));
@@ -160,10 +183,10 @@ fn sample<T: Coordinate>(
                 margins.push(margin);
             }
             Ok(())
-        })?;
-    }
+        })
+    })?;
     margins.sort_unstable_by(f64::total_cmp);
-    sampled.margin = margins[margins.len() / 2];
+    sampled.margin = margins.get(margins.len() / 2).copied().unwrap_or(0.0);
     Ok(sampled)
 }
 
@@ -190,17 +213,26 @@ impl Sampled {
     }
 }
 
-/// Rows that some of the drawn vectors are compared with, by each rule.
-fn costs<T: Coordinate>(searcher: &Searcher<'_, T>, places: &[(u32, u32)], rules: &[ProbeRule]) -> Result<Vec<u64>> {
-    let Searcher { context, buckets, centers, prober, .. } = searcher;
-    let some: Vec<(u32, u32)> = places.iter().copied().step_by(places.len().div_ceil(COST_VECTORS)).collect();
-    let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, some.len() as u64), PURPOSE)?;
-    let drawn = Drawn::read(context, buckets, centers, &some)?;
+/// Rows that some vectors of the set are compared with, by each rule.
+fn costs<T: Coordinate>(
+    searcher: &Searcher<'_, T>,
+    like: QuerySet<'_>,
+    rules: &[ProbeRule],
+    seed: u64,
+) -> Result<Vec<u64>> {
+    let Searcher { context, buckets, prober, .. } = searcher;
+    let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
     let rows = |bucket| u64::from(buckets.extent(bucket).rows);
-    let costs = prober.map(context, &drawn.members.panel, 0..some.len() as u32, |_, measured| {
-        rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()
+    let mut costs = vec![0; rules.len()];
+    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
+        let panel = &queries.members.panel;
+        let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
+            rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()
+        })?;
+        of.iter().for_each(|of| costs.iter_mut().zip(of).for_each(|(cost, rows)| *cost += rows));
+        Ok(())
     })?;
-    Ok((0..rules.len()).map(|rule| costs.iter().map(|of| of[rule]).sum()).collect())
+    Ok(costs)
 }
 
 /// The recall that 95 % of the vectors reach.

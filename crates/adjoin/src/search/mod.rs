@@ -28,30 +28,31 @@ use crate::store::Store;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
 
-/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries.
+/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
+/// that are distributed as the vectors of `like`.
 ///
 /// # Errors
-/// Where the queries are not of the store's kind, the budget is too small, the store cannot be read, or the sink fails.
+/// Where the queries or those of `like` are not of the store's kind, the budget is too small, the store cannot be read, or the sink fails.
 pub fn search(
     context: &Context,
     store: &Store,
-    queries: QuerySet<'_>,
+    (queries, like): (QuerySet<'_>, QuerySet<'_>),
     options: &SearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     let buckets = &Buckets::of(store);
-    queries.check(buckets.space(), store.folder())?;
+    [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.wanted.check(store.manifest().metric, store.folder())?;
     with_coordinates!(buckets.space(), T => {
         let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
         let calibrates = recall_to_learn(options, queries.count(buckets), buckets).is_some();
         let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
-        let of_reading = queries.reading_bytes(buckets);
+        let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
         let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * of).saturating_add(of_calibration);
         let context = &context.for_run(of_reading.saturating_add(least), PURPOSE)?;
         let _of_reading = context.reserve(of_reading, PURPOSE)?;
         let searcher = &Searcher::<T>::new(context, buckets)?;
-        Run { searcher, store, queries, options, of, writing: SharedSeconds::default() }.run(sink)
+        Run { searcher, store, queries, like, options, of, writing: SharedSeconds::default() }.run(sink)
     })
 }
 

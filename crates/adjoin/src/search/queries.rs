@@ -32,6 +32,23 @@ pub(super) struct QueryBatch {
     pub(super) places: Option<Vec<(u32, u32)>>,
 }
 
+impl QueryBatch {
+    /// Keeps the queries of some rows.
+    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        let bytes = self.vectors.bytes();
+        let mut ids = Ids::empty(self.ids.kind());
+        let mut stored = Vec::new();
+        for (k, _) in self.rows.iter().enumerate().filter(|(_, row)| keep(**row)) {
+            stored.extend_from_slice(&self.stored[k * bytes..][..bytes]);
+            ids.push_from(&self.ids, k);
+        }
+        let mut kept = self.rows.iter().map(|&row| keep(row));
+        self.places.iter_mut().for_each(|places| places.retain(|_| kept.next() == Some(true)));
+        self.rows.retain(|&row| keep(row));
+        (self.stored, self.ids) = (stored, ids);
+    }
+}
+
 /// Queries that wait until they are as many as are searched at once.
 struct Gathering<'a> {
     at_once: usize,

@@ -26,6 +26,8 @@ pub(super) struct Run<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) store: &'a Store,
     pub(super) queries: QuerySet<'a>,
+    /// Vectors that are distributed as the queries are.
+    pub(super) like: QuerySet<'a>,
     pub(super) options: &'a SearchOptions,
     /// Bytes of a query on its way.
     pub(super) of: u64,
@@ -153,7 +155,7 @@ impl<T: Coordinate> Run<'_, T> {
         let Some(target) = recall_to_learn(options, queries.count(searcher.buckets), searcher.buckets) else {
             return Ok(every(options.effort.target().unwrap_or(1.0)));
         };
-        Ok(match calibrate(searcher, options.wanted, target, options.seed)? {
+        Ok(match calibrate(searcher, self.like, options.wanted, (target, options.seed))? {
             None => Decided { calibrated: true, ..every(target) },
             Some(Calibrated { rule, at_k, p5, vectors }) => Decided {
                 probes: Probes::By(rule),
@@ -162,7 +164,10 @@ impl<T: Coordinate> Run<'_, T> {
                     kept: true,
                     at_k,
                     p5,
-                    queries: Some("rows of the store"),
+                    queries: Some(match self.like {
+                        QuerySet::Rows => "rows of the store",
+                        QuerySet::Source(_) => "calibrate-with",
+                    }),
                     sample_queries: Some(vectors),
                 }),
                 calibrated: true,

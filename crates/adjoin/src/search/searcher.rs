@@ -96,6 +96,14 @@ impl Visits {
         }
     }
 
+    /// Buckets that queries look into, added up.
+    fn count(&self, buckets: u32) -> u64 {
+        match self {
+            Self::Every(queries) => queries.len() as u64 * u64::from(buckets),
+            Self::Some(_, queries) => queries.len() as u64,
+        }
+    }
+
     /// The buckets that anyone looks into, ascending.
     fn loads(&self, buckets: u32) -> impl Iterator<Item = Load> {
         Load::each(buckets).filter(|load| !self.of(load.bucket).is_empty())
@@ -191,7 +199,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let Some((visits, memory)) = self.visits(queries, range.clone(), wanted, probes)? else { return Ok(None) };
         let (count, within) = wanted.bounds();
         let place = |query: u32| queries.places.as_ref().map(|places| places[query as usize]);
-        // Numbered from the first of the store's or file's queries, of which those before `range` find nothing.
         let nearest = AllNearest::new(range.clone().map(|query| Nearest::new(count, within, place(query))));
         // A query's own list is bounded by k; without k, by what is left.
         let room = match wanted {
@@ -211,11 +218,13 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             Ok(compared)
         })?;
         drop(memory);
+        let visited = visits.count(buckets.count());
         if held.into_inner() > room {
             let alone = range.end - range.start == 1;
             return if alone { Err(too_many_hits()) } else { Ok(None) };
         }
         self.counts.compared.fetch_add(compared.iter().sum(), Ordering::Relaxed);
+        self.counts.probed.fetch_add(visited, Ordering::Relaxed);
         Ok(Some(nearest.into_all().collect()))
     }
 
@@ -229,7 +238,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ) -> Result<Option<(Visits, Option<Reservation>)>> {
         let (count, buckets) = (u64::from(range.end - range.start), self.buckets.count());
         if probes == Probes::Every {
-            self.counts.probed.fetch_add(count * u64::from(buckets), Ordering::Relaxed);
             return Ok(Some((Visits::Every(range.collect()), None)));
         }
         let room = AtomicU64::new(self.context.budget().free());
@@ -250,7 +258,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         self.counts.center_distances.fetch_add(count * u64::from(buckets), Ordering::Relaxed);
         let visits: usize = lists.iter().map(Vec::len).sum();
         let memory = self.context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
-        self.counts.probed.fetch_add(visits as u64, Ordering::Relaxed);
         Ok(Some((by_bucket(&lists, range.start, buckets), Some(memory))))
     }
 }

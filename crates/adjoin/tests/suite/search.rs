@@ -94,9 +94,19 @@ fn find(setup: &Setup, store: &Store, queries: &Set, wanted: Wanted, effort: Eff
 }
 
 fn find_of(setup: &Setup, store: &Store, queries: QuerySet<'_>, wanted: Wanted, effort: Effort) -> Result<Found> {
+    find_like(setup, store, (queries, QuerySet::Rows), wanted, effort)
+}
+
+fn find_like(
+    setup: &Setup,
+    store: &Store,
+    (queries, like): (QuerySet<'_>, QuerySet<'_>),
+    wanted: Wanted,
+    effort: Effort,
+) -> Result<Found> {
     let sink = CollectHits::default();
     let options = SearchOptions { wanted, effort, seed: 1 };
-    let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
+    let statistics = search(&setup.context(), store, (queries, like), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
     assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);
@@ -355,4 +365,32 @@ fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
         let found = find(&setup, &built.store, &few, Wanted::Nearest(k), Effort::Probes(1)).unwrap();
         assert!(found.hits.iter().all(|hits| hits.len() as u64 == k.min(500)), "{k}");
     }
+}
+
+#[test]
+fn queries_of_another_kind_are_promised_a_recall_by_others_of_their_kind() {
+    let (set, _) = large(Element::F32);
+    // Between the places that the set lies around, where more buckets are near.
+    let mut random = Random::new(3, "between");
+    let strangers: Vec<f64> = (0..5_000 * 16).map(|_| 20.0 + 60.0 * random.uniform()).collect();
+    let (asked, like) = strangers.split_at(2_500 * 16);
+    let [asked, like] = [asked, like].map(|of| Set::of(Element::F32, 16, of).in_batches_of(700));
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&set).unwrap();
+    let wanted = Wanted::Nearest(10);
+    let all = find(&setup, &built.store, &asked, wanted, Effort::Every).unwrap().hits;
+    let reached = |like: QuerySet<'_>| {
+        let sets = (QuerySet::Source(&asked), like);
+        let Found { hits, statistics, .. } =
+            find_like(&setup, &built.store, sets, wanted, Effort::Recall(0.9)).unwrap();
+        let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
+        (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
+    };
+    let (by_rows, statistics) = reached(QuerySet::Rows);
+    assert_eq!(statistics.recall.unwrap().queries, Some("rows of the store"));
+    let (by_others, statistics) = reached(QuerySet::Source(&like));
+    let recall = statistics.recall.unwrap();
+    assert_eq!(recall.queries, Some("calibrate-with"));
+    assert!(by_rows < 0.85, "{by_rows}: a test in which rows are like the queries shows nothing");
+    assert!(by_others >= 0.89 && recall.at_k.low - 0.02 <= by_others, "{by_others} {recall:?}");
 }
