@@ -18,7 +18,7 @@ import json
 import os
 import tempfile
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
@@ -149,7 +149,8 @@ class Store:
         resources["temporary"] = folder.name
         try:
             # Its own rows are asked by no file.
-            with nullcontext([]) if queries is self else files_of(queries, Path(folder.name), options) as files:
+            nothing: AbstractContextManager[list[str]] = nullcontext([])
+            with nothing if queries is self else files_of(queries, Path(folder.name), options) as files:
                 found = _engine.search(files, wanted, options, resources, folder.name, shown)
         except BaseException:
             folder.cleanup()
