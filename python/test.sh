@@ -15,7 +15,7 @@ skip() {
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "no Python 3.10 or newer"
 "$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas pandas-stubs types-tqdm ||
+    'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas datasets pandas-stubs types-tqdm ||
     skip "the test's packages cannot be installed"
 
 rm -rf target/wheels

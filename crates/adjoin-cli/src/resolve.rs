@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::{FileSystem, current_resident_bytes};
+use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, memory_limit};
 use adjoin::error::{Error, Result};
 use adjoin::job::Output;
 use adjoin::kernels::Kernel;
-use adjoin::options::format_count;
+use adjoin::options::{format_bytes, format_count};
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::report::{Interval, RecallStatistics};
@@ -37,8 +37,23 @@ pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Contex
     if !resources.quiet {
         context.progress = Arc::new(Terminal::new());
     }
+    if let Some(limit) = memory_limit().filter(|limit| context.memory_bytes() > limit.bytes) {
+        context.progress.note(&beyond_limit(context.memory_bytes(), limit));
+    }
     context.device = Arc::new(device(resources.device.as_deref(), &context)?);
     Ok(context)
+}
+
+/// What a budget means that is more than there is: the system ends what reaches for more, and can say no word of it.
+fn beyond_limit(memory_bytes: u64, limit: MemoryLimit) -> String {
+    let whose = match limit.by {
+        LimitedBy::Machine => "machine",
+        LimitedBy::Cgroup => "cgroup",
+    };
+    let [budget, there] = [memory_bytes, limit.bytes].map(format_bytes);
+    format!(
+        "the budget of {budget} is more than the {there} of this {whose}, which may kill the run; give --memory 80% for a share of these"
+    )
 }
 
 /// The same with the place for temporary files that was named, if one was.

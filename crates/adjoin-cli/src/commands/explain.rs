@@ -13,7 +13,7 @@ use adjoin::store::{Store, sole_store};
 
 use crate::Outcome;
 use crate::args::Explain;
-use crate::print::print;
+use crate::print::{percent, print};
 use crate::resolve::{self, Strategy};
 use crate::signals::Stopped;
 
@@ -110,21 +110,22 @@ fn in_words(estimate: &Estimate) -> String {
     text += &format!("disk         about {store} for a temporary store");
     text += &if spill_bytes > 0 { format!(", {} beside it\n", format_bytes(spill_bytes)) } else { "\n".to_owned() };
     for at in &estimate.thresholds {
-        text += &threshold_in_words(at, metric);
+        text += &threshold_in_words(at, metric, rows);
     }
     text
 }
 
-fn threshold_in_words(at: &AtThreshold, metric: Metric) -> String {
+fn threshold_in_words(at: &AtThreshold, metric: Metric, rows: u64) -> String {
     let AtThreshold { threshold, asked, neighbours, pairs, pairs_bytes, removed_rows, seconds } = *at;
     let asked = if asked { ", asked for" } else { "" };
     format!(
-        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates\n  time       {}\n",
+        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         option_of(metric),
         short(neighbours),
         between(pairs, |number| format_number(number.round() as u64)),
         format_bytes(pairs_bytes.estimate as u64),
         between(removed_rows, |number| format_number(number.round() as u64)),
+        percent(removed_rows.estimate / rows as f64),
         between(seconds, |number| format!("{} s", short(number))),
     )
 }

@@ -74,6 +74,9 @@ fn a_set_larger_than_the_memory_of_a_cgroup_is_joined_within_that() {
     // Given as a size, it needs no explanation.
     let given = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "store", "--memory", "100MB"]));
     assert!(given.code == Some(0) && given.said.ends_with("; the budget is 100.0 MB\n"), "{}", given.said);
+    let too_much = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "fourth", "--memory", "310MB"]));
+    let words = format!("the budget of 310.0 MB is more than the {LIMIT_IN_WORDS}, which may kill the run");
+    assert!(too_much.said.contains(&words), "{}", too_much.said);
     let too_little = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "third", "--memory", "1%"]));
     assert!(too_little.said.contains("--memory 1% is not enough to start; give --memory "), "{}", too_little.said);
 }

@@ -30,6 +30,7 @@ fn a_source_is_explained_in_words_and_nothing_is_written() {
         "--eps 2, asked for:",
         "pairs ",
         "removed ",
+        " % of all\n",
         "time ",
     ] {
         assert!(said.contains(words), "{words}: {said}");

@@ -54,4 +54,7 @@ fn partitions_of_hive_are_read_as_plain_files_and_stay_where_they_are() {
     assert_eq!(rows("kept/year=2023/part-0.parquet"), 3);
     assert_eq!(rows("kept/year=2024/part-0.parquet"), 2);
     assert_eq!(pairs("kept").lines().count() - 1, 4);
+    let words = ["no column year in the files: it stands in the names of folders alone, such as year=2023"];
+    place.refused("dedupe hive --eps 0.5 -o other --keep-by year", &words);
+    place.refused("dedupe hive --eps 0.5 -o other --keep-by month", &["there is no column month; choose from id, v"]);
 }

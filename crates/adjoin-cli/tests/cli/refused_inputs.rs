@@ -207,3 +207,10 @@ fn files_and_columns_that_are_not_there() {
     place.write("set.parquet", b"PAR1 but no more");
     refused_by_all(&place, "set.parquet", "--eps 1", &["set.parquet"]);
 }
+
+#[test]
+fn what_is_not_there_is_called_missing() {
+    let place = Place::new();
+    refused_by_all(&place, "embedings", "--eps 1", &["embedings: there is no such file or folder; check the path"]);
+    place.refused("dedupe embedings/ --eps 1 -o out", &["embedings/: there is no such file or folder"]);
+}

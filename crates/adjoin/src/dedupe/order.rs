@@ -1,5 +1,7 @@
 //! The place of each row in an order by columns.
 
+use std::path::Path;
+
 use adjoin_device::Reservation;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
@@ -65,12 +67,26 @@ fn slice_bytes(table: &RecordBatch) -> u64 {
     table.columns().iter().map(of).sum::<usize>() as u64
 }
 
+/// Refuses a missing column that is the key of a partition: its values stand in the names of folders alone.
+fn check_folders(path: &Path, column: &str) -> Result<()> {
+    let is_key = |name: &&str| name.split_once('=').is_some_and(|(key, _)| key.eq_ignore_ascii_case(column));
+    let names = path.iter().filter_map(|name| name.to_str());
+    match names.rev().skip(1).find(is_key) {
+        None => Ok(()),
+        Some(folder) => Err(Error::option(format!(
+            "there is no column {column} in the files: it stands in the names of folders alone, such as {folder}; write it into the files too, or name another column"
+        ))),
+    }
+}
+
 impl Tables<'_> {
     /// Types that the keys of all files have in common.
     fn kinds_of_keys(&self, order: &OrderBy) -> Result<Vec<DataType>> {
         let mut known: Option<(&SourceFile, Vec<DataType>)> = None;
         for file in self.files.iter().filter(|file| !file.says_nothing()) {
-            let kinds = order.kinds(&*file.schema(self.context)?)?;
+            let schema = file.schema(self.context)?;
+            order.missing(&schema).try_for_each(|name| check_folders(&file.path, name))?;
+            let kinds = order.kinds(&schema)?;
             let Some((first, of_first)) = &mut known else {
                 known = Some((file, kinds));
                 continue;

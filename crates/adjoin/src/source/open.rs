@@ -191,6 +191,9 @@ pub(super) const ENDINGS: &str =
     ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
+    if matches!(path.try_exists(), Ok(false)) {
+        return Error::input(format!("{}: there is no such file or folder; check the path", path.display()));
+    }
     Error::input(format!(
         "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
         path.display(),

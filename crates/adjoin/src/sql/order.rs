@@ -11,7 +11,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
 use super::evaluate::cast;
-use super::expression::{Expression, place_of};
+use super::expression::{Expression, Name, place_of};
 use crate::error::{Error, Result};
 
 /// The longest text that is parsed.
@@ -87,11 +87,22 @@ impl OrderBy {
         Ok(BoundOrder { order: self.clone(), places: self.places(schema)?, kinds: kinds.to_vec(), converter })
     }
 
-    /// Places of the columns that it reads, ascending.
-    fn places(&self, schema: &Schema) -> Result<Vec<usize>> {
+    /// Columns that it reads and tables of one schema lack.
+    pub(crate) fn missing(&self, schema: &Schema) -> impl Iterator<Item = &str> {
+        self.names().into_iter().filter(|name| place_of(name, schema).is_err()).map(|name| name.text.as_str())
+    }
+
+    /// Columns that it reads.
+    fn names(&self) -> BTreeSet<&Name> {
         let mut names = BTreeSet::new();
         self.keys.iter().for_each(|(expression, _)| expression.add_columns(&mut names));
-        let places: BTreeSet<usize> = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<_>>()?;
+        names
+    }
+
+    /// Places of the columns that it reads, ascending.
+    fn places(&self, schema: &Schema) -> Result<Vec<usize>> {
+        let names = self.names().into_iter();
+        let places: BTreeSet<usize> = names.map(|name| place_of(name, schema)).collect::<Result<_>>()?;
         Ok(places.into_iter().collect())
     }
 }
