@@ -10,7 +10,6 @@ use super::sink::{PairBatch, PairSink, Written};
 use super::sorter::{Sorted, Sorter};
 use crate::context::Context;
 use crate::error::Result;
-use crate::options::format_number;
 use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
 use crate::store::Store;
 
@@ -101,8 +100,6 @@ impl PairSink for Deciding<'_> {
         let by_row = by_row.finish()?;
         let spill_bytes = spilled + by_row.spilled();
         let count = gone.len();
-        let [all, to_remove] = [rows.store.manifest().rows, count].map(format_number);
-        rows.context.progress.note(&format!("of {all} rows {to_remove} are near one that is kept"));
         let decided = Decided { gone, pairs: by_row, _memory: rows.into_memory() };
         *asked.decided.lock().unwrap_or_else(PoisonError::into_inner) = Some(decided);
         Ok(Written { rows: count, spill_bytes, ..Written::default() })
