@@ -218,7 +218,7 @@ pub(crate) struct Search {
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
     /// The queries: what `build` takes, or the store again, whose vectors are then the queries and do not find themselves
-    #[arg(long, required = true, num_args = 1.., value_name = "SOURCE", value_parser = NonEmpty::new())]
+    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
     /// Find so many nearest vectors of each query
     #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]

@@ -31,6 +31,8 @@ fn hits_are_by_query_and_rank_and_equal_ones_by_row() {
     let first: Value = serde_json::from_str(place.text("hits.jsonl").lines().next().unwrap()).unwrap();
     assert_eq!(first, serde_json::json!({"query": 0, "rank": 1, "id": 0, "distance": 0.0}));
     place.refused(lines, &["hits.jsonl", "--force"]);
+    let twice = place.done("search --queries queries.fbin --queries queries.fbin set.store -k 1 --quiet").out;
+    assert_eq!(twice, "query,rank,id,distance\n0,1,0,0.0\n1,1,6,1.0\n2,1,0,0.0\n3,1,6,1.0\n", "one set of two files");
     let more = place.done("search set.store --queries queries.fbin -k 100 --quiet").out;
     assert_eq!(more.lines().count(), 1 + 2 * 8, "fewer than k where there are fewer");
 }
