@@ -11,10 +11,10 @@ use adjoin::sql::OrderBy;
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 
+use crate::join::parquet;
 use crate::options::{Resources, StoreOptions, Wanted, json};
 use crate::run::{Running, raised};
 
@@ -76,8 +76,7 @@ fn reader(path: &Path) -> Result<Reader> {
     let cannot = |error: &dyn std::error::Error| Error::device(format!("cannot read {}: {error}", path.display()));
     let open = || File::open(path).map_err(|error| cannot(&error));
     if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet")) {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(open()?).map_err(|error| cannot(&error))?;
-        return Ok(Box::new(builder.build().map_err(|error| cannot(&error))?));
+        return Ok(Box::new(parquet(path)?));
     }
     let has_streams = ["arrow", "feather", "ipc"];
     if !path.extension().is_some_and(|ending| has_streams.iter().any(|known| ending.eq_ignore_ascii_case(known))) {

@@ -13,7 +13,7 @@ use adjoin::sink::{PairSchema, PairSink, PairWriter};
 use adjoin::source::IdKind;
 use adjoin::store::Store;
 use adjoin_cli::{Names, write_page};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 
@@ -185,9 +185,13 @@ impl Joined {
 
 /// A Parquet file as a stream; it may be removed while it is read.
 pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
+    Ok(PyRecordBatchReader::new(Box::new(parquet(path)?)))
+}
+
+/// The rows of a Parquet file.
+pub(crate) fn parquet(path: &Path) -> Result<ParquetRecordBatchReader> {
     let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;
-    let reader = builder.build().map_err(|error| cannot(error.to_string()))?;
-    Ok(PyRecordBatchReader::new(Box::new(reader)))
+    builder.build().map_err(|error| cannot(error.to_string()))
 }

@@ -1,6 +1,5 @@
 //! What is nearest to some queries.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -12,13 +11,12 @@ use adjoin::store::Store;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef};
-use arrow_schema::DataType;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use arrow_schema::{ArrowError, DataType};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3_arrow::PyRecordBatchReader;
 
-use crate::join::stream;
+use crate::join::{parquet, stream};
 use crate::options::{Resources, StoreOptions, json};
 use crate::run::{Running, lock, raised};
 
@@ -156,13 +154,10 @@ impl Found {
 
 /// The columns of ids and of values of a file of hits, batch by batch.
 fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
-    let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;
-    let reader = builder.build().map_err(|error| cannot(error.to_string()))?;
+    let cannot = |error: ArrowError| Error::device(format!("cannot read {}: {error}", path.display()));
     let (mut ids, mut values) = (Vec::new(), Vec::new());
-    for batch in reader {
-        let batch = batch.map_err(|error| cannot(error.to_string()))?;
+    for batch in parquet(path)? {
+        let batch = batch.map_err(&cannot)?;
         ids.push(batch.column(2).clone());
         values.push(batch.column(3).clone());
     }

@@ -115,6 +115,14 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
     Ok(())
 }
 
+/// The same for results that are files: standard output is refused.
+pub(crate) fn check_files(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
+    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
+        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
+    }
+    check_outputs(context, inputs, outputs)
+}
+
 /// A file or folder that is there, by whichever name: its device and its number there.
 type Identity = (u64, u64);
 

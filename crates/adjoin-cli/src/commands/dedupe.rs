@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use adjoin::dedupe::{Dedupe, Deduped};
-use adjoin::error::{Error, Result};
+use adjoin::error::Result;
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{check_free, parent};
@@ -38,7 +38,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let stats =
         arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let mut done = what.run(&context)?;
-    stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics, |of| &mut of.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&done, arguments);
@@ -52,10 +52,7 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &args::Dedupe) -
     let tables = [("--removed", removed), ("--stats", arguments.stats.as_deref())];
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
-    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
-        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
-    }
-    resolve::check_outputs(context, &arguments.sources, &outputs)?;
+    resolve::check_files(context, &arguments.sources, &outputs)?;
     removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
     tables.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }

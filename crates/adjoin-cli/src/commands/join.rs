@@ -10,8 +10,10 @@ use adjoin::locks::OwnFolder;
 use adjoin::options::{format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::{MemoryWatch, Statistics};
+use adjoin::report::{MemoryStatistics, MemoryWatch, Statistics};
 use adjoin::sink::TableFormat;
+
+use serde::Serialize;
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
@@ -50,7 +52,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let opened = job.open(&context)?;
     let mut statistics = job.run(&context, &opened)?;
     drop(opened);
-    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.memory))?;
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
@@ -66,10 +68,7 @@ fn check_outputs(context: &Context, output: &Output<'_>, arguments: &Join) -> Re
     let others = others.map(|(option, path)| (option, path.as_deref()));
     let outputs = results.into_iter().chain(others);
     let outputs: Vec<(&str, &Path)> = outputs.filter_map(|(option, path)| Some((option, path?))).collect();
-    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
-        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
-    }
-    resolve::check_outputs(context, &arguments.inputs, &outputs)?;
+    resolve::check_files(context, &arguments.inputs, &outputs)?;
     for (option, path) in outputs {
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
@@ -121,8 +120,13 @@ impl<'a> StatisticsFile<'a> {
         Ok(Self { path, file: LaterFile::begin(context, path, force)?, memory: MemoryWatch::begin() })
     }
 
-    pub(super) fn finish(self, statistics: &mut Statistics) -> Result<()> {
-        statistics.memory.over_time = self.memory.map(MemoryWatch::finish);
+    /// Writes what a run tells; `memory` is where that has its memory.
+    pub(super) fn finish<S: Serialize>(
+        self,
+        statistics: &mut S,
+        memory: impl FnOnce(&mut S) -> &mut MemoryStatistics,
+    ) -> Result<()> {
+        memory(statistics).over_time = self.memory.map(MemoryWatch::finish);
         let text = serde_json::to_string_pretty(statistics);
         let text = text.map_err(|error| cannot_write(self.path, error))?;
         self.file.finish(|out| out.write_all((text + "\n").as_bytes()))

@@ -1,13 +1,14 @@
 use std::path::Path;
 
-use adjoin::error::{Error, Result};
+use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::output::{check_free, write_file};
-use adjoin::report::{MemoryWatch, SearchStatistics};
+use adjoin::output::check_free;
+use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitWriter, TableFormat};
 use adjoin::store::Store;
 
+use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Search;
@@ -22,6 +23,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let options = SearchOptions { wanted, effort, seed: arguments.seed };
     let target = resolve::target(&arguments.output, arguments.force, false);
     check_outputs(&context, arguments)?;
+    let stats =
+        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let store = Store::open(&context, &arguments.store)?;
     let source = match is_itself(arguments) {
         true => None,
@@ -33,16 +36,11 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         None => None,
     };
     let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-    let memory = arguments.stats.as_ref().and_then(|_| MemoryWatch::begin());
     let schema = hit_schema(&store, queries);
     let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
     let sink = Box::new(HitWriter::new(&context, &target, schema));
     let mut statistics = find(&context, &store, (queries, like), &options, sink)?;
-    statistics.memory.over_time = memory.map(MemoryWatch::finish);
-    if let Some(path) = &arguments.stats {
-        let text = serde_json::to_string_pretty(&statistics).expect("its keys are text");
-        write_file(&context, path, arguments.force, |out| out.write_all((text + "\n").as_bytes()))?;
-    }
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&statistics, arguments);
@@ -62,12 +60,9 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &Search) -> Resu
     let hits = Some(Path::new(&arguments.output)).filter(|path| *path != Path::new("-"));
     let outputs = [("-o", hits), ("--stats", arguments.stats.as_deref())];
     let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
-    if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
-        return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
-    }
     let store = arguments.store.display().to_string();
     let inputs: Vec<String> = arguments.queries.iter().cloned().chain([store]).collect();
-    resolve::check_outputs(context, &inputs, &outputs)?;
+    resolve::check_files(context, &inputs, &outputs)?;
     hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
     outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
 }

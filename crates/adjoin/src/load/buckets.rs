@@ -9,9 +9,11 @@ use adjoin_kernels::Panel;
 
 use serde::{Deserialize, Serialize};
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
 use crate::options::{Metric, VectorType};
+use crate::report::{IoStatistics, Written};
 use crate::source::IdKind;
 use crate::store::Store;
 use crate::store::format::Extent;
@@ -46,6 +48,30 @@ impl std::ops::AddAssign for ReadCounts {
         self.reads += other.reads;
         self.bytes_requested += other.bytes_requested;
         self.bytes_read += other.bytes_read;
+    }
+}
+
+impl ReadCounts {
+    /// What a run tells of its reads, of a store that has `store_bytes` of what it reads, and of what it wrote.
+    pub(crate) fn statistics(
+        self,
+        context: &Context,
+        (store_bytes, is_direct): (u64, bool),
+        written: Written,
+    ) -> IoStatistics {
+        let Self { reads, bytes_requested, bytes_read } = self;
+        IoStatistics {
+            bytes_read: Some(bytes_read),
+            bytes_requested: Some(bytes_requested),
+            read_amplification: Some(bytes_read as f64 / bytes_requested.max(1) as f64),
+            passes: Some(bytes_requested as f64 / store_bytes.max(1) as f64),
+            bytes_written: Some(written.bytes),
+            spill_bytes: Some(written.spill_bytes),
+            reads: Some(reads),
+            cache_hit_rate: None,
+            device: context.device.name().into(),
+            direct: Some(is_direct),
+        }
     }
 }
 

@@ -2,20 +2,17 @@
 //! each among all others, and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are
 //! looked into.
 
-use std::sync::Mutex;
-
 use super::options::Wanted;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::Result;
-use crate::execute::Hit;
+use crate::execute::{Hit, Nearest};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Drawn, draw_places};
 use crate::plan::{ProbeRule, Probes};
 use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::NeighbourSample;
-use crate::workers::lock;
 
 /// Vectors that are drawn at first: one half sets the threshold, the other says what it reaches.
 pub(super) const VECTORS: u64 = 2_000;
@@ -163,11 +160,10 @@ fn sample<T: Coordinate>(
     each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
         searcher.search(&queries, wanted, Probes::Every, |range, found| {
             let first = sampled.vectors.len() as u64;
-            let hits = found.into_iter().map(|found| Mutex::new(found.into_sorted()));
-            let hits: Vec<Mutex<Vec<Hit>>> = hits.collect();
+            let hits: Vec<Vec<Hit>> = found.into_iter().map(Nearest::into_sorted).collect();
             let start = range.start;
             let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
-                let hits = std::mem::take(&mut *lock(&hits[(query - start) as usize]));
+                let hits = &hits[(query - start) as usize];
                 let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
                 let place = |&hit: &u64| {
@@ -237,13 +233,11 @@ fn costs<T: Coordinate>(
 
 /// The recall that 95 % of the vectors reach.
 fn fifth_percentile(sample: &NeighbourSample, t: f64) -> f64 {
-    let mut start = 0;
-    let share = |&(_, end): &(u64, u32)| {
-        let noted = &sample.pair_ts[start..end as usize];
-        start = end as usize;
+    let share = |vector: usize| {
+        let noted = sample.noted(vector);
         noted.iter().filter(|&&noted| f64::from(noted) <= t).count() as f64 / noted.len() as f64
     };
-    let mut shares: Vec<f64> = sample.neighbours.iter().map(share).collect();
+    let mut shares: Vec<f64> = (0..sample.neighbours.len()).map(share).collect();
     shares.sort_unstable_by(f64::total_cmp);
     shares.get(shares.len() / 20).copied().unwrap_or(1.0)
 }

@@ -24,6 +24,8 @@ pub(super) struct Prober<T: Coordinate> {
 pub(super) struct Measured<'a> {
     kernel: Kernel,
     keys: &'a [u32],
+    /// The squared distance to the nearest center.
+    nearest: f64,
     /// Keys in the upper half, buckets in the lower one.
     found: &'a mut Vec<u64>,
 }
@@ -76,7 +78,10 @@ impl<T: Coordinate> Prober<T> {
             let block = blocks[number];
             self.measure(kernel, queries, block, buffers);
             let Buffers { keys, found, .. } = buffers;
-            let of = |(&query, keys): (&u32, &Vec<u32>)| work(query, &mut Measured { kernel, keys, found });
+            let of = |(&query, keys): (&u32, &Vec<u32>)| {
+                let nearest = T::measure_of(keys.iter().copied().min().expect("a store has a bucket"));
+                work(query, &mut Measured { kernel, keys, nearest, found })
+            };
             Ok(block.iter().zip(&*keys).map(of).collect::<Vec<R>>())
         })?;
         Ok(all.into_iter().flatten().collect())
@@ -146,7 +151,7 @@ impl Measured<'_> {
 
     /// Puts the nearest buckets into `found`, nearest first; returns how many of them a rule admits.
     fn admitted<T: Coordinate>(&mut self, rule: ProbeRule) -> usize {
-        let nearest = self.nearest::<T>();
+        let nearest = self.nearest;
         self.found.clear();
         self.kernel.at_most(self.keys, T::key_up_to(nearest + rule.margin_max()), self.found);
         self.found.sort_unstable();
@@ -159,17 +164,12 @@ impl Measured<'_> {
         self.found[..count].iter().map(|&found| rows(found as u32)).sum()
     }
 
-    /// The squared distance to the nearest center.
-    fn nearest<T: Coordinate>(&self) -> f64 {
-        T::measure_of(self.keys.iter().copied().min().expect("a store has a bucket"))
-    }
-
     /// Rank of a bucket among all, and its margin.
     pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
         let key = self.keys[bucket as usize];
         let nearer = if key == 0 { 0 } else { self.kernel.count_at_most(self.keys, key - 1) };
         let equal = self.keys[..bucket as usize].iter().filter(|&&other| other == key).count();
-        (nearer + equal as u64, T::measure_of(key) - self.nearest::<T>())
+        (nearer + equal as u64, T::measure_of(key) - self.nearest)
     }
 
     /// The margin of the bucket of a rank, or of the last one.
@@ -177,6 +177,6 @@ impl Measured<'_> {
         self.find_all();
         let rank = rank.min(self.found.len() - 1);
         let (_, &mut at, _) = self.found.select_nth_unstable(rank);
-        T::measure_of(key_of(at)) - self.nearest::<T>()
+        T::measure_of(key_of(at)) - self.nearest
     }
 }

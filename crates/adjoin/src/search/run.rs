@@ -14,9 +14,7 @@ use crate::geometry::Coordinate;
 use crate::load::Buckets;
 use crate::options::Metric;
 use crate::plan::Probes;
-use crate::report::{
-    IoStatistics, SearchCounts, SearchRecall, SearchSeconds, SearchStatistics, SharedSeconds, Stopwatch, Written,
-};
+use crate::report::{SearchCounts, SearchRecall, SearchSeconds, SearchStatistics, SharedSeconds, Stopwatch, Written};
 use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
@@ -105,18 +103,7 @@ impl<T: Coordinate> Run<'_, T> {
             seed: self.options.seed,
             recall,
             memory: context.memory(),
-            io: IoStatistics {
-                bytes_read: Some(all.bytes_read),
-                bytes_requested: Some(all.bytes_requested),
-                read_amplification: Some(all.bytes_read as f64 / all.bytes_requested.max(1) as f64),
-                passes: Some(all.bytes_requested as f64 / buckets.bytes(false).max(1) as f64),
-                bytes_written: Some(written.bytes),
-                spill_bytes: Some(written.spill_bytes),
-                reads: Some(all.reads),
-                cache_hit_rate: None,
-                device: context.device.name().into(),
-                direct: Some(buckets.is_direct()),
-            },
+            io: all.statistics(context, (buckets.bytes(false), buckets.is_direct()), written),
             seconds,
             search,
             strategy: self.strategy(decided.probes, calibration.compared),

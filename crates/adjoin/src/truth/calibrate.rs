@@ -62,8 +62,8 @@ impl NeighbourSample {
         finite.fold(f32::NEG_INFINITY, f32::max).into()
     }
 
-    /// Where the noted neighbours of a vector lie.
-    fn noted(&self, vector: usize) -> &[f32] {
+    /// The thresholds of the noted neighbours of a vector that has any, by its place among those.
+    pub(crate) fn noted(&self, vector: usize) -> &[f32] {
         let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
         &self.pair_ts[start as usize..self.neighbours[vector].1 as usize]
     }

@@ -269,17 +269,7 @@ impl Prepared {
         let mut counts = self.decided.spent.reads;
         counts += done.reads;
         let store_bytes = Buckets::of(store).bytes(self.decided.with_ids);
-        IoStatistics {
-            bytes_read: Some(counts.bytes_read),
-            bytes_requested: Some(counts.bytes_requested),
-            read_amplification: Some(counts.bytes_read as f64 / counts.bytes_requested.max(1) as f64),
-            passes: Some(counts.bytes_requested as f64 / store_bytes.max(1) as f64),
-            bytes_written: Some(written.bytes),
-            spill_bytes: Some(written.spill_bytes),
-            reads: Some(counts.reads),
-            cache_hit_rate: Some(done.foreseen.hit_rate()),
-            device: context.device.name().into(),
-            direct: Some(done.is_direct),
-        }
+        let io = counts.statistics(context, (store_bytes, done.is_direct), written);
+        IoStatistics { cache_hit_rate: Some(done.foreseen.hit_rate()), ..io }
     }
 }
