@@ -3,15 +3,20 @@
 
 use std::cmp;
 use std::collections::BinaryHeap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS};
+use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
 use super::tiles::{MASK_COLUMNS_MIN, block_rows};
+use crate::context::Context;
+use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
 use crate::load::{LoadedBucket, Members};
-use crate::workers::lock;
+use crate::workers::{lock, map_items};
+
+/// Queries whose hits are sorted at once.
+const SORTED_AT_ONCE: usize = 256;
 
 /// A member that a query found. Hits are ordered by nearness, then by row.
 #[derive(Debug, Clone, Copy)]
@@ -56,15 +61,17 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// Nothing yet, of at most `count` members up to `within`, that at `but` left out.
+    /// Nothing yet, of at most `count` members up to `within`, that at `but` left out. Without a bound on the nearness memory is
+    /// taken for all at once.
     pub(crate) fn new(count: usize, within: f64, but: Option<(u32, u32)>) -> Self {
-        Self { hits: BinaryHeap::new(), count, within, but }
+        let bounded = within == f64::INFINITY;
+        Self { hits: BinaryHeap::with_capacity(if bounded { count } else { 0 }), count, within, but }
     }
 
-    /// Bytes that it holds for so many hits.
+    /// Bytes that it holds for so many hits, where that is the most that it holds.
     pub(crate) fn memory_bytes(hits: u64) -> u64 {
-        // A heap doubles as it grows; each has a lock and a place in a list.
-        (size_of::<Mutex<Self>>() as u64 + 24).saturating_add(hits.saturating_mul(2 * size_of::<Hit>() as u64))
+        // Each has a lock and places in lists.
+        (size_of::<Mutex<Self>>() as u64 + 64).saturating_add(hits.saturating_mul(size_of::<Hit>() as u64))
     }
 
     /// How near a member must be to count.
@@ -90,13 +97,8 @@ impl Nearest {
     }
 
     /// How many it holds.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.hits.len()
-    }
-
-    /// What it holds, nearest first.
-    pub(crate) fn into_sorted(self) -> Vec<Hit> {
-        self.hits.into_sorted_vec()
     }
 }
 
@@ -114,12 +116,29 @@ impl AllNearest {
         Self { most, found }
     }
 
-    pub(crate) fn into_all(self) -> impl Iterator<Item = Nearest> {
-        self.found.into_iter().map(|nearest| nearest.into_inner().unwrap_or_else(PoisonError::into_inner))
+    /// What each query found, nearest first.
+    ///
+    /// # Errors
+    /// Where the run is cancelled.
+    pub(crate) fn into_sorted(self, context: &Context) -> Result<Vec<Vec<Hit>>> {
+        let some: Vec<&[Mutex<Nearest>]> = self.found.chunks(SORTED_AT_ONCE).collect();
+        let sorted = |nearest: &Mutex<Nearest>| std::mem::take(&mut lock(nearest).hits).into_sorted_vec();
+        let work = |(): &mut (), number: usize| Ok(some[number].iter().map(sorted).collect::<Vec<_>>());
+        Ok(map_items(context.threads, some.len(), &context.cancel, || (), work)?.into_iter().flatten().collect())
+    }
+
+    /// How many members a query holds at most.
+    fn count(&self, query: u32) -> usize {
+        lock(&self.found[query as usize]).count
     }
 
     fn most(&self, query: u32) -> f64 {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
+    }
+
+    /// Leaves out members beyond a nearness within which a query has as many as it holds.
+    fn bound(&self, query: u32, most: f64) {
+        self.add(query, |nearest| nearest.within = nearest.within.min(most));
     }
 
     /// Lets `work` add to what a query found; returns how many hits more it holds.
@@ -165,6 +184,43 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let hits = 2 * block_rows(rows) * columns / MASK_COLUMNS_MIN * size_of::<HitMask>();
         let floats = 2 * dimensions * size_of::<f32>();
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + 4 * rows + floats) as u64
+    }
+
+    /// Compares queries of one bucket with each other, so that each knows a nearness within which it will find as many
+    /// members as it holds: whatever is farther then costs nothing but its distance.
+    pub(crate) fn bound(&mut self, together: &[u32]) {
+        let Self { kernel, space, queries, first, nearest, .. } = *self;
+        let count = nearest.count(together[0] - first);
+        if together.len() <= count {
+            return;
+        }
+        kernel.pack_into(&queries.panel, together, &mut self.columns);
+        let dimensions = space.vectors.dimensions;
+        let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        for (block, some) in together.chunks(TILE_ROWS).enumerate() {
+            distances.resize(some.len() * together.len(), T::Distance::default());
+            kernel.many_to_many(&queries.panel, some, &self.columns, &mut distances);
+            for (row, (&query, distances)) in some.iter().zip(distances.chunks_exact(together.len())).enumerate() {
+                T::measure_keys(distances, None, dimensions, &mut keys);
+                found.clear();
+                kernel.at_most(&keys, u32::MAX, &mut found);
+                found.swap_remove(block * TILE_ROWS + row);
+                found.select_nth_unstable(count - 1);
+                let others = found[..count].iter().map(|&found| together[found as u32 as usize]);
+                let mut most = f64::NEG_INFINITY;
+                queries.each_nearness(
+                    (kernel, space.metric),
+                    query,
+                    (queries, others),
+                    f64::INFINITY,
+                    |_, nearness| {
+                        most = most.max(nearness);
+                        f64::INFINITY
+                    },
+                );
+                nearest.bound(query - first, most);
+            }
+        }
     }
 
     /// Compares queries with all members of a bucket; returns how many pairs that were, and how many hits more are held.

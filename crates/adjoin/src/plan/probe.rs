@@ -33,10 +33,11 @@ impl ProbeRule {
         if rank == 0 { f64::NEG_INFINITY } else { (rank as f64).ln_1p() + per_margin * margin }
     }
 
-    /// A margin that no bucket that is admitted exceeds.
-    pub fn margin_max(&self) -> f64 {
+    /// A margin that no bucket of a rank from this one on exceeds if it is admitted.
+    pub fn margin_max(&self, rank: u64) -> f64 {
+        let left = self.t - (rank as f64).ln_1p();
         // A little more, for the roundings of the sum.
-        if self.per_margin > 0.0 { self.t.max(0.0) / self.per_margin * (1.0 + 1e-9) } else { f64::INFINITY }
+        if self.per_margin > 0.0 { (left.max(0.0) + self.t.abs() * 1e-9) / self.per_margin } else { f64::INFINITY }
     }
 
     /// How many buckets are admitted, of margins that ascend from the nearest bucket's, which is 0.
@@ -66,8 +67,11 @@ mod tests {
     #[test]
     fn no_margin_beyond_the_largest_is_admitted() {
         let rule = ProbeRule { per_margin: 0.25, t: 2.0 };
-        let beyond = rule.margin_max() * (1.0 + 1e-9);
-        assert_eq!(rule.count([0.0, beyond].into_iter()), 1);
-        assert_eq!(ProbeRule { per_margin: 0.0, ..rule }.margin_max(), f64::INFINITY);
+        for rank in 1..6 {
+            let beyond = rule.margin_max(rank) * (1.0 + 1e-9);
+            let margins = (0..=rank).map(|other| if other < rank { 0.0 } else { beyond });
+            assert_eq!(rule.count(margins), rank as usize);
+        }
+        assert_eq!(ProbeRule { per_margin: 0.0, ..rule }.margin_max(1), f64::INFINITY);
     }
 }

@@ -6,7 +6,6 @@ use super::options::Wanted;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::Result;
-use crate::execute::{Hit, Nearest};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Drawn, draw_places};
 use crate::plan::{ProbeRule, Probes};
@@ -158,9 +157,8 @@ fn sample<T: Coordinate>(
     let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
     let mut margins = Vec::with_capacity(vectors as usize);
     each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
-        searcher.search(&queries, wanted, Probes::Every, |range, found| {
+        searcher.search(&queries, wanted, Probes::Every, |range, hits| {
             let first = sampled.vectors.len() as u64;
-            let hits: Vec<Vec<Hit>> = found.into_iter().map(Nearest::into_sorted).collect();
             let start = range.start;
             let noted = prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];

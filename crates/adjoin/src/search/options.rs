@@ -46,10 +46,10 @@ impl Wanted {
         }
     }
 
-    /// How many vectors at most, and how near they must be ([`crate::execute::Hit`]).
-    pub(super) fn bounds(self) -> (usize, f64) {
+    /// How many vectors of `rows` at most, and how near they must be ([`crate::execute::Hit`]).
+    pub(super) fn bounds(self, rows: u64) -> (usize, f64) {
         match self {
-            Self::Nearest(k) => (usize::try_from(k).unwrap_or(usize::MAX), f64::INFINITY),
+            Self::Nearest(k) => (k.min(rows) as usize, f64::INFINITY),
             Self::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
             Self::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
         }

@@ -152,8 +152,13 @@ impl Measured<'_> {
     /// Puts the nearest buckets into `found`, nearest first; returns how many of them a rule admits.
     fn admitted<T: Coordinate>(&mut self, rule: ProbeRule) -> usize {
         let nearest = self.nearest;
+        let key_of_rank = |rank| T::key_up_to(nearest + rule.margin_max(rank));
+        // Beyond a margin that so many buckets keep lie higher ranks, of which none is admitted.
+        let enough = |&(rank, key): &(u64, u32)| self.kernel.count_at_most(self.keys, key) >= rank;
+        let ranks = (0..self.keys.len().ilog2()).map(|doubled| 1 << doubled);
+        let most = ranks.map(|rank| (rank, key_of_rank(rank))).take_while(enough).last();
         self.found.clear();
-        self.kernel.at_most(self.keys, T::key_up_to(nearest + rule.margin_max()), self.found);
+        self.kernel.at_most(self.keys, most.map_or(key_of_rank(0), |(_, key)| key), self.found);
         self.found.sort_unstable();
         rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
     }

@@ -1,15 +1,17 @@
 //! A search from its first query to its last: where to look, queries in batches of the size that memory holds, hits to the
 //! sink.
 
-use std::ops::Range;
+use std::panic::resume_unwind;
+
+use crossbeam_channel::bounded;
 
 use super::calibration::{self, Calibrated, calibrate};
 use super::options::{Effort, SearchOptions, Wanted};
 use super::queries::{QueryBatch, QuerySet};
 use super::searcher::{Counted, Queries, Searcher};
 use super::{PURPOSE, naming};
-use crate::error::Result;
-use crate::execute::{Hit, Nearest};
+use crate::error::{Error, Result};
+use crate::execute::Hit;
 use crate::geometry::Coordinate;
 use crate::load::Buckets;
 use crate::options::Metric;
@@ -18,6 +20,10 @@ use crate::report::{SearchCounts, SearchRecall, SearchSeconds, SearchStatistics,
 use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
+use crate::workers::spawn_scoped;
+
+/// Hits that are handed over at once, about.
+const BATCH_HITS: usize = 16 << 10;
 
 /// A search under way.
 pub(super) struct Run<'a, T: Coordinate> {
@@ -52,10 +58,7 @@ impl<T: Coordinate> Run<'_, T> {
         let decided = self.decide()?;
         let decide_seconds = watch.lap();
         let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
-        let mut answered = Answered::default();
-        let at_once = self.searcher.queries_at_once(self.of) as usize;
-        self.queries
-            .each(self.searcher, at_once, &mut |batch| self.answer(decided.probes, batch, &mut *sink, &mut answered))?;
+        let answered = self.answer_all(decided.probes, &mut *sink)?;
         let written = self.writing.measure(|| sink.finish())?;
         let seconds = SearchSeconds {
             total: decide_seconds + watch.seconds(),
@@ -162,56 +165,94 @@ impl<T: Coordinate> Run<'_, T> {
         })
     }
 
+    /// Answers all queries on a thread of its own, while this one hands what they find to the sink.
+    fn answer_all(&self, probes: Probes, sink: &mut (dyn HitSink + '_)) -> Result<Answered> {
+        let mut answered = Answered::default();
+        let at_once = self.searcher.queries_at_once(self.of) as usize;
+        let wants_ids = sink.wants_ids();
+        std::thread::scope(|scope| {
+            // Received here alone: once this thread takes no more, the other one ends.
+            let (sender, batches) = bounded(1);
+            let searching = spawn_scoped(scope, "adjoin search", move || {
+                let give = |batch| sender.send(batch).map_err(|_| Error::cancelled());
+                self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, wants_ids, &give))
+            })?;
+            for batch in batches {
+                answered.queries += batch.query_rows.len() as u64;
+                answered.hits += batch.rows.len() as u64;
+                self.writing.measure(|| sink.accept(&batch))?;
+            }
+            searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok(answered)
+        })
+    }
+
     fn answer(
         &self,
         probes: Probes,
         batch: QueryBatch,
-        sink: &mut (dyn HitSink + '_),
-        answered: &mut Answered,
+        wants_ids: bool,
+        give: &dyn Fn(HitBatch) -> Result<()>,
     ) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, places } = batch;
         let _memory = self.searcher.context.reserve(rows.len() as u64 * self.of, PURPOSE)?;
         let queries = Queries::new(self.searcher, vectors, &stored, places);
         drop(stored);
         self.searcher.search(&queries, self.options.wanted, probes, |range, found| {
-            let batch = self.batch_of(&rows, &ids, range, found, sink.wants_ids())?;
-            answered.queries += batch.query_rows.len() as u64;
-            answered.hits += batch.rows.len() as u64;
-            self.writing.measure(|| sink.accept(&batch))
+            let kind = if wants_ids { self.store.manifest().ids } else { IdKind::None };
+            self.batches(
+                kind,
+                &rows[range.start as usize..range.end as usize],
+                (&ids, range.start as usize),
+                found,
+                give,
+            )
         })
     }
 
-    /// What some queries found, as a sink takes it.
-    fn batch_of(
+    /// Hands over what queries of these rows and ids, the first at a place, found: some at a time, so that it is never all in memory twice.
+    fn batches(
         &self,
-        rows: &[u64],
-        ids: &Ids,
-        range: Range<u32>,
-        found: Vec<Nearest>,
-        with_ids: bool,
-    ) -> Result<HitBatch> {
+        kind: IdKind,
+        query_rows: &[u64],
+        (query_ids, first): (&Ids, usize),
+        found: Vec<Vec<Hit>>,
+        give: &dyn Fn(HitBatch) -> Result<()>,
+    ) -> Result<()> {
         let Searcher { context, buckets, .. } = *self.searcher;
-        let range = range.start as usize..range.end as usize;
-        let mut query_ids = Ids::empty(ids.kind());
-        range.clone().for_each(|query| query_ids.push_from(ids, query));
-        let (mut hits, mut ends): (Vec<Hit>, _) = (Vec::new(), Vec::with_capacity(found.len()));
-        for nearest in found {
-            hits.extend(nearest.into_sorted());
-            ends.push(hits.len());
-        }
-        let kind = if with_ids { self.store.manifest().ids } else { IdKind::None };
+        let places: Vec<(u32, u32)> = match kind {
+            IdKind::None => Vec::new(),
+            _ => found.iter().flatten().map(|hit| hit.place).collect(),
+        };
+        let ids = naming::ids_of(context, buckets, kind, &places)?;
+        drop(places);
         let value = |hit: &Hit| match buckets.metric() {
             Metric::L2 => hit.nearness.sqrt() as f32,
             Metric::Cosine => -hit.nearness as f32,
         };
-        Ok(HitBatch {
-            query_rows: rows[range].to_vec(),
-            query_ids,
-            ends,
-            rows: hits.iter().map(|hit| hit.row).collect(),
-            ids: naming::ids_of(context, buckets, kind, &hits)?,
-            values: hits.iter().map(value).collect(),
-        })
+        let mut named = 0;
+        let empty = || HitBatch {
+            query_rows: Vec::new(),
+            query_ids: Ids::empty(query_ids.kind()),
+            ends: Vec::new(),
+            rows: Vec::new(),
+            ids: Ids::empty(kind),
+            values: Vec::new(),
+        };
+        let mut batch = empty();
+        for (query, hits) in found.into_iter().enumerate() {
+            batch.query_rows.push(query_rows[query]);
+            batch.query_ids.push_from(query_ids, first + query);
+            batch.rows.extend(hits.iter().map(|hit| hit.row));
+            batch.values.extend(hits.iter().map(value));
+            (named..named + hits.len()).for_each(|hit| batch.ids.push_from(&ids, hit));
+            named += hits.len();
+            batch.ends.push(batch.rows.len());
+            if batch.rows.len() >= BATCH_HITS {
+                give(std::mem::replace(&mut batch, empty()))?;
+            }
+        }
+        if batch.ends.is_empty() { Ok(()) } else { give(batch) }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::load::{BucketPass, Buckets, Members, ReadCounts, least_read_ahead, re
 use crate::message::{Argument, message};
 use crate::options::VectorType;
 use crate::plan::{Load, Probes};
+use crate::workers::map_items;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
@@ -144,12 +145,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
 
     /// Bytes of a query of a type: as it is stored, as coordinates, what it finds, and a place in each list.
     pub(super) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, wanted: Wanted) -> u64 {
-        let hits = match wanted {
-            Wanted::Nearest(k) => k.min(buckets.rows()),
-            Wanted::Within(_) => HITS_EXPECTED.min(buckets.rows()),
+        let answers = match wanted {
+            Wanted::Nearest(k) => Nearest::memory_bytes(k.min(buckets.rows())),
+            // In a heap that doubles as it grows.
+            Wanted::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
         };
-        // Hits in a heap, sorted, and on their way out with ids.
-        let answers = Nearest::memory_bytes(hits).saturating_add(hits.saturating_mul(3 * size_of::<Hit>() as u64));
         let members = Members::<T>::memory_bytes(1, queries, buckets.metric());
         answers.saturating_add(2 * queries.bytes() as u64 + members + 64)
     }
@@ -169,7 +169,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         queries: &Queries<T>,
         wanted: Wanted,
         probes: Probes,
-        mut take: impl FnMut(Range<u32>, Vec<Nearest>) -> Result<()>,
+        mut take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
     ) -> Result<()> {
         let mut ranges: Vec<Range<u32>> = std::iter::once(0..queries.members.len() as u32).collect();
         while let Some(range) = ranges.pop() {
@@ -194,10 +194,10 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         range: Range<u32>,
         wanted: Wanted,
         probes: Probes,
-    ) -> Result<Option<Vec<Nearest>>> {
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
         let Self { context, buckets, centers, read_ahead, .. } = self;
         let Some((visits, memory)) = self.visits(queries, range.clone(), wanted, probes)? else { return Ok(None) };
-        let (count, within) = wanted.bounds();
+        let (count, within) = wanted.bounds(buckets.rows());
         let place = |query: u32| queries.places.as_ref().map(|places| places[query as usize]);
         let nearest = AllNearest::new(range.clone().map(|query| Nearest::new(count, within, place(query))));
         // A query's own list is bounded by k; without k, by what is left.
@@ -209,6 +209,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
         let space = buckets.space();
         let state = || NearestSearch::new(context.kernel, space, (&queries.members, range.start), &nearest);
+        let together = queries.together(range.clone());
+        map_items(context.threads, together.len(), &context.cancel, state, |search, number| {
+            search.bound(&together[number]);
+            Ok(())
+        })?;
         let compared = pass.run_over(visits.loads(buckets.count()), state, |search, number, bucket| {
             if held.load(Ordering::Relaxed) > room {
                 return Ok(0);
@@ -225,7 +230,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         }
         self.counts.compared.fetch_add(compared.iter().sum(), Ordering::Relaxed);
         self.counts.probed.fetch_add(visited, Ordering::Relaxed);
-        Ok(Some(nearest.into_all().collect()))
+        nearest.into_sorted(context).map(Some)
     }
 
     /// Who looks into which buckets; none where memory does not hold that of several queries.
@@ -295,6 +300,13 @@ fn by_bucket(lists: &[Vec<u32>], first: u32, buckets: u32) -> Visits {
 }
 
 impl<T: Coordinate> Queries<T> {
+    /// Those of a range that lie in one bucket, as many together as a bucket has at most.
+    fn together(&self, range: Range<u32>) -> Vec<Vec<u32>> {
+        let Some(places) = &self.places else { return Vec::new() };
+        let all: Vec<u32> = range.collect();
+        all.chunk_by(|&a, &b| places[a as usize].0 == places[b as usize].0).map(<[u32]>::to_vec).collect()
+    }
+
     /// Queries as they are stored, in the space of a store whose vectors may be of another type.
     pub(super) fn new(
         searcher: &Searcher<'_, T>,
