@@ -118,7 +118,8 @@ impl AllNearest {
         self.found.into_iter().map(|nearest| nearest.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn most(&self, query: u32) -> f64 {
+    /// How near a member must be to count for a query.
+    pub(crate) fn most(&self, query: u32) -> f64 {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
     }
 

@@ -158,7 +158,7 @@ fn sample<T: Coordinate>(
     let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
     let mut margins = Vec::with_capacity(vectors as usize);
     each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
-        searcher.search(&queries, wanted, Probes::Every, |range, found| {
+        searcher.search(&queries, wanted, Probes::Bound, |range, found| {
             let first = sampled.vectors.len() as u64;
             let hits: Vec<Vec<Hit>> = found.into_iter().map(Nearest::into_sorted).collect();
             let start = range.start;
