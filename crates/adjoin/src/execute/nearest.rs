@@ -3,6 +3,7 @@
 
 use std::cmp;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -132,7 +133,8 @@ impl AllNearest {
         lock(&self.found[query as usize]).count
     }
 
-    fn most(&self, query: u32) -> f64 {
+    /// How near a member must be to count for a query.
+    pub(crate) fn most(&self, query: u32) -> f64 {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
     }
 
@@ -186,27 +188,28 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + 4 * rows + floats) as u64
     }
 
-    /// Compares queries of one bucket with each other, so that each knows a nearness within which it will find as many
-    /// members as it holds: whatever is farther then costs nothing but its distance.
-    pub(crate) fn bound(&mut self, together: &[u32]) {
+    /// Compares queries with each other that are members of the store, so that each knows a nearness within which it will find
+    /// as many as it is to hold: whatever is farther then costs nothing but its distance. Returns how many pairs that were.
+    pub(crate) fn bound(&mut self, together: Range<u32>) -> u64 {
         let Self { kernel, space, queries, first, nearest, .. } = *self;
-        let count = nearest.count(together[0] - first);
+        let count = nearest.count(together.start - first);
         if together.len() <= count {
-            return;
+            return 0;
         }
-        kernel.pack_into(&queries.panel, together, &mut self.columns);
-        let dimensions = space.vectors.dimensions;
+        self.order.clear();
+        self.order.extend(together.clone());
+        kernel.pack_into(&queries.panel, &self.order, &mut self.columns);
         let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        for (block, some) in together.chunks(TILE_ROWS).enumerate() {
+        for some in self.order.chunks(TILE_ROWS) {
             distances.resize(some.len() * together.len(), T::Distance::default());
             kernel.many_to_many(&queries.panel, some, &self.columns, &mut distances);
-            for (row, (&query, distances)) in some.iter().zip(distances.chunks_exact(together.len())).enumerate() {
-                T::measure_keys(distances, None, dimensions, &mut keys);
+            for (&query, distances) in some.iter().zip(distances.chunks_exact(together.len())) {
+                T::measure_keys(distances, None, space.vectors.dimensions, &mut keys);
                 found.clear();
                 kernel.at_most(&keys, u32::MAX, &mut found);
-                found.swap_remove(block * TILE_ROWS + row);
+                found.swap_remove((query - together.start) as usize);
                 found.select_nth_unstable(count - 1);
-                let others = found[..count].iter().map(|&found| together[found as u32 as usize]);
+                let others = found[..count].iter().map(|&found| together.start + found as u32);
                 let mut most = f64::NEG_INFINITY;
                 queries.each_nearness(
                     (kernel, space.metric),
@@ -221,6 +224,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 nearest.bound(query - first, most);
             }
         }
+        (together.len() * together.len()) as u64
     }
 
     /// Compares queries with all members of a bucket; returns how many pairs that were, and how many hits more are held.

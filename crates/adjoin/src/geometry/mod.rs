@@ -194,6 +194,14 @@ impl Threshold {
         Self::new(predicate, space)
     }
 
+    /// Whether a ball of coordinates may hold a vector within the threshold of a vector that lies at least so far, squared,
+    /// from its center. Distances between coordinates obey the triangle inequality, whatever was rounded to make them.
+    pub fn reaches(&self, squared_at_least: f64, radius: f64) -> bool {
+        let reach = self.distance + radius;
+        let is_beyond = squared_at_least > reach * reach * F64_SLACK;
+        !is_beyond
+    }
+
     /// A threshold that is larger by the residuals of both vectors of a pair.
     #[must_use]
     pub fn widened(self, residuals: f64) -> Self {

@@ -10,8 +10,8 @@
 /// How many of a query's nearest buckets are looked into.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Probes {
-    /// All.
-    Every,
+    /// All in which something may lie that is wanted, by a bound: nothing is missed.
+    Bound,
     /// So many, whatever the query.
     Nearest(u32),
     /// As many as a rule admits.

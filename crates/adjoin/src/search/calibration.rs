@@ -157,7 +157,7 @@ fn sample<T: Coordinate>(
     let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
     let mut margins = Vec::with_capacity(vectors as usize);
     each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
-        searcher.search(&queries, wanted, Probes::Every, |range, hits| {
+        searcher.search(&queries, wanted, Probes::Bound, |range, hits| {
             let first = sampled.vectors.len() as u64;
             let start = range.start;
             let noted = prober.map(context, &queries.members.panel, range, |query, measured| {

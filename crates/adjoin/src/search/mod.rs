@@ -1,17 +1,19 @@
 //! Here are queries; what is nearest to each in this store?
 //!
 //! A query looks into the buckets whose centers are nearest, as far as a rule goes (`crate::plan::ProbeRule`), whose threshold
-//! `calibration.rs` sets so that enough is found. A batch of queries is known before any bucket is read: `probing.rs` says
-//! who looks into which bucket, `searcher.rs` reads each bucket once and compares it with all of its queries. One query
-//! and ten thousand are the same.
+//! `calibration.rs` sets so that enough is found, or wherever a bound says that something may be. A batch of queries is known
+//! before any bucket is read: `probing.rs` measures queries against centers, `visits.rs` says who looks into which bucket,
+//! `looking.rs` reads a bucket once and compares it with all of its queries. One query and ten thousand are the same.
 
 mod calibration;
+mod looking;
 mod naming;
 mod options;
 mod probing;
 mod queries;
 mod run;
 mod searcher;
+mod visits;
 
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub use self::queries::QuerySet;

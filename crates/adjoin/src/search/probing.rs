@@ -1,7 +1,5 @@
 //! Which buckets queries look into: their distances to all centers, and what a rule admits of them.
 
-use std::ops::Range;
-
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use crate::context::Context;
@@ -63,10 +61,10 @@ impl<T: Coordinate> Prober<T> {
         &self,
         context: &Context,
         queries: &Panel<T>,
-        range: Range<u32>,
+        numbers: impl Iterator<Item = u32>,
         work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
     ) -> Result<Vec<R>> {
-        let (kernel, numbers) = (context.kernel, range.collect::<Vec<u32>>());
+        let (kernel, numbers) = (context.kernel, numbers.collect::<Vec<u32>>());
         let blocks: Vec<&[u32]> = numbers.chunks(BLOCK_QUERIES).collect();
         let state = || Buffers::<T> {
             distances: Vec::new(),
@@ -116,7 +114,7 @@ impl Measured<'_> {
         rows: impl Fn(u32) -> u64,
     ) -> impl Iterator<Item = u32> {
         match probes {
-            Probes::Every => self.find_all(),
+            Probes::Bound => self.find_all(),
             Probes::Nearest(count) => {
                 self.find_all();
                 let count = (count as usize).clamp(1, self.found.len());
@@ -141,6 +139,11 @@ impl Measured<'_> {
             self.found.truncate(count);
         }
         self.found.iter().map(|&found| found as u32)
+    }
+
+    /// A bound that the squared distance to the center of a bucket reaches.
+    pub(super) fn squared<T: Coordinate>(&self, bucket: u32) -> f64 {
+        T::measure_of(self.keys[bucket as usize])
     }
 
     /// Puts all buckets into `found`.

@@ -117,7 +117,7 @@ impl<T: Coordinate> Run<'_, T> {
 
     fn strategy(&self, probes: Probes, sample_distances: u64) -> serde_json::Map<String, serde_json::Value> {
         let (rule, t, per_margin) = match probes {
-            Probes::Every => ("every", None, None),
+            Probes::Bound => ("bound", None, None),
             Probes::Nearest(_) => ("nprobe", None, None),
             Probes::By(rule) => ("rank-and-margin", Some(rule.t), Some(rule.per_margin)),
         };
@@ -136,7 +136,7 @@ impl<T: Coordinate> Run<'_, T> {
         let Self { searcher, queries, options, .. } = *self;
         let every = |target: f64| {
             let recall = Some(SearchRecall::proved(target));
-            Decided { probes: Probes::Every, recall, calibrated: false }
+            Decided { probes: Probes::Bound, recall, calibrated: false }
         };
         if let Effort::Probes(count) = options.effort {
             let probes = Probes::Nearest(count.min(searcher.buckets.count()));

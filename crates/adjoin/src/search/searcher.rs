@@ -1,4 +1,4 @@
-//! Queries in memory against the buckets of a store: which buckets, one pass over them, what each query found.
+//! A store that is searched: what it holds in memory, how many queries are searched at once, and what was done so far.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,26 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
+use super::looking::{BYTES_OF_VISIT, Looking};
 use super::options::Wanted;
 use super::probing::Prober;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::execute::{AllNearest, Hit, Nearest, NearestSearch};
+use crate::execute::{Hit, Nearest, NearestSearch};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{BucketPass, Buckets, Members, ReadCounts, least_read_ahead, read_ahead_bytes};
 use crate::message::{Argument, message};
 use crate::options::VectorType;
-use crate::plan::{Load, Probes};
-use crate::workers::map_items;
+use crate::plan::Probes;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
 /// Hits that queries without a limit on their number hold at least, before fewer are searched at once.
 const HITS_EXPECTED: u64 = 1_000;
-/// Bytes of a bucket that a query looks into: in the list of the query, which may have doubled, and that of the bucket.
-const BYTES_OF_VISIT: u64 = 4 * size_of::<u32>() as u64;
-/// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
-const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 /// Queries that are searched at once, at most: more would not make it faster.
 const QUERIES_MAX: u64 = 1 << 17;
 
@@ -37,7 +33,7 @@ pub(super) struct Searcher<'a, T: Coordinate> {
     pub(super) centers: Panel<T>,
     pub(super) prober: Prober<T>,
     pub(super) counts: Counts,
-    read_ahead: u64,
+    pub(super) read_ahead: u64,
     /// All that is held beside queries.
     _memory: Reservation,
 }
@@ -63,6 +59,24 @@ pub(super) struct Counted {
 }
 
 impl Counts {
+    /// Counts pairs whose distance was computed, and buckets that queries looked into.
+    pub(super) fn add_compared(&self, compared: u64, probed: u64) {
+        self.compared.fetch_add(compared, Ordering::Relaxed);
+        self.probed.fetch_add(probed, Ordering::Relaxed);
+    }
+
+    /// Counts distances to centers.
+    pub(super) fn add_center_distances(&self, count: u64) {
+        self.center_distances.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Counts what was done elsewhere.
+    fn add(&self, other: &Self) {
+        let Counted { compared, center_distances, probed, .. } = other.take(ReadCounts::default());
+        self.add_compared(compared, probed);
+        self.add_center_distances(center_distances);
+    }
+
     /// What was done since the last call, after `reads` in all.
     pub(super) fn take(&self, reads: ReadCounts) -> Counted {
         let of = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
@@ -76,39 +90,6 @@ pub(super) struct Queries<T> {
     pub(super) members: Members<T>,
     /// Where each lies itself, of queries from the store.
     pub(super) places: Option<Vec<(u32, u32)>>,
-}
-
-/// Queries that look into each bucket.
-enum Visits {
-    /// All into every one.
-    Every(Vec<u32>),
-    /// Where those of each bucket end, and the queries.
-    Some(Vec<usize>, Vec<u32>),
-}
-
-impl Visits {
-    fn of(&self, bucket: u32) -> &[u32] {
-        match self {
-            Self::Every(queries) => queries,
-            Self::Some(ends, queries) => {
-                let start = if bucket == 0 { 0 } else { ends[bucket as usize - 1] };
-                &queries[start..ends[bucket as usize]]
-            }
-        }
-    }
-
-    /// Buckets that queries look into, added up.
-    fn count(&self, buckets: u32) -> u64 {
-        match self {
-            Self::Every(queries) => queries.len() as u64 * u64::from(buckets),
-            Self::Some(_, queries) => queries.len() as u64,
-        }
-    }
-
-    /// The buckets that anyone looks into, ascending.
-    fn loads(&self, buckets: u32) -> impl Iterator<Item = Load> {
-        Load::each(buckets).filter(|load| !self.of(load.bucket).is_empty())
-    }
 }
 
 impl<'a, T: Coordinate> Searcher<'a, T> {
@@ -128,7 +109,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
 
     /// The least bytes of a search beside `of_queries`: a query may look into every bucket.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
-        let visits = BYTES_OF_VISIT * u64::from(buckets.count());
+        // Half of the memory is for queries.
+        let visits = 2 * BYTES_OF_VISIT * u64::from(buckets.count());
         let fixed = Self::fixed_bytes(buckets, threads) + 2 * least_read_ahead(buckets.extents(), true);
         of_queries.saturating_add(fixed + visits)
     }
@@ -195,75 +177,22 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         wanted: Wanted,
         probes: Probes,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let Self { context, buckets, centers, read_ahead, .. } = self;
-        let Some((visits, memory)) = self.visits(queries, range.clone(), wanted, probes)? else { return Ok(None) };
-        let (count, within) = wanted.bounds(buckets.rows());
-        let place = |query: u32| queries.places.as_ref().map(|places| places[query as usize]);
-        let nearest = AllNearest::new(range.clone().map(|query| Nearest::new(count, within, place(query))));
-        // A query's own list is bounded by k; without k, by what is left.
-        let room = match wanted {
-            Wanted::Nearest(_) => u64::MAX,
-            Wanted::Within(_) => context.budget().free() / BYTES_OF_HIT,
+        let alone = range.len() == 1;
+        let looking = Looking::new(self, queries, range, wanted);
+        looking.at_each_other()?;
+        let fits = match probes {
+            Probes::Bound => looking.by_bound()?,
+            _ => looking.by_rule(probes)?,
         };
-        let held = AtomicU64::new(0);
-        let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
-        let space = buckets.space();
-        let state = || NearestSearch::new(context.kernel, space, (&queries.members, range.start), &nearest);
-        let together = queries.together(range.clone());
-        map_items(context.threads, together.len(), &context.cancel, state, |search, number| {
-            search.bound(&together[number]);
-            Ok(())
-        })?;
-        let compared = pass.run_over(visits.loads(buckets.count()), state, |search, number, bucket| {
-            if held.load(Ordering::Relaxed) > room {
-                return Ok(0);
-            }
-            let (compared, more) = search.compare(number, bucket, visits.of(number));
-            held.fetch_add(more, Ordering::Relaxed);
-            Ok(compared)
-        })?;
-        drop(memory);
-        let visited = visits.count(buckets.count());
-        if held.into_inner() > room {
-            let alone = range.end - range.start == 1;
-            return if alone { Err(too_many_hits()) } else { Ok(None) };
+        if looking.is_full() && alone {
+            return Err(too_many_hits());
         }
-        self.counts.compared.fetch_add(compared.iter().sum(), Ordering::Relaxed);
-        self.counts.probed.fetch_add(visited, Ordering::Relaxed);
-        nearest.into_sorted(context).map(Some)
-    }
-
-    /// Who looks into which buckets; none where memory does not hold that of several queries.
-    fn visits(
-        &self,
-        queries: &Queries<T>,
-        range: Range<u32>,
-        wanted: Wanted,
-        probes: Probes,
-    ) -> Result<Option<(Visits, Option<Reservation>)>> {
-        let (count, buckets) = (u64::from(range.end - range.start), self.buckets.count());
-        if probes == Probes::Every {
-            return Ok(Some((Visits::Every(range.collect()), None)));
+        if !fits || looking.is_full() {
+            return Ok(None);
         }
-        let room = AtomicU64::new(self.context.budget().free());
-        let panel = &queries.members.panel;
-        // As many as there are to find, and the query itself.
-        let least_rows = match wanted {
-            Wanted::Nearest(k) => k.saturating_add(1).min(self.buckets.rows()),
-            Wanted::Within(_) => 0,
-        };
-        let rows = |bucket| u64::from(self.buckets.extent(bucket).rows);
-        let lists = self.prober.map(self.context, panel, range.clone(), |_, measured| {
-            let list: Vec<u32> = measured.probed::<T>(probes, least_rows, rows).collect();
-            let bytes = list.len() as u64 * BYTES_OF_VISIT;
-            let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
-            if fits || count == 1 { Some(list) } else { None }
-        })?;
-        let Some(lists) = lists.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        self.counts.center_distances.fetch_add(count * u64::from(buckets), Ordering::Relaxed);
-        let visits: usize = lists.iter().map(Vec::len).sum();
-        let memory = self.context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
-        Ok(Some((by_bucket(&lists, range.start, buckets), Some(memory))))
+        let (found, counts) = looking.into_found()?;
+        self.counts.add(&counts);
+        Ok(Some(found))
     }
 }
 
@@ -279,32 +208,23 @@ fn too_many_hits() -> Error {
     ])
 }
 
-/// The queries of each bucket, ascending, given the buckets of each query.
-fn by_bucket(lists: &[Vec<u32>], first: u32, buckets: u32) -> Visits {
-    let mut ends = vec![0; buckets as usize];
-    lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
-    let mut end = 0;
-    ends.iter_mut().for_each(|count| {
-        let start = end;
-        end += *count;
-        *count = start;
-    });
-    let mut queries = vec![0; end];
-    for (query, list) in (first..).zip(lists) {
-        for &bucket in list {
-            queries[ends[bucket as usize]] = query;
-            ends[bucket as usize] += 1;
-        }
-    }
-    Visits::Some(ends, queries)
-}
-
 impl<T: Coordinate> Queries<T> {
-    /// Those of a range that lie in one bucket, as many together as a bucket has at most.
-    fn together(&self, range: Range<u32>) -> Vec<Vec<u32>> {
+    /// Those of a range that lie in the store, in groups: of one bucket, and of those behind it while they are fewer than
+    /// `least`, but not more than `most`.
+    pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Range<u32>> {
         let Some(places) = &self.places else { return Vec::new() };
-        let all: Vec<u32> = range.collect();
-        all.chunk_by(|&a, &b| places[a as usize].0 == places[b as usize].0).map(<[u32]>::to_vec).collect()
+        let bucket = |query: u32| places[query as usize].0;
+        let mut groups: Vec<Range<u32>> = Vec::new();
+        let mut next = range.start;
+        while next < range.end {
+            let start = next;
+            next += (start..range.end).take_while(|&query| bucket(query) == bucket(start)).count() as u32;
+            match groups.last_mut() {
+                Some(last) if last.len() < least && (next - last.start) as usize <= most => last.end = next,
+                _ => groups.push(start..next),
+            }
+        }
+        groups
     }
 
     /// Queries as they are stored, in the space of a store whose vectors may be of another type.

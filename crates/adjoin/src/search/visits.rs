@@ -1,0 +1,184 @@
+//! Which queries look into each bucket.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::plan::Load;
+
+/// Queries that look into each bucket.
+pub(super) enum Visits {
+    /// All into those buckets that are marked.
+    All(Vec<u32>, Vec<bool>),
+    /// Where those of each bucket end, and the queries.
+    Listed(Vec<usize>, Vec<u32>),
+    /// As marked.
+    Marked(Marks),
+}
+
+impl Visits {
+    /// The queries of each bucket, ascending, given the buckets of each query from the first on.
+    pub(super) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
+        let mut ends = vec![0; buckets as usize];
+        lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
+        let mut end = 0;
+        ends.iter_mut().for_each(|count| {
+            let start = end;
+            end += *count;
+            *count = start;
+        });
+        let mut queries = vec![0; end];
+        for (query, list) in (first..).zip(lists) {
+            for &bucket in list {
+                queries[ends[bucket as usize]] = query;
+                ends[bucket as usize] += 1;
+            }
+        }
+        Self::Listed(ends, queries)
+    }
+
+    /// The queries of a bucket, ascending; `buffer` may hold them.
+    pub(super) fn of<'b>(&'b self, bucket: u32, buffer: &'b mut Vec<u32>) -> &'b [u32] {
+        match self {
+            Self::All(queries, buckets) => {
+                if buckets[bucket as usize] {
+                    queries
+                } else {
+                    &[]
+                }
+            }
+            Self::Listed(ends, queries) => {
+                let start = if bucket == 0 { 0 } else { ends[bucket as usize - 1] };
+                &queries[start..ends[bucket as usize]]
+            }
+            Self::Marked(marks) => {
+                buffer.clear();
+                buffer.extend(marks.of(bucket));
+                buffer
+            }
+        }
+    }
+
+    /// Buckets that queries look into, added up.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            Self::All(queries, buckets) => {
+                queries.len() as u64 * buckets.iter().filter(|&&marked| marked).count() as u64
+            }
+            Self::Listed(_, queries) => queries.len() as u64,
+            Self::Marked(marks) => marks.count(),
+        }
+    }
+
+    /// The buckets that anyone looks into, ascending.
+    pub(super) fn loads(&self, buckets: u32) -> impl Iterator<Item = Load> {
+        let is_wanted = |bucket: u32| match self {
+            Self::Marked(marks) => marks.of(bucket).next().is_some(),
+            _ => !self.of(bucket, &mut Vec::new()).is_empty(),
+        };
+        Load::each(buckets).filter(move |load| is_wanted(load.bucket))
+    }
+}
+
+/// A bit for each bucket and query, which several threads may set.
+pub(super) struct Marks {
+    words: Vec<AtomicU64>,
+    /// Words of a bucket.
+    of_bucket: usize,
+    /// The first query.
+    first: u32,
+}
+
+impl Marks {
+    const BITS: usize = u64::BITS as usize;
+
+    /// None yet.
+    pub(super) fn none(buckets: u32, queries: &Range<u32>) -> Self {
+        let of_bucket = queries.len().div_ceil(Self::BITS);
+        let words = (0..buckets as usize * of_bucket).map(|_| AtomicU64::new(0)).collect();
+        Self { words, of_bucket, first: queries.start }
+    }
+
+    /// Bytes for so many buckets and queries.
+    pub(super) fn bytes(buckets: u32, queries: &Range<u32>) -> u64 {
+        u64::from(buckets) * (queries.len().div_ceil(Self::BITS) * size_of::<u64>()) as u64
+    }
+
+    fn place(&self, bucket: u32, query: u32) -> (&AtomicU64, u64) {
+        let query = (query - self.first) as usize;
+        let word = &self.words[bucket as usize * self.of_bucket + query / Self::BITS];
+        (word, 1 << (query % Self::BITS))
+    }
+
+    /// Sets a mark. Nobody else changes it at the same time.
+    pub(super) fn set(&self, bucket: u32, query: u32) {
+        let (word, bit) = self.place(bucket, query);
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Sets the mark that is not set, and takes back the one that is.
+    pub(super) fn turn(&self, bucket: u32, query: u32) {
+        let (word, bit) = self.place(bucket, query);
+        word.fetch_xor(bit, Ordering::Relaxed);
+    }
+
+    /// Whether a mark is set.
+    pub(super) fn is_set(&self, bucket: u32, query: u32) -> bool {
+        let (word, bit) = self.place(bucket, query);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Queries that are marked with a bucket, ascending.
+    fn of(&self, bucket: u32) -> impl Iterator<Item = u32> {
+        let start = bucket as usize * self.of_bucket;
+        let words = self.words[start..start + self.of_bucket].iter().map(|word| word.load(Ordering::Relaxed));
+        (self.first..).step_by(Self::BITS).zip(words).filter(|&(_, word)| word != 0).flat_map(|(first, word)| {
+            let bits = (0..u64::BITS).filter(move |bit| word >> bit & 1 == 1);
+            bits.map(move |bit| first + bit)
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Queries of each bucket, and buckets that are loaded.
+    fn seen(visits: &Visits, buckets: u32) -> (Vec<Vec<u32>>, Vec<u32>) {
+        let of = |bucket| visits.of(bucket, &mut vec![7; 3]).to_vec();
+        ((0..buckets).map(of).collect(), visits.loads(buckets).map(|load| load.bucket).collect())
+    }
+
+    #[test]
+    fn lists_and_marks_say_the_same() {
+        let mut random = Random::new(1, "visits");
+        let (range, buckets) = (1_000..1_130_u32, 40);
+        let marks = Marks::none(buckets, &range);
+        let lists = range.clone().map(|query| {
+            let wanted = (0..buckets).filter(|bucket| bucket % 7 != 3 && random.below(9) == 0);
+            wanted.inspect(|&bucket| marks.set(bucket, query)).collect()
+        });
+        let lists: Vec<Vec<u32>> = lists.collect();
+        for (bucket, query) in (0..buckets).flat_map(|bucket| range.clone().map(move |query| (bucket, query))) {
+            assert_eq!(marks.is_set(bucket, query), lists[(query - range.start) as usize].contains(&bucket));
+        }
+        marks.turn(3, 1_129);
+        marks.turn(3, 1_129);
+        let (listed, marked) = (Visits::of_lists(&lists, range.start, buckets), Visits::Marked(marks));
+        assert_eq!(seen(&listed, buckets), seen(&marked, buckets));
+        assert_eq!(listed.count(), marked.count());
+        let loads = seen(&marked, buckets).1;
+        assert!(!loads.is_empty() && loads.iter().all(|bucket| bucket % 7 != 3));
+    }
+
+    #[test]
+    fn all_look_into_marked_buckets_only() {
+        let visits = Visits::All(vec![4, 5], vec![true, false, true]);
+        assert_eq!(seen(&visits, 3), (vec![vec![4, 5], vec![], vec![4, 5]], vec![0, 2]));
+        assert_eq!(visits.count(), 4);
+    }
+}
