@@ -109,6 +109,34 @@ impl Predicate {
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
 
+    /// Pairs that may be as near as that, a few more among them. A *nearness* puts pairs in order, less for what is nearer: the
+    /// squared distance under L2, the cosine with its sign turned under cosine. It is that of the value that is reported,
+    /// rounded to f32, so that pairs which are equally near by their reported values are so here too; squared distances of
+    /// integers are exact.
+    pub(crate) fn up_to(nearness: f64, (metric, element): (Metric, Element)) -> Self {
+        match metric {
+            Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // whose square is not below
+            Metric::L2 => Self::L2 { eps: (nearness.sqrt() as f32).next_up().into() },
+            Metric::Cosine => Self::Cosine { min_similarity: (-nearness as f32).next_down().into() },
+        }
+    }
+
+    /// The nearness of a pair, given the value of [`Predicate::accept`].
+    pub(crate) fn nearness_of(&self, value: f32) -> f64 {
+        match self {
+            Self::L2 { .. } => f64::from(value) * f64::from(value),
+            Self::Cosine { .. } => -f64::from(value),
+        }
+    }
+
+    /// The nearness of the threshold.
+    pub(crate) fn nearness(&self) -> f64 {
+        match self {
+            Self::L2 { eps } => eps * eps,
+            Self::Cosine { min_similarity } => -min_similarity,
+        }
+    }
+
     /// Whether a pair belongs to the result whose value is at most `error` away from the given one, where that tells.
     pub(crate) fn tells(&self, (value, error): (f64, f64)) -> Option<bool> {
         let belongs = self.accept(value - error).is_some();

@@ -14,6 +14,8 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
 use crate::load::{LoadedBucket, Members};
+use crate::options::{Element, Metric};
+use crate::predicate::Predicate;
 use crate::workers::{lock, map_items};
 
 /// Queries whose hits are sorted at once.
@@ -22,7 +24,7 @@ const SORTED_AT_ONCE: usize = 256;
 /// A member that a query found. Hits are ordered by nearness, then by row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hit {
-    /// The squared distance under L2, the cosine with its sign turned under cosine.
+    /// As [`Predicate::up_to`] says.
     pub(crate) nearness: f64,
     /// The member's row.
     pub(crate) row: u64,
@@ -50,23 +52,32 @@ impl PartialEq for Hit {
 
 impl Eq for Hit {}
 
-/// What a query has found so far: its nearest members, of those within a nearness.
+/// What a query has found so far: its nearest members, or all within a threshold.
 #[derive(Debug)]
 pub(crate) struct Nearest {
     /// The farthest comes first.
     hits: BinaryHeap<Hit>,
     count: usize,
-    within: f64,
+    within: Predicate,
+    /// A nearness within which there are as many as it is to hold.
+    bound: f64,
     /// A place that does not count: that of the query itself.
     but: Option<(u32, u32)>,
 }
 
 impl Nearest {
-    /// Nothing yet, of at most `count` members up to `within`, that at `but` left out. Without a bound on the nearness memory is
-    /// taken for all at once.
-    pub(crate) fn new(count: usize, within: f64, but: Option<(u32, u32)>) -> Self {
-        let bounded = within == f64::INFINITY;
-        Self { hits: BinaryHeap::with_capacity(if bounded { count } else { 0 }), count, within, but }
+    /// So many nearest members, that at `but` left out. Memory is taken for all at once.
+    pub(crate) fn of(count: usize, metric: Metric, but: Option<(u32, u32)>) -> Self {
+        let within = match metric {
+            Metric::L2 => Predicate::L2 { eps: f64::INFINITY },
+            Metric::Cosine => Predicate::Cosine { min_similarity: f64::NEG_INFINITY },
+        };
+        Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, but }
+    }
+
+    /// All members within a threshold, that at `but` left out.
+    pub(crate) fn within(within: Predicate, but: Option<(u32, u32)>) -> Self {
+        Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, but }
     }
 
     /// Bytes that it holds for so many hits, where that is the most that it holds.
@@ -75,15 +86,25 @@ impl Nearest {
         (size_of::<Mutex<Self>>() as u64 + 64).saturating_add(hits.saturating_mul(size_of::<Hit>() as u64))
     }
 
-    /// How near a member must be to count.
-    fn most(&self) -> f64 {
+    /// How near a member must be to count, where that does not depend on the threshold.
+    fn nearer(&self) -> Option<f64> {
         match self.hits.peek() {
-            Some(farthest) if self.hits.len() == self.count => farthest.nearness,
-            _ => self.within,
+            Some(farthest) if self.hits.len() == self.count => Some(farthest.nearness),
+            _ => (self.bound < f64::INFINITY).then_some(self.bound),
         }
     }
 
-    /// Takes a member up to [`Self::most`].
+    /// How near a member must be to count.
+    fn most(&self) -> f64 {
+        self.nearer().unwrap_or_else(|| self.within.nearness())
+    }
+
+    /// What decides whether a member may count.
+    fn predicate(&self, element: Element) -> Predicate {
+        self.nearer().map_or(self.within, |most| Predicate::up_to(most, (self.within.metric(), element)))
+    }
+
+    /// Takes a member that may count ([`Self::predicate`]).
     fn offer(&mut self, hit: Hit) {
         if self.but == Some(hit.place) {
             return;
@@ -133,6 +154,10 @@ impl AllNearest {
         lock(&self.found[query as usize]).count
     }
 
+    fn within(&self, query: u32) -> Predicate {
+        lock(&self.found[query as usize]).within
+    }
+
     /// How near a member must be to count for a query.
     pub(crate) fn most(&self, query: u32) -> f64 {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
@@ -140,7 +165,7 @@ impl AllNearest {
 
     /// Leaves out members beyond a nearness within which a query has as many as it holds.
     fn bound(&self, query: u32, most: f64) {
-        self.add(query, |nearest| nearest.within = nearest.within.min(most));
+        self.add(query, |nearest| nearest.bound = most);
     }
 
     /// Lets `work` add to what a query found; returns how many hits more it holds.
@@ -210,17 +235,11 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 found.swap_remove((query - together.start) as usize);
                 found.select_nth_unstable(count - 1);
                 let others = found[..count].iter().map(|&found| together.start + found as u32);
-                let mut most = f64::NEG_INFINITY;
-                queries.each_nearness(
-                    (kernel, space.metric),
-                    query,
-                    (queries, others),
-                    f64::INFINITY,
-                    |_, nearness| {
-                        most = most.max(nearness);
-                        f64::INFINITY
-                    },
-                );
+                let (mut most, all) = (f64::NEG_INFINITY, nearest.within(query - first));
+                queries.each_nearness((kernel, all), query, (queries, others), |_, nearness| {
+                    most = most.max(nearness);
+                    all
+                });
                 nearest.bound(query - first, most);
             }
         }
@@ -252,12 +271,12 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
 
     /// Decides the hits of a query; returns how many more it holds.
     fn take(&self, query: u32, mask: &HitMask, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let (by, others) = ((self.kernel, self.space.metric), (&bucket.members, mask.columns()));
+        let (element, others) = (self.space.vectors.element, (&bucket.members, mask.columns()));
         self.nearest.add(query - self.first, |nearest| {
-            let most = nearest.most();
-            self.queries.each_nearness(by, query, others, most, |member, nearness| {
+            let predicate = nearest.predicate(element);
+            self.queries.each_nearness((self.kernel, predicate), query, others, |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
-                nearest.most()
+                nearest.predicate(element)
             });
         })
     }

@@ -109,9 +109,8 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// gives the same for coordinates as for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
-    /// The squared distance of two padded rows as [`crate::predicate::squared_distance`] sums it; none where it is surely
-    /// above `most`.
-    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64>;
+    /// The nearness ([`Predicate::up_to`]) of two padded rows of a pair of the result; `None` for any other pair.
+    fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64>;
 
     /// A bound that the true squared distance reaches, given the computed one.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
@@ -185,13 +184,9 @@ impl Threshold {
         }
     }
 
-    /// That of pairs up to a nearness: a squared distance under L2, a cosine with its sign turned under cosine.
+    /// That of pairs up to a nearness ([`Predicate::up_to`]).
     pub fn up_to(nearness: f64, space: Space<'_>) -> Self {
-        let predicate = match space.metric {
-            Metric::L2 => Predicate::L2 { eps: nearness.sqrt().next_up() }, // whose square is not below
-            Metric::Cosine => Predicate::Cosine { min_similarity: -nearness },
-        };
-        Self::new(predicate, space)
+        Self::new(Predicate::up_to(nearness, (space.metric, space.vectors.element)), space)
     }
 
     /// Whether a ball of coordinates may hold a vector within the threshold of a vector that lies at least so far, squared,
@@ -292,8 +287,9 @@ impl Coordinate for u8 {
         predicate.accept(kernel.distance(x, y).into())
     }
 
-    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64> {
-        Some(f64::from(kernel.distance(x, y))).filter(|&squared| squared <= most)
+    fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64> {
+        let squared = kernel.distance(x, y).into();
+        predicate.accept(squared).map(|_| squared)
     }
 
     fn at_least(computed: u32, _dimensions: usize) -> f64 {
@@ -389,14 +385,8 @@ impl Coordinate for f32 {
         predicate.accept_near((squared, squared * wide_error(x.len())), exactly)
     }
 
-    fn squared_up_to(kernel: Kernel, x: &[Self], y: &[Self], most: f64) -> Option<f64> {
-        let squared = kernel.squared_distance_wide(x, y);
-        if squared - squared * wide_error(x.len()) > most {
-            return None;
-        }
-        // What fills up a row adds zeros.
-        let [exactly] = sums([(x, y)], |&x| f64::from(x), squared_difference);
-        Some(exactly).filter(|&squared| squared <= most)
+    fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64> {
+        Self::decide(kernel, predicate, x, y).map(|distance| predicate.nearness_of(distance))
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {

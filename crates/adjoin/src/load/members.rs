@@ -90,25 +90,25 @@ impl Exact {
     /// As [`Members::each_nearness`].
     fn each_nearness(
         &self,
-        (kernel, metric): (Kernel, Metric),
+        (kernel, mut predicate): (Kernel, Predicate),
         x: u32,
         (other, ys): (&Self, impl Iterator<Item = u32>),
-        mut most: f64,
-        mut take: impl FnMut(u32, f64) -> f64,
+        mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
+        let pair_length = self.pair_length(predicate.metric(), other);
         for y in ys {
-            let pair = (a.member(x), b.member(y));
-            let nearness = match metric {
-                Metric::L2 => f32::squared_up_to(kernel, pair.0, pair.1, most),
-                Metric::Cosine => {
-                    let length = (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt();
-                    turned_cosine_up_to(kernel, pair, length, most)
-                }
-            };
-            if let Some(nearness) = nearness {
-                most = take(y, nearness);
+            if let Some(value) = decide_floats(kernel, predicate, (a.member(x), b.member(y)), pair_length(x, y)) {
+                predicate = take(y, predicate.nearness_of(value));
             }
+        }
+    }
+
+    /// The product of the lengths of two members, as a decision needs it.
+    fn pair_length(&self, metric: Metric, other: &Self) -> impl Fn(u32, u32) -> f64 {
+        move |x, y| match metric {
+            Metric::L2 => 1.0,
+            Metric::Cosine => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
         }
     }
 
@@ -120,13 +120,10 @@ impl Exact {
         (pairs, other): (&[(u32, u32)], &Self),
         decided: &mut Vec<Option<f32>>,
     ) {
-        let of = |(x, y): (u32, u32)| match predicate {
-            Predicate::L2 { .. } => 1.0,
-            Predicate::Cosine { .. } => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
-        };
+        let pair_length = self.pair_length(predicate.metric(), other);
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
-            let (a, b, length) = (a.member(pair.0), b.member(pair.1), of(pair));
+            let (a, b, length) = (a.member(pair.0), b.member(pair.1), pair_length(pair.0, pair.1));
             match predicate.tells(near(kernel, predicate, (a, b), length)) {
                 Some(false) => None,
                 Some(true) if wanted == Wanted::Members => Some(f32::NAN),
@@ -134,14 +131,6 @@ impl Exact {
             }
         }));
     }
-}
-
-/// The cosine of two vectors with its sign turned, given the product of their lengths; none where it is above `most`.
-fn turned_cosine_up_to(kernel: Kernel, (a, b): (&[f32], &[f32]), length: f64, most: f64) -> Option<f64> {
-    let cosine = kernel.dot_wide(a, b) / length;
-    // The terms of the inner product add up to one length at most, and the lengths are off by half as much.
-    let surely_above = -cosine - 2.0 * wide_error(a.len()) > most;
-    if surely_above { None } else { Some(-cosine_of_floats(a, b)).filter(|&turned| turned <= most) }
 }
 
 /// The squared distance of two vectors, or their cosine given the product of their lengths, by sums in f32, and how far
@@ -199,24 +188,22 @@ impl<T: Coordinate> Members<T> {
         self.exact.is_none() && !T::is_float()
     }
 
-    /// Hands to `take` how near a member is to some of `other`, less for what is nearer: the squared distance under L2, the
-    /// cosine with its sign turned under cosine, as [`crate::predicate`] computes them. Those above `most` are left out,
-    /// which `take` sets anew.
+    /// Hands to `take` those of `other` that belong to the result with a member, and their nearness ([`Predicate::up_to`]).
+    /// What `take` returns decides from then on.
     pub(crate) fn each_nearness(
         &self,
-        (kernel, metric): (Kernel, Metric),
+        (kernel, predicate): (Kernel, Predicate),
         x: u32,
         (other, ys): (&Self, impl Iterator<Item = u32>),
-        most: f64,
-        mut take: impl FnMut(u32, f64) -> f64,
+        mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
         match (&self.exact, &other.exact) {
-            (Some(a), Some(b)) => a.each_nearness((kernel, metric), x, (b, ys), most, take),
+            (Some(a), Some(b)) => a.each_nearness((kernel, predicate), x, (b, ys), take),
             _ => {
-                let (x, mut most) = (self.panel.row(x as usize), most);
+                let (x, mut predicate) = (self.panel.row(x as usize), predicate);
                 for y in ys {
-                    if let Some(squared) = T::squared_up_to(kernel, x, other.panel.row(y as usize), most) {
-                        most = take(y, squared);
+                    if let Some(nearness) = T::nearness(kernel, predicate, x, other.panel.row(y as usize)) {
+                        predicate = take(y, nearness);
                     }
                 }
             }

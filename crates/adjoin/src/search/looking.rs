@@ -55,9 +55,15 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         range: Range<u32>,
         wanted: Wanted,
     ) -> Self {
-        let (count, within) = wanted.bounds(searcher.buckets.rows());
-        let place = |query: u32| queries.places.as_ref().map(|places| places[query as usize]);
-        let nearest = AllNearest::new(range.clone().map(|query| Nearest::new(count, within, place(query))));
+        let buckets = searcher.buckets;
+        let none = |query: u32| {
+            let own = queries.places.as_ref().map(|places| places[query as usize]);
+            match wanted {
+                Wanted::Nearest(k) => Nearest::of(k.min(buckets.rows()) as usize, buckets.metric(), own),
+                Wanted::Within(predicate) => Nearest::within(predicate, own),
+            }
+        };
+        let nearest = AllNearest::new(range.clone().map(none));
         let (held, full, counts) = Default::default();
         Self { searcher, queries, range, wanted, nearest, held, full, counts }
     }

@@ -46,15 +46,6 @@ impl Wanted {
         }
     }
 
-    /// How many vectors of `rows` at most, and how near they must be ([`crate::execute::Hit`]).
-    pub(super) fn bounds(self, rows: u64) -> (usize, f64) {
-        match self {
-            Self::Nearest(k) => (k.min(rows) as usize, f64::INFINITY),
-            Self::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
-            Self::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
-        }
-    }
-
     /// Refuses a threshold of another metric than that of a store.
     pub(super) fn check(self, metric: Metric, store: &std::path::Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
