@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use serde_json::Value;
 
 use crate::inputs::{fbin, npy, sample, write_parquet};
+use crate::options::least_budget;
 use crate::place::Place;
 
 /// A store of 8 vectors of the plane, and queries.
@@ -69,6 +70,9 @@ fn what_cannot_be_searched_is_refused_in_one_line() {
     let place = small();
     place.write("empty.npy", &npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2), }", &[]));
     place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));
+    place.write("three.fbin", &fbin(3, &[0., 0., 1.]));
+    place.write("away.fbin", &fbin(2, &[1., 2., 3., 4., 5., 5.]));
+    place.done("build away.fbin --metric cosine -o turned.store --quiet");
     for (line, words) in [
         ("search set.store --queries queries.fbin -k 0", &["-k 0", "at least 1"][..]),
         ("search set.store --queries queries.fbin", &["-k"]),
@@ -78,6 +82,8 @@ fn what_cannot_be_searched_is_refused_in_one_line() {
         ("search set.store --queries queries.fbin --radius -1", &["radius is -1"]),
         ("search set.store --queries queries.fbin --min-similarity 0.5", &["metric l2", "--radius"]),
         ("search set.store --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
+        ("search set.store --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions", "set.store 2"]),
+        ("search turned.store --queries queries.fbin -k 3 --exact", &["queries.fbin", "row 0", "zeros"]),
         ("search set.store --queries empty.npy -k 3", &["empty.npy"]),
         ("search set.store --queries nothing.npy -k 3", &["nothing.npy"]),
         ("search set.fbin --queries queries.fbin -k 3", &["set.fbin", "adjoin build"]),
@@ -86,6 +92,22 @@ fn what_cannot_be_searched_is_refused_in_one_line() {
     ] {
         place.refused(line, words);
     }
+}
+
+#[test]
+fn an_exact_search_keeps_the_least_budget_that_a_refusal_names() {
+    let place = Place::new();
+    place.done("gen --rows 60000 --dimensions 64 --element u8 --seed 1 -o set.u8bin --quiet");
+    place.done("gen --rows 10000 --dimensions 64 --element u8 --seed 2 -o queries.u8bin --quiet");
+    place.done("build set.u8bin -o set.store --quiet");
+    let search = "search set.store --queries queries.u8bin -k 10 --exact -o hits.csv --stats stats.json --quiet";
+    let least = least_budget(&place.run(&format!("{search} --memory 15.1MB")).said);
+    place.done(&format!("{search} --memory {least}"));
+    let hits = place.text("hits.csv");
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!((&statistics["memory"]["kept"], &statistics["recall"]["kept"]), (&true.into(), &true.into()));
+    place.done(&format!("{search} --memory 1GB --force"));
+    assert!(hits == place.text("hits.csv"), "the same hits in any memory");
 }
 
 #[test]

@@ -509,6 +509,57 @@ mod tests {
     }
 
     #[test]
+    fn a_ball_is_reached_up_to_its_very_edge() {
+        // The vector at 0, a center at 10 whose ball ends at 3.
+        let reaches = |eps, element| threshold(eps, element, 1).reaches(100.0, 7.0);
+        assert!(reaches(3.0, Element::U8) && reaches(3.0, Element::F32));
+        assert!(!reaches(3.0 - 1e-9, Element::U8) && !reaches(3.0 - 1e-9, Element::F32));
+        assert!(threshold(0.0, Element::F32, 1).reaches(0.0, 0.0), "at the center");
+        assert!(threshold(1.0, Element::F32, 1).reaches(f64::from(f32::MAX), f64::INFINITY));
+    }
+
+    /// Vectors around a far point, as f32: what is computed of them is off.
+    fn around(point: f64, spread: f64, count: usize, seed: u64) -> Panel<f32> {
+        let mut random = crate::random::Random::new(seed, "balls");
+        let mut panel = Panel::zeroed(count, 5);
+        for row in 0..count {
+            panel.row_mut(row)[..5].fill_with(|| (point + spread * random.normal()) as f32);
+        }
+        panel
+    }
+
+    #[test]
+    fn a_ball_that_holds_a_vector_within_the_threshold_is_reached() {
+        let (kernel, mut near, mut beyond) = (Kernel::detect(), 0, 0);
+        for (point, spread) in [(0.0, 1.0), (1e6, 1.0), (1e4, 1e-2), (0.0, 1e-21), (0.0, 1e18)] {
+            let space = Space::plain(VectorType { element: Element::F32, dimensions: 5 }, Metric::L2);
+            let (centers, queries) = (around(point, 3.0 * spread, 40, 1), around(point, 3.0 * spread, 10, 2));
+            for center in 0..centers.rows() {
+                let mut members = around(0.0, spread, 20, 3 + center as u64);
+                for row in 0..members.rows() {
+                    members.row_mut(row).iter_mut().zip(centers.row(center)).for_each(|(x, c)| *x += c);
+                }
+                let mut computed = vec![0.0; members.rows()];
+                kernel.one_to_many(centers.row(center), &members, &mut computed);
+                let radius = computed.iter().map(|&squared| f32::at_most(squared, 5).sqrt()).fold(0.0, f64::max);
+                let radius = f64::from((radius as f32).next_up());
+                for query in 0..queries.rows() {
+                    let at_least = f32::at_least(kernel.distance(queries.row(query), centers.row(center)), 5);
+                    let squared = |row: usize| {
+                        let pairs = queries.row(query).iter().zip(members.row(row));
+                        pairs.map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>()
+                    };
+                    let nearest = (0..members.rows()).map(squared).fold(f64::INFINITY, f64::min);
+                    assert!(Threshold::up_to(nearest, space).reaches(at_least, radius), "{point} {spread}");
+                    near += 1;
+                    beyond += usize::from(!Threshold::up_to(nearest / 16.0, space).reaches(at_least, radius));
+                }
+            }
+        }
+        assert!(beyond > near / 20, "a bound that leaves out nothing shows nothing: {beyond} of {near}");
+    }
+
+    #[test]
     fn overflowing_distances_leave_nothing_out() {
         assert_eq!(f32::tile_limit(&threshold(1e30, Element::F32, 8)), f32::INFINITY);
         assert!(f32::at_least(f32::INFINITY, 8).is_finite());

@@ -6,12 +6,13 @@ use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::Element;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::sink::{Discard, PairBatch, PairSink, Written};
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::sink::{CollectHits, Discard, PairBatch, PairSink, Written};
 use adjoin::store::Store;
 use adjoin::store::format::{HEADER_BYTES, MANIFEST_FILE};
 
 use crate::datasets::{Shape, make};
-use crate::harness::{Built, Setup, error_of, files_of, within_seconds};
+use crate::harness::{Built, Set, Setup, error_of, files_of, within_seconds};
 
 const PREDICATE: Predicate = Predicate::L2 { eps: 1.0 };
 
@@ -95,6 +96,45 @@ fn a_flipped_byte_of_a_bucket_is_found() {
         }
     }
     open_and_join(&built.path(), Rule::MarginSum, Box::new(DiscardIds)).unwrap();
+}
+
+#[test]
+fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
+    let built = store();
+    let path = file_starting_with(&built.path(), "vectors-");
+    let context = Setup::default().context();
+    let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // the rows of the store: each bucket has some
+    let search_for = |queries: &Set| {
+        let (sink, options) =
+            (CollectHits::default(), SearchOptions { wanted: Wanted::Nearest(1), effort: Effort::Every, seed: 1 });
+        let store = Store::open(&context, &built.path())?;
+        let sets = (QuerySet::Source(queries), QuerySet::Rows);
+        search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())
+    };
+    let one = Set::of_stored(queries.vectors(), queries.stored()[..queries.vectors().bytes()].to_vec());
+    let wanted = search_for(&one).unwrap();
+    let mut not_needed = 0;
+    for (number, extent) in built.store.extents().iter().enumerate() {
+        for at in [8, HEADER_BYTES as u64, extent.body_bytes - 1] {
+            with_damage(
+                &path,
+                |bytes| bytes[(extent.offset + at) as usize] ^= 1,
+                || {
+                    let error = error_of(search_for(&queries));
+                    assert_corrupt(&error, &path);
+                    assert!(error.to_string().contains(&format!("bucket {number}")), "{error}");
+                    match search_for(&one) {
+                        Ok(found) => {
+                            assert_eq!(found, wanted, "a bucket that cannot hold it");
+                            not_needed += 1;
+                        }
+                        Err(error) => assert!(error.to_string().contains(&format!("bucket {number}")), "{error}"),
+                    }
+                },
+            );
+        }
+    }
+    assert!(not_needed > 0 && not_needed < 3 * built.store.extents().len());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Builds and joins on a disk that fails, tears, fills up or loses its power, at every operation: a result is there
+//! Builds, joins and searches on a disk that fails, tears, fills up or loses its power, at every operation: a result is there
 //! whole or not at all, and what was there before is not lost.
 
 mod forgetful;
@@ -94,6 +94,16 @@ fn a_join_under_every_fault() {
     try_all(
         "a join into Parquet over a file",
         &Join::new(&store, Wanted::Pairs, "data/pairs.parquet", Some(b"of old")),
+    );
+}
+
+#[test]
+fn a_search_under_every_fault() {
+    let [_, store] = old_and_small();
+    try_all("a search into CSV", &Join::new(&store, Wanted::Hits, "data/hits.csv", None));
+    try_all(
+        "a search into Parquet over a file",
+        &Join::new(&store, Wanted::Hits, "data/hits.parquet", Some(b"of old")),
     );
 }
 

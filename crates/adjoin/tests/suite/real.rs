@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::options::Metric;
+use adjoin::options::{Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::sink::PairSink;
 use adjoin::source::{SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource, open};
@@ -21,9 +21,16 @@ const ROWS: u64 = 20_000;
 const BATCH_BYTES: usize = 1_000_003;
 
 /// The first rows of a source.
-struct First {
+pub(crate) struct First {
     source: Arc<dyn VectorSource>,
     info: SourceInfo,
+}
+
+impl First {
+    /// Type of the vectors.
+    pub(crate) fn vectors(&self) -> VectorType {
+        self.info.vectors
+    }
 }
 
 impl VectorSource for First {
@@ -66,7 +73,7 @@ impl VectorScan for FirstScan<'_> {
 
 /// A set's first rows as a source, and its bytes as they lie in the file after `header` bytes; nothing where there is
 /// no such file.
-fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
+pub(crate) fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     let Some(folder) = std::env::var_os("ADJOIN_DATA") else {
         println!("skipped: ADJOIN_DATA names no folder with {file}");
         return None;

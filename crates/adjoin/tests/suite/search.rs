@@ -1,5 +1,7 @@
 //! Do queries find what the formula says is nearest, wherever and however it is looked for?
 
+mod exact;
+
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};

@@ -10,7 +10,8 @@ use adjoin::error::Result;
 use adjoin::options::Metric;
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
-use adjoin::sink::{Keep, KeepRule, PairSchema, PairSink, PairWriter};
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted as Sought, hit_schema, search};
+use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
 use adjoin::store::format::MANIFEST_FILE;
 use adjoin::store::{Store, build, kind_of, verify};
 
@@ -158,15 +159,17 @@ impl Subject for Build {
     }
 }
 
-/// What a join writes.
+/// What a join or a search writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Pairs,
     /// The rows that can go.
     Keep,
+    /// What is nearest to each row.
+    Hits,
 }
 
-/// A join of a store into a file.
+/// A join or a search of a store into a file.
 pub(crate) struct Join {
     store: Tree,
     wanted: Wanted,
@@ -189,6 +192,15 @@ impl Join {
     }
 }
 
+/// Finds what is nearest to each row of a store, by a bound.
+fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
+    let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
+    let options = SearchOptions { wanted: Sought::Nearest(2), effort: Effort::Every, seed: 1 };
+    let statistics = search(context, store, (QuerySet::Rows, QuerySet::Rows), &options, Box::new(sink))?;
+    assert!(statistics.search.hits > 20, "a result that says something");
+    Ok(())
+}
+
 impl Subject for Join {
     fn device(&self) -> SimulatedDevice {
         let device = device_with(&self.store);
@@ -203,6 +215,7 @@ impl Subject for Join {
         let target = Target::File { path: self.output.clone(), force };
         let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
         let sink: Box<dyn PairSink> = match self.wanted {
+            Wanted::Hits => return search_rows(&context, &store, &target),
             Wanted::Pairs => Box::new(PairWriter::create(&context, &target, schema)?),
             Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0)?),
         };

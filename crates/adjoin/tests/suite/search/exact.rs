@@ -1,0 +1,239 @@
+//! Searches that miss nothing, although a bound leaves out buckets.
+
+use std::sync::Arc;
+
+use adjoin::device::Device;
+use adjoin::kernels::Kernel;
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::sink::CollectHits;
+use adjoin::store::Store;
+use adjoin_device::FileSystem;
+
+use super::{ELEMENTS, Found, Hits, assert_same, find, in_order, numbers, values};
+use crate::datasets::{make, shapes};
+use crate::harness::{Built, Set, Setup};
+use crate::real::first;
+
+/// Looks into every bucket, whatever a bound says.
+const WHOLE: Effort = Effort::Probes(u32::MAX);
+
+/// All rows of a set, by how near they are to each query.
+struct Truth(Vec<Vec<(f64, u64, f32)>>);
+
+impl Truth {
+    fn new(set: &Set, queries: &Set, metric: Metric) -> Self {
+        let numbers = numbers(queries, queries.stored());
+        let vectors = numbers.chunks_exact(set.vectors().dimensions);
+        Self(vectors.map(|query| in_order(set, query, metric)).collect())
+    }
+
+    fn hits(&self, wanted: Wanted) -> Vec<Hits> {
+        let (k, within) = match wanted {
+            Wanted::Nearest(k) => (k as usize, f64::INFINITY),
+            Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
+            Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+        };
+        let near = |all: &Vec<(f64, u64, f32)>| {
+            all.iter().take_while(|hit| hit.0 <= within).take(k).map(|hit| (hit.1, hit.2)).collect()
+        };
+        self.0.iter().map(near).collect()
+    }
+
+    /// A threshold at the very value of a row that the first query finds at a rank.
+    fn at_rank(&self, rank: usize, metric: Metric) -> Wanted {
+        let nearness = self.0[0][rank].0;
+        Wanted::Within(match metric {
+            Metric::L2 => Predicate::l2(nearness.sqrt()).unwrap(),
+            Metric::Cosine => Predicate::cosine((-nearness).clamp(-1.0, 1.0)).unwrap(),
+        })
+    }
+}
+
+/// Compares searches with the truth; returns the share of the buckets that queries looked into, at least and at most.
+fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
+    let (metric, n) = (setup.build.metric, set.rows());
+    let (built, truth) = (setup.build(set).unwrap(), Truth::new(set, queries, metric));
+    let (mut least, mut most) = (1.0_f64, 0.0_f64);
+    let nearest = [1, 10, 100, n + 1].map(Wanted::Nearest);
+    for wanted in nearest.into_iter().chain([0, 9].map(|rank| truth.at_rank(rank, metric))) {
+        let what = format!("{what} {metric} {wanted:?}");
+        let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, Effort::Every).unwrap();
+        assert_same(&hits, &truth.hits(wanted), &what);
+        assert_eq!(statistics.strategy["probes"], "bound");
+        let share = statistics.search.probes_per_query / statistics.search.buckets as f64;
+        assert!(share <= 1.0, "{what}: no bucket twice");
+        (least, most) = (least.min(share), most.max(share));
+    }
+    (least, most)
+}
+
+/// Whether a vector has no cosine.
+fn has_zeros(set: &Set) -> bool {
+    numbers(set, set.stored()).chunks_exact(set.vectors().dimensions).any(|vector| vector.iter().all(|&x| x == 0.0))
+}
+
+#[test]
+fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
+    let mut shares = Vec::new();
+    for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
+        for &shape in shapes(element) {
+            let set = make(shape, element, 300, 3, 1);
+            let setup = Setup::default().with_metric(metric).with_buckets(40);
+            for count in [9, 60] {
+                let bytes = set.vectors().bytes();
+                let own = Set::of_stored(set.vectors(), set.stored()[..count / 2 * bytes].to_vec());
+                let strange = make(shape, element, count, 3, 2);
+                if metric == Metric::Cosine && (has_zeros(&set) || has_zeros(&strange)) {
+                    continue;
+                }
+                let both = Set::of_stored(set.vectors(), [own.stored(), strange.stored()].concat());
+                shares.push(check(&set, &both, &setup, &format!("{element} {shape:?} {count}")));
+            }
+        }
+    }
+    let few = shares.iter().filter(|(least, _)| *least < 0.3).count();
+    let all = shares.iter().filter(|(_, most)| *most == 1.0).count();
+    assert!(4 * few > shares.len() && all > 0, "tests of a bound that leaves out nothing show nothing: {shares:?}");
+}
+
+/// Every n-th row of the first ones of a real set, in another element type, and others of them as queries.
+fn sampled(file: &str, header: usize, to: Element, scale: f64) -> Option<(Set, Set)> {
+    let (source, stored) = first(file, header)?;
+    let vectors = source.vectors();
+    let whole = Set::of_stored(vectors, stored);
+    let all = numbers(&whole, whole.stored());
+    let rows = |start: usize, step: usize| -> Vec<f64> {
+        let rows = all.chunks_exact(vectors.dimensions).skip(start).step_by(step).flatten();
+        rows.map(|x| x * scale).collect()
+    };
+    let (set, mut queries) = (rows(0, 5), rows(1, 1_499));
+    queries.extend(rows(0, 2_995)); // these are rows of the set
+    let of = |values: &[f64]| Set::of(to, vectors.dimensions, values).in_batches_of(1_000);
+    Some((of(&set), of(&queries)))
+}
+
+#[test]
+fn real_vectors_of_every_type_are_found_whatever_the_metric() {
+    for (file, header, to, scale) in [
+        ("sift-200k.u8bin", 8, Element::U8, 1.0),
+        ("sift-stars-50k.u8bin", 8, Element::U8, 1.0),
+        ("sift-stars-50k.u8bin", 8, Element::I8, 0.5),
+        ("debdesc.f16.npy", 128, Element::F16, 1.0),
+        ("wordnet-20k.f16.npy", 128, Element::F32, 1.0),
+        ("wordnet-20k.f16.npy", 128, Element::I8, 400.0),
+    ] {
+        let Some((set, queries)) = sampled(file, header, to, scale) else { return };
+        for metric in [Metric::L2, Metric::Cosine] {
+            check(&set, &queries, &Setup::default().with_metric(metric), &format!("{file} {to}"));
+        }
+    }
+}
+
+/// A plane of which queries need few buckets, and as many queries as are split among budgets.
+fn plane(element: Element) -> (Set, Set) {
+    let all = values(9_000, 2, 21);
+    let (of_set, of_queries) = all.split_at(6_000 * 2);
+    (Set::of(element, 2, of_set).in_batches_of(500), Set::of(element, 2, of_queries).in_batches_of(700))
+}
+
+fn devices() -> Vec<Arc<dyn Device>> {
+    let ring = FileSystem::io_uring().ok().map(|ring| -> Arc<dyn Device> { Arc::new(ring) });
+    std::iter::once(Arc::new(FileSystem::pread()) as Arc<dyn Device>).chain(ring).collect()
+}
+
+/// The same on another device, through which the store is opened anew.
+fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: Wanted) -> Vec<Hits> {
+    let context = setup.context_on(device);
+    let store = Store::open(&context, &built.path()).unwrap();
+    let (sink, options) = (CollectHits::default(), SearchOptions { wanted, effort: Effort::Every, seed: 1 });
+    search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
+    sink.hits()
+}
+
+#[test]
+fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
+    let within = |metric| match metric {
+        Metric::L2 => Predicate::l2(2.0).unwrap(),
+        Metric::Cosine => Predicate::cosine(0.9999).unwrap(),
+    };
+    for (element, metric) in [(Element::F32, Metric::L2), (Element::I8, Metric::L2), (Element::F16, Metric::Cosine)] {
+        let (set, queries) = plane(element);
+        let setup = Setup::default().with_metric(metric).with_buckets(300);
+        let built = setup.build(&set).unwrap();
+        for wanted in [Wanted::Nearest(7), Wanted::Within(within(metric))] {
+            let whole = find(&setup, &built.store, &queries, wanted, WHOLE).unwrap();
+            assert_eq!(whole.statistics.search.probes_per_query, whole.statistics.search.buckets as f64);
+            let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, Effort::Every).unwrap();
+            let first = of(&setup).statistics.search;
+            assert!(first.probes_per_query < 0.3 * first.buckets as f64, "{wanted:?}: {}", first.probes_per_query);
+            let mut others = [1, 2, 5].map(|threads| Setup { threads, ..setup.clone() }).to_vec();
+            others.extend(Kernel::available().into_iter().map(|kernel| Setup { kernel, ..setup.clone() }));
+            for other in others {
+                let (what, found) = (format!("{element} {} {}", other.threads, other.kernel.name()), of(&other));
+                assert_same(&found.hits, &whole.hits, &what);
+                let counts = found.statistics.search;
+                assert_eq!(counts.probes_per_query, first.probes_per_query, "{what}");
+                assert_eq!(counts.distances_per_query, first.distances_per_query, "{what}");
+            }
+            for memory in [17_000_000, 18_000_000] {
+                assert_same(&of(&Setup { memory, ..setup.clone() }).hits, &whole.hits, &format!("{memory}"));
+            }
+            for device in devices() {
+                let what = device.name();
+                assert_same(&find_on(&setup, &built, device, &queries, wanted), &whole.hits, what);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
+    let bytes_read = |set: &Set, queries: &Set, wanted, buckets| {
+        let setup = Setup::default().with_buckets(buckets);
+        let built = setup.build(set).unwrap();
+        let found = find(&setup, &built.store, queries, wanted, Effort::Every).unwrap().statistics;
+        let store: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
+        (found.io.bytes_requested.unwrap(), store, found.search.probes_per_query)
+    };
+    let of_plane = plane(Element::F32);
+    let some = |queries: &Set, count: usize| {
+        Set::of_stored(queries.vectors(), queries.stored()[..count * queries.vectors().bytes()].to_vec())
+    };
+    // What few queries need is read once.
+    for count in [1, 16] {
+        let (bytes, store, _) = bytes_read(&of_plane.0, &some(&of_plane.1, count), Wanted::Nearest(5), 300);
+        assert!(bytes < store / 3, "{count}: {bytes} of {store}");
+    }
+    // Many look into their nearest buckets, and then into what these do not exclude.
+    let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, Wanted::Nearest(5), 300);
+    assert!(bytes <= 2 * store && probes < 60.0, "{bytes} of {store}, {probes}");
+    // Within a radius all is known before.
+    let within = Wanted::Within(Predicate::l2(0.5).unwrap());
+    let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, within, 300);
+    assert!(bytes <= store && probes < 30.0, "{bytes} of {store}, {probes}");
+    // In many dimensions the bound is worth nothing to many queries, which read the store once.
+    let mut random = Random::new(1, "uniform");
+    let all: Vec<f64> = (0..13_000 * 24).map(|_| random.uniform()).collect();
+    let [set, queries] =
+        [&all[..3_000 * 24], &all[3_000 * 24..]].map(|of| Set::of(Element::F32, 24, of).in_batches_of(1_000));
+    let (bytes, store, probes) = bytes_read(&set, &queries, Wanted::Nearest(5), 50);
+    assert_eq!((queries.rows(), bytes, probes), (10_000, store, 50.0));
+    let (bytes, store, _) = bytes_read(&set, &some(&queries, 16), Wanted::Nearest(5), 50);
+    assert!(bytes <= store, "{bytes} of {store}");
+}
+
+#[test]
+fn equal_vectors_are_found_by_row_whatever_bucket_they_lie_in() {
+    // Of equal vectors in several buckets the first rows count, though a nearer bucket has enough of the others.
+    let values: Vec<f64> = (0..400).flat_map(|row| [f64::from(row % 5), 0.0]).collect();
+    let (set, queries) = (Set::of(Element::U8, 2, &values), Set::of(Element::U8, 2, &[2.0, 0.0, 1.0, 0.0]));
+    for buckets in [1, 5, 60] {
+        check(&set, &queries, &Setup::default().with_buckets(buckets), "equal vectors");
+    }
+    let one_vector = VectorType { element: Element::U8, dimensions: 2 };
+    let equal = Set::of_stored(one_vector, vec![9; 600]);
+    check(&equal, &queries, &Setup::default().with_buckets(7), "one place");
+}
