@@ -348,8 +348,7 @@ fn rows_without_a_vector_stay_where_they_may_be_skipped() {
     assert_eq!((&statistics["command"], &statistics["skipped_rows"]), (&"dedupe".into(), &1.into()));
     let counts = ["source_rows", "equal_rows", "near_rows", "kept_rows", "pairs"].map(|key| &statistics["dedupe"][key]);
     assert_eq!(counts, [4, 0, 1, 3, 1]);
-    let written = place.read("out.parquet").len() + place.read("r.csv").len();
-    assert_eq!(statistics["io"]["bytes_written"], written);
+    assert_eq!(statistics["io"]["bytes_written"], place.read("out.parquet").len());
 }
 
 /// The set of [`shard`] as lines, of which some end otherwise than others and some hold nothing.
