@@ -46,13 +46,13 @@ def distance_seconds(stats: Record, distances: float, rates: Rates, threads: int
 def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
     """Of each phase the larger of its bytes and its distances, added up. Assignment counts with the least that two levels
     of centers need, training not at all; distances of floats as if bytes decided them all."""
-    stats = told["stats"]
+    stats, joined = told["stats"], told["stats"]["join"]
     store, work = store_bytes(stats), lambda distances: distance_seconds(stats, distances, rates, threads)
-    build = max(told["source_bytes"] / rates.read + store / rates.write, work(stats["rows"] * 2 * stats["buckets"] ** 0.5))
-    sampled = stats["strategy"].get("sample_distances") or 0
+    build = max(told["source_bytes"] / rates.read + store / rates.write, work(stats["rows"] * 2 * joined["buckets"] ** 0.5))
+    sampled = stats["strategy"]["sample_distances"]
     read_beside = max(0.0, stats["io"]["bytes_read"] - store)
     calibrate = max(read_beside / rates.read, work(sampled))
-    execute = max(store / rates.read, work(stats["verified_pairs"] + stats["center_distances"]))
+    execute = max(store / rates.read, work(joined["verified_pairs"] + joined["center_distances"]))
     return build + calibrate + execute
 
 
@@ -60,4 +60,4 @@ def ideal_seconds(told: Record, rates: Rates, threads: int) -> float:
     """The source read once, the store written once and read once, and the pairs that the rule admits."""
     stats, store = told["stats"], store_bytes(told["stats"])
     moved = (told["source_bytes"] + store) / rates.read + store / rates.write
-    return max(moved, distance_seconds(stats, stats["candidate_pairs"], rates, threads))
+    return max(moved, distance_seconds(stats, stats["join"]["candidate_pairs"], rates, threads))

@@ -58,7 +58,7 @@ def passes(told: Record) -> str:
 
 
 def a_vector(count: str) -> Callable[[Record], str]:
-    return lambda told: f"{told['stats'][count] / ROWS:.1f}"
+    return lambda told: f"{told['stats']['join'][count] / ROWS:.1f}"
 
 
 def waiting(told: Record) -> str:
@@ -75,7 +75,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
     "execute": seconds("execute"),
     "waiting for the disk": waiting,
     "pairs checked a vector": a_vector("verified_pairs"),
-    "edges": lambda told: f"{told['stats']['edges']:,}",
+    "edges": lambda told: f"{told['stats']['join']['edges']:,}",
     "recall of pairs / per vector": recalls,
     "store read by the run": passes,
     "hit rate": lambda told: f"{told['stats']['io']['cache_hit_rate']:.3f}",

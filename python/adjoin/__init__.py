@@ -270,7 +270,7 @@ class Result(Table):
 
     def __len__(self) -> int:
         """Number of pairs."""
-        return int(self.stats["pairs"])
+        return int(self.stats["join"]["pairs"])
 
     def __repr__(self) -> str:
         recall = self.stats["recall"]["pair"]["estimate"]
@@ -287,15 +287,16 @@ class Deduped(Temporary):
         self.output = output
         #: What the run did, and whether it kept its promises; the same as the command's ``--stats``.
         self.stats: dict[str, Any] = done["statistics"]
+        told = self.stats["dedupe"]
         #: Rows of the source, those that went for their texts and those that went for their vectors.
-        self.rows, self.equal_rows, self.near_rows = (int(done[name]) for name in ("rows", "equal_rows", "near_rows"))
+        self.rows, self.equal_rows, self.near_rows = (int(told[name]) for name in ("source_rows", "equal_rows", "near_rows"))
         #: Some rows that went, the least near first: ``row``, ``kept_row``, ``value``, their distance or similarity, and
         #: ``texts``, what both say where there is a column of texts.
         self.examples: list[dict[str, Any]] = done["examples"]
 
     def __len__(self) -> int:
         """Rows that stay."""
-        return self.rows - self.equal_rows - self.near_rows
+        return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
         """The rows that stay, with all columns, in the order of the source; of files that are Parquet or Arrow."""

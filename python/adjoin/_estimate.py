@@ -40,7 +40,7 @@ class Estimate:
         #: All of it, as the command's ``--json`` prints it.
         self.stats: dict[str, Any] = told
         #: From the nearest threshold to the farthest; that which was asked for is among them.
-        self.thresholds: list[AtThreshold] = [_at(of) for of in told["thresholds"]]
+        self.thresholds: list[AtThreshold] = [_at(of) for of in told["explain"]["thresholds"]]
 
     @property
     def asked(self) -> AtThreshold | None:

@@ -27,7 +27,7 @@ def test_of_a_larger_set_the_figures_are_near():
     made = vectors(9000)
     table = pyarrow.table({"name": [f"row {k}" for k in range(len(made))], "vector": list(made)})
     told = adjoin.explain(table, min_similarity=0.95, id_column="name", memory="200MB")
-    assert len(told) == 9000 and told.stats["compared_rows"] == 4096
+    assert len(told) == 9000 and told.stats["explain"]["compared_rows"] == 4096
     with adjoin.join(table, min_similarity=0.95, id_column="name", exact=True) as result:
         assert 1 / 1.5 < told.asked.pairs.estimate / len(result) < 1.5
         removed = pyarrow.table(result.keep()).num_rows

@@ -301,7 +301,7 @@ def test_arrays_of_lists_are_sources(as_lists: Any, vectors: numpy.ndarray) -> N
 @pytest.mark.parametrize("element", [">f4", ">f8", "<f2", ">f2"])
 def test_arrays_in_any_byte_order_are_sources(element: str, vectors: numpy.ndarray) -> None:
     with adjoin.join(vectors.astype(element), eps=EPS, exact=True) as result:
-        assert result.stats["pairs"] > 0 and result.stats["element"] == ("f16" if "2" in element else "f32")
+        assert result.stats["join"]["pairs"] > 0 and result.stats["element"] == ("f16" if "2" in element else "f32")
 
 
 def test_what_a_stream_says_is_passed_on() -> None:
@@ -333,7 +333,7 @@ def test_what_the_engine_says_goes_to_the_log(vectors: numpy.ndarray, caplog: py
 
 def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with adjoin.join(SAMPLE, id_column="name", min_similarity=0.5, exact=True, progress=True) as result:
-        assert result.stats["pairs"] > 0
+        assert result.stats["join"]["pairs"] > 0
     assert "buckets" in capsys.readouterr().err
 
 

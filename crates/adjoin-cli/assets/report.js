@@ -47,7 +47,8 @@
     byId("title").textContent = `${count(data.total)} pairs`;
     const parts = [data.source];
     if (stats) {
-      const threshold = stats.eps !== null ? `at most ${stats.eps} apart` : `at least ${stats.min_similarity} alike`;
+      const { eps, min_similarity: similarity } = stats.join;
+      const threshold = eps !== null ? `at most ${eps} apart` : `at least ${similarity} alike`;
       parts.push(`${count(stats.rows)} vectors of ${stats.dimensions} ${stats.element}`, threshold);
     }
     byId("subtitle").textContent = parts.join(" · ");

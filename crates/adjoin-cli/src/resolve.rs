@@ -309,13 +309,13 @@ pub(crate) fn build_options(
 /// What is known of a recall, in a line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
     let requested = format!("at least {} requested", percent(recall.target));
-    let Some(vectors) = recall.sample_vectors_with_neighbours else {
+    let known = recall.sample_vectors_with_neighbours.zip(recall.pair).zip(recall.per_vector);
+    let Some(((vectors, pair), per_vector)) = known else {
         return format!("100 % (exact); {requested}");
     };
     let estimated = |Interval { estimate, low, high }: Interval, of: &str| {
         format!("{} of {of} (between {} and {})", percent(estimate), percent(low), percent(high))
     };
-    let (pairs, vector) =
-        (estimated(recall.pair, "all pairs"), estimated(recall.per_vector, "the pairs of a vector on average"));
+    let (pairs, vector) = (estimated(pair, "all pairs"), estimated(per_vector, "the pairs of a vector on average"));
     format!("{pairs}, {vector}, measured with {}; {requested}", format_count(vectors, "sampled vector"))
 }

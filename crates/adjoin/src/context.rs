@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::options::{MemorySize, format_bytes, parse_memory};
-use crate::report::{Cancel, MemoryStatistics, Progress, Silent};
+use crate::report::{Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent};
 use crate::workers::default_threads;
 
 /// Taken from every budget for the program itself: code, stacks, tables of the libraries, memory that was freed and is kept.
@@ -189,6 +189,19 @@ impl Context {
             before_bytes,
             kept,
             over_time: None,
+        }
+    }
+
+    /// What a command reports whatever it did; what it worked on is still to be told.
+    pub(crate) fn statistics(&self, command: &'static str) -> CommonStatistics {
+        CommonStatistics {
+            version: STATISTICS_VERSION,
+            command,
+            memory: self.memory(),
+            io: IoStatistics { device: self.device.name().into(), ..IoStatistics::default() },
+            threads: self.threads,
+            kernel: self.kernel.name(),
+            ..CommonStatistics::default()
         }
     }
 

@@ -28,7 +28,7 @@
 //! println!("{}", plan.explain(&store));
 //! let pairs = sink::Collect::default();
 //! let statistics = join::join(&context, &store, &plan, Box::new(pairs.clone()))?;
-//! assert_eq!(statistics.pairs, Some(pairs.pairs().len() as u64));
+//! assert_eq!(statistics.join.pairs, pairs.pairs().len() as u64);
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```
 #![forbid(unsafe_code)]

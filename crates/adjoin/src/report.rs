@@ -171,54 +171,152 @@ pub struct Written {
     pub spill_bytes: u64,
 }
 
-/// Version of the names of [`Statistics`].
-pub const STATISTICS_VERSION: u32 = 1;
+/// Version of the names of [`CommonStatistics`] and of what each command adds to them.
+pub const STATISTICS_VERSION: u32 = 2;
 
-/// Everything that a run reports; the names are fixed, what does not apply is null.
+/// What every command that computes reports; the names are fixed, what does not apply is null. Beside it a command has one
+/// object of its own name.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // docs/statistics.md explains each
-pub struct Statistics {
+pub struct CommonStatistics {
     pub version: u32,
-    pub command: String,
+    pub command: &'static str,
     pub rows: u64,
     pub dimensions: usize,
     pub element: String,
     pub metric: String,
-    pub eps: Option<f64>,
-    pub min_similarity: Option<f64>,
     pub seed: u64,
     pub skipped_rows: u64,
-    pub duplicate_ids: u64,
-    pub pairs: Option<u64>,
-    pub candidate_pairs: Option<u64>,
-    pub verified_pairs: Option<u64>,
-    pub exact_checks: Option<u64>,
-    pub center_distances: Option<u64>,
-    pub edges: Option<u64>,
-    pub buckets: Option<u64>,
+    pub duplicate_ids: Option<u64>,
     pub recall: Option<RecallStatistics>,
     pub memory: MemoryStatistics,
     pub io: IoStatistics,
     pub seconds: SecondsStatistics,
-    pub predicted: PredictedStatistics,
-    pub strategy: serde_json::Map<String, serde_json::Value>,
+    pub predicted: Option<PredictedStatistics>,
+    pub strategy: StrategyStatistics,
     pub threads: usize,
-    pub kernel: String,
+    pub kernel: &'static str,
+}
+
+/// Everything that a join reports.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct JoinStatistics {
+    #[serde(flatten)]
+    pub common: CommonStatistics,
+    pub join: JoinCounts,
     #[serde(skip)]
     pub written: Written,
 }
 
-/// The recall that was promised and what is known of the one reached.
+/// What a join was asked for, found and computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct JoinCounts {
+    pub eps: Option<f64>,
+    pub min_similarity: Option<f64>,
+    pub pairs: u64,
+    pub candidate_pairs: u64,
+    pub verified_pairs: u64,
+    pub exact_checks: u64,
+    pub center_distances: u64,
+    pub edges: u64,
+    pub buckets: u64,
+}
+
+/// Everything that the writing of a data set without its near-duplicates reports.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct DedupeStatistics {
+    #[serde(flatten)]
+    pub common: CommonStatistics,
+    pub dedupe: DedupeCounts,
+}
+
+/// Which rows went and stayed, and what the join took that decided about near ones.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[allow(missing_docs)]
+pub struct DedupeCounts {
+    pub source_rows: u64,
+    pub equal_rows: u64,
+    pub near_rows: u64,
+    pub kept_rows: u64,
+    #[serde(flatten)]
+    pub join: JoinCounts,
+}
+
+/// Everything that a search reports.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct SearchStatistics {
+    #[serde(flatten)]
+    pub common: CommonStatistics,
+    pub search: SearchCounts,
+}
+
+/// What a search did for a query, on average, the calibration apart.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct SearchCounts {
+    pub queries: u64,
+    pub k: Option<u64>,
+    pub hits: u64,
+    pub buckets: u64,
+    pub probes_per_query: f64,
+    pub distances_per_query: f64,
+    pub center_distances_per_query: f64,
+    pub reads_per_query: f64,
+    pub bytes_per_query: f64,
+    pub queries_per_second: f64,
+}
+
+/// The recall that was promised and what is known of the one reached: of the hits of queries ([`Self::at_k`]), or of pairs
+/// ([`Self::pair`], [`Self::per_vector`]).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,
     pub kept: bool,
-    pub pair: Interval,
-    pub per_vector: Interval,
+    pub at_k: Option<Interval>,
+    /// What 95 % of the queries reach.
+    pub p5: Option<f64>,
+    /// Whose recall that is.
+    pub queries: Option<String>,
+    pub sample_queries: Option<u64>,
+    pub pair: Option<Interval>,
+    pub per_vector: Option<Interval>,
     pub sample_vectors: Option<u64>,
     pub sample_vectors_with_neighbours: Option<u64>,
     pub sample_pairs: Option<u64>,
+}
+
+impl RecallStatistics {
+    /// A promise of which nothing is known yet.
+    pub fn promised(target: f64) -> Self {
+        Self {
+            target,
+            kept: true,
+            at_k: None,
+            p5: None,
+            queries: None,
+            sample_queries: None,
+            pair: None,
+            per_vector: None,
+            sample_vectors: None,
+            sample_vectors_with_neighbours: None,
+            sample_pairs: None,
+        }
+    }
+
+    /// Of a rule that is proved to miss no pair.
+    pub fn proved_of_pairs(target: f64) -> Self {
+        Self { pair: Some(Interval::ONE), per_vector: Some(Interval::ONE), ..Self::promised(target) }
+    }
+
+    /// Of a search that looks everywhere.
+    pub fn proved_at_k(target: f64) -> Self {
+        Self { at_k: Some(Interval::ONE), p5: Some(1.0), ..Self::promised(target) }
+    }
 }
 
 /// An estimate between its bounds.
@@ -228,6 +326,11 @@ pub struct Interval {
     pub estimate: f64,
     pub low: f64,
     pub high: f64,
+}
+
+impl Interval {
+    /// All, for certain.
+    const ONE: Self = Self { estimate: 1.0, low: 1.0, high: 1.0 };
 }
 
 /// Resident memory of the process against its budget.
@@ -283,89 +386,22 @@ pub struct PredictedStatistics {
     pub bytes_read: Option<u64>,
     pub verified_pairs: Option<u64>,
     pub center_distances: Option<u64>,
+    /// Of a join that builds its store first.
+    pub seconds: Option<f64>,
 }
 
-/// Everything that a search reports; the names are fixed, what does not apply is null.
-#[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)] // docs/statistics.md explains each
-pub struct SearchStatistics {
-    pub version: u32,
-    pub command: String,
-    pub rows: u64,
-    pub dimensions: usize,
-    pub element: String,
-    pub metric: String,
-    pub seed: u64,
-    pub recall: Option<SearchRecall>,
-    pub memory: MemoryStatistics,
-    pub io: IoStatistics,
-    pub seconds: SearchSeconds,
-    pub search: SearchCounts,
-    pub strategy: serde_json::Map<String, serde_json::Value>,
-    pub threads: usize,
-    pub kernel: String,
-}
-
-/// The recall that a search promised, and what is known of the one reached.
-#[derive(Debug, Clone, Serialize)]
+/// How it was done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
-pub struct SearchRecall {
-    pub target: f64,
-    pub kept: bool,
-    pub at_k: Interval,
-    /// What 95 % of the queries reach.
-    pub p5: f64,
-    /// Whose recall this is.
-    pub queries: Option<&'static str>,
-    pub sample_queries: Option<u64>,
-}
-
-/// What a search did for a query, on average, the calibration apart.
-#[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)]
-pub struct SearchCounts {
-    pub queries: u64,
-    pub k: Option<u64>,
-    pub hits: u64,
-    pub buckets: u64,
-    pub probes_per_query: f64,
-    pub distances_per_query: f64,
-    pub center_distances_per_query: f64,
-    pub reads_per_query: f64,
-    pub bytes_per_query: f64,
-    pub queries_per_second: f64,
-}
-
-/// Where the time of a search went.
-#[derive(Debug, Clone, Default, Serialize)]
-#[allow(missing_docs)]
-pub struct SearchSeconds {
-    pub total: f64,
-    pub calibrate: Option<f64>,
-    pub execute: f64,
-    pub write: f64,
-}
-
-impl SearchRecall {
-    /// Of a search that looks everywhere.
-    pub fn proved(target: f64) -> Self {
-        let at_k = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
-        Self { target, kept: true, at_k, p5: 1.0, queries: None, sample_queries: None }
-    }
-}
-
-impl RecallStatistics {
-    /// Of a rule that is proved to miss no pair.
-    pub fn proved(target: f64) -> Self {
-        let certain = Interval { estimate: 1.0, low: 1.0, high: 1.0 };
-        Self {
-            target,
-            kept: true,
-            pair: certain,
-            per_vector: certain,
-            sample_vectors: None,
-            sample_vectors_with_neighbours: None,
-            sample_pairs: None,
-        }
-    }
+pub struct StrategyStatistics {
+    pub rule: Option<&'static str>,
+    pub probes: Option<&'static str>,
+    /// The threshold of a rule or of probes that need one.
+    pub t: Option<f64>,
+    pub per_margin: Option<f64>,
+    pub sample_seed: Option<u64>,
+    pub sample_distances: Option<u64>,
+    pub order: Option<&'static str>,
+    pub cache: Option<&'static str>,
+    pub centers: Option<&'static str>,
 }

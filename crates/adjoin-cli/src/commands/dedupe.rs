@@ -6,6 +6,7 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_count, format_number};
 use adjoin::output::{check_free, parent};
 use adjoin::predicate::Predicate;
+use adjoin::report::DedupeStatistics;
 use adjoin::sink::TableFormat;
 use adjoin::sql::OrderBy;
 use adjoin::store::BuildOptions;
@@ -38,12 +39,12 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let stats =
         arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let mut done = what.run(&context)?;
-    stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics, |of| &mut of.memory))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut done.statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&done, arguments);
     }
-    Ok(memory_verdict(&done.statistics.memory))
+    Ok(memory_verdict(&done.statistics.common.memory))
 }
 
 /// Refuses names that are taken before any work is done.
@@ -64,21 +65,22 @@ fn called(row: u64, text: &Option<String>) -> String {
 }
 
 fn summarise(done: &Deduped, arguments: &args::Dedupe) {
-    let [equal, near, kept] = [done.equal_rows, done.near_rows, done.kept_rows()].map(format_number);
+    let DedupeStatistics { common, dedupe } = &done.statistics;
+    let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
-    eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(done.rows, "row"));
-    let what = if done.statistics.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
+    eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(dedupe.source_rows, "row"));
+    let what = if common.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
     for example in &done.examples {
         let [text, kept_text] = &example.texts;
         let [row, kept] = [(example.row, text), (example.kept_row, kept_text)].map(|(row, text)| called(row, text));
         eprintln!("  such as {row} for {kept}, {what} {:.4}", example.value);
     }
-    eprintln!("written to {} in {:.1} s", arguments.output.display(), done.statistics.seconds.total);
+    eprintln!("written to {} in {:.1} s", arguments.output.display(), common.seconds.total);
     if let Some(removed) = &arguments.removed {
         eprintln!("rows that went are listed in {removed}");
     }
-    if let Some(recall) = &done.statistics.recall {
+    if let Some(recall) = &common.recall {
         eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
-    print_memory(&done.statistics.memory);
+    print_memory(&common.memory);
 }

@@ -7,7 +7,7 @@ use adjoin::job::only_for_builds;
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::predicate::Predicate;
-use adjoin::report::Interval;
+use adjoin::report::{CommonStatistics, Interval};
 use adjoin::source;
 use adjoin::store::{Store, sole_store};
 
@@ -37,7 +37,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let source = source::open_nonempty(&context, &arguments.inputs, &source)?;
     let estimate = estimate(&context, &*source, &Question { build: &build, asked, aim })?;
     drop(context); // ends the progress bar
-    print(&if arguments.json { json(&estimate)? } else { in_words(&estimate) })?;
+    print(&if arguments.json { json(&estimate)? } else { in_words(&estimate, option_of(metric)) })?;
     Ok(Outcome::Done)
 }
 
@@ -93,34 +93,34 @@ fn json(estimate: &Estimate) -> Result<String> {
     Ok(text.map_err(|error| Error::corrupt(error.to_string()))? + "\n")
 }
 
-fn in_words(estimate: &Estimate) -> String {
-    let Estimate { rows, dimensions, element, metric, compared_rows, .. } = *estimate;
-    let Footprint { least_memory_bytes, memory_bytes, store_bytes, spill_bytes } = estimate.footprint;
+fn in_words(estimate: &Estimate, option: &str) -> String {
+    let Estimate { common, explain } = estimate;
+    let CommonStatistics { rows, dimensions, skipped_rows, ref element, ref metric, ref memory, .. } = *common;
+    let Footprint { least_memory_bytes, memory_bytes, store_bytes, spill_bytes } = explain.footprint;
     let mut text = format!(
         "vectors      {} of {dimensions} {element}, {metric}; {} compared with all of them\n",
         format_number(rows),
-        format_count(compared_rows, "row")
+        format_count(explain.compared_rows, "row")
     );
-    if estimate.skipped_rows > 0 {
-        text += &format!("skipped      {} without a usable vector\n", format_count(estimate.skipped_rows, "row"));
+    if skipped_rows > 0 {
+        text += &format!("skipped      {} without a usable vector\n", format_count(skipped_rows, "row"));
     }
     let (least, held) = (format_bytes(least_memory_bytes), format_bytes(memory_bytes));
-    let (budget, store) = (format_bytes(estimate.memory.budget_bytes), format_bytes(store_bytes));
+    let (budget, store) = (format_bytes(memory.budget_bytes), format_bytes(store_bytes));
     text += &format!("memory       at least about {least}; of {budget} a join would hold about {held}\n");
     text += &format!("disk         about {store} for a temporary store");
     text += &if spill_bytes > 0 { format!(", {} beside it\n", format_bytes(spill_bytes)) } else { "\n".to_owned() };
-    for at in &estimate.thresholds {
-        text += &threshold_in_words(at, metric, rows);
+    for at in &explain.thresholds {
+        text += &threshold_in_words(at, option, rows);
     }
     text
 }
 
-fn threshold_in_words(at: &AtThreshold, metric: Metric, rows: u64) -> String {
+fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
     let AtThreshold { threshold, asked, neighbours, pairs, pairs_bytes, removed_rows, seconds } = *at;
     let asked = if asked { ", asked for" } else { "" };
     format!(
-        "\n{} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
-        option_of(metric),
+        "\n{option} {threshold}{asked}: {} neighbours a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         short(neighbours),
         between(pairs, |number| format_number(number.round() as u64)),
         format_bytes(pairs_bytes.estimate as u64),

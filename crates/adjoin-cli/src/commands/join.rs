@@ -10,7 +10,7 @@ use adjoin::locks::OwnFolder;
 use adjoin::options::{format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::{MemoryStatistics, MemoryWatch, Statistics};
+use adjoin::report::{CommonStatistics, JoinStatistics, MemoryStatistics, MemoryWatch};
 use adjoin::sink::TableFormat;
 
 use serde::Serialize;
@@ -52,13 +52,13 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let opened = job.open(&context)?;
     let mut statistics = job.run(&context, &opened)?;
     drop(opened);
-    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.memory))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&statistics, &job.output);
     }
-    Ok(verdict(&statistics, arguments))
+    Ok(verdict(&statistics.common, arguments))
 }
 
 /// Refuses names that are taken before any work is done.
@@ -133,10 +133,10 @@ impl<'a> StatisticsFile<'a> {
     }
 }
 
-fn summarise(statistics: &Statistics, output: &Output<'_>) {
-    let found = format_count(statistics.pairs.unwrap_or(0), "pair");
-    eprintln!("{found} found in {:.1} s", statistics.seconds.total);
-    let written = statistics.written;
+fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
+    let JoinStatistics { common, join, written } = statistics;
+    let found = format_count(join.pairs, "pair");
+    eprintln!("{found} found in {:.1} s", common.seconds.total);
     let what = match output {
         Output::Pairs(_) | Output::Sink(_) => format_count(written.rows, "pair"),
         Output::Counts(_) => format!("counts of {}", format_count(written.rows, "row")),
@@ -149,21 +149,20 @@ fn summarise(statistics: &Statistics, output: &Output<'_>) {
             eprintln!("{what} written to {}", path.display());
         }
     }
-    let (candidates, verified) = (statistics.candidate_pairs.unwrap_or(0), statistics.verified_pairs.unwrap_or(0));
-    let all = statistics.rows as f64 * statistics.rows.saturating_sub(1) as f64 / 2.0;
-    let (verified, share) = (format_number(verified), percent(candidates as f64 / all.max(1.0)));
+    let all = common.rows as f64 * common.rows.saturating_sub(1) as f64 / 2.0;
+    let (verified, share) = (format_number(join.verified_pairs), percent(join.candidate_pairs as f64 / all.max(1.0)));
     eprintln!("distances computed: {verified} (candidates: {share} of all pairs)");
-    if statistics.skipped_rows > 0 {
-        eprintln!("skipped: {} without a usable vector", format_count(statistics.skipped_rows, "row"));
+    if common.skipped_rows > 0 {
+        eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
     }
-    if let Some(recall) = &statistics.recall {
+    if let Some(recall) = &common.recall {
         eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
-    print_memory(&statistics.memory);
+    print_memory(&common.memory);
 }
 
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.
-fn verdict(statistics: &Statistics, arguments: &Join) -> Outcome {
+fn verdict(statistics: &CommonStatistics, arguments: &Join) -> Outcome {
     let mut outcome = memory_verdict(&statistics.memory);
     if let Some(recall) = statistics.recall.as_ref().filter(|recall| !recall.kept)
         && arguments.wanted.recall.is_some()

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use adjoin::error::{Error, Result};
 use adjoin::options::{format_count, format_number};
+use adjoin::report::STATISTICS_VERSION;
 
 use crate::Outcome;
 use crate::args::Report;
@@ -44,5 +45,15 @@ fn read_statistics(path: &std::path::Path) -> Result<serde_json::Value> {
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
     // What the page draws.
     let is_there = statistics["command"] == "join" && statistics["memory"]["peak_bytes"].is_u64();
-    if is_there { Ok(statistics) } else { Err(refused()) }
+    if !is_there {
+        return Err(refused());
+    }
+    if statistics["version"] != STATISTICS_VERSION {
+        return Err(Error::input(format!(
+            "{at} has statistics of version {}, and a page is made of version {STATISTICS_VERSION}; join again with \
+             --stats, or leave --stats out",
+            statistics["version"]
+        )));
+    }
+    Ok(statistics)
 }

@@ -40,12 +40,12 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
     let sink = Box::new(HitWriter::new(&context, &target, schema));
     let mut statistics = find(&context, &store, (queries, like), &options, sink)?;
-    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.memory))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         summarise(&statistics, arguments);
     }
-    Ok(memory_verdict(&statistics.memory))
+    Ok(memory_verdict(&statistics.common.memory))
 }
 
 /// Whether the queries are the vectors of the store.
@@ -68,20 +68,19 @@ fn check_outputs(context: &adjoin::context::Context, arguments: &Search) -> Resu
 }
 
 fn summarise(statistics: &SearchStatistics, arguments: &Search) {
-    let SearchStatistics { search, seconds, recall, .. } = statistics;
+    let SearchStatistics { common, search } = statistics;
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
     let place = if arguments.output == "-" { String::new() } else { format!(" written to {}", arguments.output) };
-    eprintln!("queries: {queries}; {found} found in {:.1} s{place}", seconds.total);
+    eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
     let (probes, buckets) = (search.probes_per_query, format_number(search.buckets));
     let read = format_bytes(search.bytes_per_query as u64);
     eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
-    match recall {
+    match &common.recall {
         None => eprintln!("recall: nothing is promised with --nprobe"),
-        Some(recall) => match recall.sample_queries {
-            None => eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target)),
-            Some(sample) => {
+        Some(recall) => match (recall.sample_queries, recall.at_k, recall.p5) {
+            (Some(sample), Some(at_k), Some(p5)) => {
                 let [estimate, low, high, p5, target] =
-                    [recall.at_k.estimate, recall.at_k.low, recall.at_k.high, recall.p5, recall.target].map(percent);
+                    [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
                 eprintln!(
                     "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more \
                      for 95 % of queries, measured with {} {} as queries; at least {target} requested",
@@ -89,7 +88,8 @@ fn summarise(statistics: &SearchStatistics, arguments: &Search) {
                     if arguments.calibrate_with.is_some() { "of --calibrate-with" } else { "of the store" }
                 );
             }
+            _ => eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target)),
         },
     }
-    print_memory(&statistics.memory);
+    print_memory(&common.memory);
 }

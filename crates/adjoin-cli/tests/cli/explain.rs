@@ -12,7 +12,7 @@ fn figures(place: &Place, line: &str) -> serde_json::Value {
 
 /// What is said of the threshold that was asked for.
 fn asked(figures: &serde_json::Value) -> &serde_json::Value {
-    let thresholds = figures["thresholds"].as_array().unwrap();
+    let thresholds = figures["explain"]["thresholds"].as_array().unwrap();
     thresholds.iter().find(|at| at["asked"] == true).unwrap()
 }
 
@@ -66,10 +66,10 @@ fn the_same_seed_tells_the_same_whatever_the_threads_and_the_memory() {
     place.done("gen --rows 9000 --dimensions 12 -o set.fbin --quiet");
     let told = |options: &str| {
         let mut told = figures(&place, &format!("set.fbin --eps 1.5 {options}"));
-        for at in told["thresholds"].as_array_mut().unwrap() {
+        for at in told["explain"]["thresholds"].as_array_mut().unwrap() {
             at.as_object_mut().unwrap().remove("seconds");
         }
-        told["thresholds"].clone()
+        told["explain"]["thresholds"].clone()
     };
     let once = told("");
     assert_eq!(once, told("--threads 1 --memory 100MB"));

@@ -80,6 +80,8 @@ fn names_lie_in_one_file_or_in_many() {
 fn what_is_no_result_is_refused() {
     let place = joined();
     place.write("stats.txt.json", b"{\"command\": \"build\"}");
+    let old = place.text("stats.json").replace("\"version\": 2", "\"version\": 1");
+    place.write("old.json", old.as_bytes());
     place.write("damaged.parquet", b"PAR1 and then nothing PAR1");
     place.write("there.html", b"of old");
     for (line, words) in [
@@ -88,6 +90,7 @@ fn what_is_no_result_is_refused() {
         ("report set.fbin -o page.html", &["set.fbin", ".parquet"]),
         ("report damaged.parquet -o page.html", &["damaged.parquet", "damaged"]),
         ("report pairs.csv --stats stats.txt.json -o page.html", &["stats.txt.json", "--stats"]),
+        ("report pairs.csv --stats old.json -o page.html", &["old.json", "version 1", "version 2", "join again"]),
         ("report pairs.csv --names names.csv --name-column title -o page.html", &["names.csv", "title", "id, name"]),
         ("report pairs.csv --names pairs.csv -o page.html", &["pairs.csv", "--name-column"]),
         ("report pairs.csv -o there.html", &["there.html", "--force"]),

@@ -3,19 +3,19 @@
 use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
 
+use crate::inputs::fbin;
 use crate::options::least_budget;
 use crate::place::Place;
 
-/// The keys of the document; a leaf is `true` where a run of this version must fill it.
+/// The keys of the statistics of a join; a leaf is `true` where a run of this version must fill it.
 fn keys() -> Value {
     let interval = || json!({"estimate": true, "low": true, "high": true});
     json!({
         "version": true, "command": true, "rows": true, "dimensions": true, "element": true, "metric": true,
-        "eps": false, "min_similarity": false, "seed": true, "skipped_rows": true, "duplicate_ids": true,
-        "pairs": true, "candidate_pairs": true, "verified_pairs": true, "exact_checks": true,
-        "center_distances": true, "edges": true, "buckets": true,
+        "seed": true, "skipped_rows": true, "duplicate_ids": true,
         "recall": {
-            "target": true, "kept": true, "pair": interval(), "per_vector": interval(),
+            "target": true, "kept": true, "at_k": false, "p5": false, "queries": false, "sample_queries": false,
+            "pair": interval(), "per_vector": interval(),
             "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
         },
         "memory": {
@@ -30,12 +30,16 @@ fn keys() -> Value {
             "total": true, "build": false, "calibrate": false, "plan": true, "execute": true, "write": true,
             "compute_waited_for_disk": true, "compute_waited_for_sink": true,
         },
-        "predicted": {"bytes_read": true, "verified_pairs": true, "center_distances": false},
+        "predicted": {"bytes_read": true, "verified_pairs": true, "center_distances": true, "seconds": false},
         "strategy": {
-            "rule": true, "threshold": false, "sample_seed": true, "sample_distances": true, "order": true,
-            "cache": true, "centers": true,
+            "rule": true, "probes": false, "t": false, "per_margin": false, "sample_seed": true,
+            "sample_distances": true, "order": true, "cache": true, "centers": true,
         },
         "threads": true, "kernel": true,
+        "join": {
+            "eps": false, "min_similarity": false, "pairs": true, "candidate_pairs": true, "verified_pairs": true,
+            "exact_checks": true, "center_distances": true, "edges": true, "buckets": true,
+        },
     })
 }
 
@@ -51,11 +55,55 @@ fn check(at: &str, wanted: &Value, found: &Value) {
     wanted.iter().for_each(|(key, wanted)| check(&format!("{at}.{key}"), wanted, &found[key]));
 }
 
-fn statistics(place: &Place, line: &str) -> Value {
+fn told(place: &Place, line: &str) -> Value {
     place.done(&format!("{line} --stats stats.json --force"));
-    let statistics = serde_json::from_str(&place.text("stats.json")).unwrap();
+    serde_json::from_str(&place.text("stats.json")).unwrap()
+}
+
+/// Those of a join.
+fn statistics(place: &Place, line: &str) -> Value {
+    let statistics = told(place, line);
     check("statistics", &keys(), &statistics);
     statistics
+}
+
+/// The part that is common to all commands; the rest is one object of the name of the command.
+fn common(mut told: Value, command: &str) -> Value {
+    let all = told.as_object_mut().unwrap();
+    assert!(all["command"] == command && all["version"] == 2, "{all:?}");
+    let own = all.remove(command);
+    assert!(own.is_some_and(|own| own.is_object()), "{all:?}");
+    told
+}
+
+/// Refuses keys that are in one only, at every depth where both have objects.
+fn assert_same_keys(at: &str, one: &Value, other: &Value) {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return };
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "keys of {at}");
+    one.iter().for_each(|(key, one)| assert_same_keys(&format!("{at}.{key}"), one, &other[key]));
+}
+
+#[test]
+fn the_common_part_has_the_same_keys_for_every_command() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 8 -o set.fbin");
+    place.write("bad.fbin", &fbin(2, &[f32::NAN; 4]));
+    place.done("build set.fbin -o store");
+    let joined = common(statistics(&place, "join store --eps 0.8 --recall 0.9"), "join");
+    let explained = place.done("explain set.fbin --eps 0.8 --json").out;
+    let explained = common(serde_json::from_str(&explained).unwrap(), "explain");
+    assert!(explained["predicted"]["seconds"].as_f64() > Some(0.0) && explained["recall"].is_null(), "{explained}");
+    let searched = common(told(&place, "search store --queries store -k 3 --recall 0.9 -o hits.csv"), "search");
+    assert!(searched["recall"]["at_k"].is_object() && searched["predicted"].is_null(), "{searched}");
+    assert!(searched["recall"]["pair"].is_null() && joined["recall"]["at_k"].is_null(), "{searched} {joined}");
+    let deduped = common(told(&place, "dedupe set.fbin --eps 0.8 -o out.fbin"), "dedupe");
+    let unusable = common(told(&place, "dedupe bad.fbin --eps 0.8 --on-bad skip -o out.fbin"), "dedupe");
+    assert_eq!((&unusable["element"], &unusable["dimensions"]), (&json!("f32"), &json!(2)));
+    for (name, told) in
+        [("explain", explained), ("search", searched), ("dedupe", deduped), ("dedupe of nothing", unusable)]
+    {
+        assert_same_keys(name, &joined, &told);
+    }
 }
 
 /// The same vectors joined from the source and from a store differ by what the build wrote on the way.
@@ -78,29 +126,28 @@ fn every_key_is_there_and_null_where_it_does_not_apply() {
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin");
     place.done("build set.fbin --seed 3 -o store");
     let of_store = statistics(&place, "join store --eps 0.8 -o pairs.csv --threads 2 --memory 200MB");
-    assert_eq!(of_store["pairs"], json!(place.text("pairs.csv").lines().count() - 1));
+    assert_eq!(of_store["join"]["pairs"], json!(place.text("pairs.csv").lines().count() - 1));
     assert_eq!(of_store["io"]["bytes_written"], json!(place.text("pairs.csv").len()));
     for (key, value) in [
-        ("version", json!(1)),
+        ("version", json!(2)),
         ("command", json!("join")),
         ("rows", json!(2000)),
         ("dimensions", json!(8)),
         ("element", json!("f32")),
         ("metric", json!("l2")),
-        ("eps", json!(0.8)),
-        ("min_similarity", Value::Null),
         ("seed", json!(3)),
         ("threads", json!(2)),
     ] {
         assert_eq!(of_store[key], value, "{key}");
     }
+    assert_eq!((&of_store["join"]["eps"], &of_store["join"]["min_similarity"]), (&json!(0.8), &Value::Null));
     let memory = ["budget_bytes", "share", "share_of_bytes", "share_of"].map(|key| of_store["memory"][key].clone());
     assert_eq!(memory, [json!(200_000_000), Value::Null, Value::Null, Value::Null]);
     assert_eq!((&of_store["seconds"]["build"], &of_store["recall"]["target"]), (&Value::Null, &json!(0.95)));
 
     let of_source = statistics(&place, "join set.fbin --min-similarity 0.9 --exact --strategy rule=triangle");
     assert!(of_source["seconds"]["build"].is_number());
-    assert_eq!((&of_source["eps"], &of_source["min_similarity"]), (&Value::Null, &json!(0.9)));
+    assert_eq!((&of_source["join"]["eps"], &of_source["join"]["min_similarity"]), (&Value::Null, &json!(0.9)));
     assert_eq!((&of_source["metric"], &of_source["recall"]["target"]), (&json!("cosine"), &json!(1.0)));
     assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("triangle"), &json!(0)));
 }
@@ -142,7 +189,7 @@ fn more_work_is_never_counted_as_less() {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 -o set.fbin");
     let counts = statistics(&place, "join set.fbin --eps 0.8");
-    let count = |key: &str| counts[key].as_u64().unwrap();
+    let count = |key: &str| counts["join"][key].as_u64().unwrap();
     assert!(count("pairs") <= count("exact_checks") && count("exact_checks") <= count("verified_pairs"));
     assert!(count("pairs") <= count("candidate_pairs") && count("candidate_pairs") <= count("verified_pairs"));
     let io = &counts["io"];
@@ -166,7 +213,9 @@ fn a_small_budget_is_kept_by_reading_more() {
     assert!(of(&large, "memory", "peak_bytes") > 26_000_000, "there is something to keep: {large}");
     assert!(of(&small, "memory", "peak_bytes") <= 26_000_000, "{small}");
     assert!(of(&small, "io", "bytes_read") > of(&large, "io", "bytes_read"), "{small}");
-    assert_eq!((&small["pairs"], &small["candidate_pairs"]), (&large["pairs"], &large["candidate_pairs"]));
+    for key in ["pairs", "candidate_pairs"] {
+        assert_eq!(small["join"][key], large["join"][key], "{key}");
+    }
 }
 
 /// A trace is there whole, or not at all.

@@ -66,13 +66,13 @@ pub(crate) fn print(context: &Context, data: &Path, work: &Path) -> Result<()> {
             let statistics = &reached.statistics;
             println!(
                 "{label}  {:<8}  {:>12.1}  {:>8}  {:>8}  {:.5}     {:.5}  {:>7.2}",
-                statistics.strategy["threshold"].as_f64().map_or("-".into(), |t| format!("{t:.4}")),
+                statistics.common.strategy.t.map_or("-".into(), |t| format!("{t:.4}")),
                 reached.compared(),
                 if study.is_nan() { "-".into() } else { study.to_string() },
-                statistics.edges.unwrap_or(0),
+                statistics.join.edges,
                 reached.pair,
                 reached.per_vector,
-                statistics.seconds.total,
+                statistics.common.seconds.total,
             );
         }
     }

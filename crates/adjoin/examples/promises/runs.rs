@@ -139,16 +139,17 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
 /// What is noted of a join.
 fn line(reached: &Reached) -> String {
     let Reached { statistics, pair, per_vector } = reached;
-    let recall = statistics.recall.as_ref().expect("a join tells its recall");
+    let recall = statistics.common.recall.as_ref().expect("a join tells its recall");
+    let [of_pairs, of_vectors] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));
     format!(
         "{pair},{per_vector},{},{},{},{},{},{},{:.2}",
-        recall.pair.low,
-        recall.pair.high,
-        recall.per_vector.low,
-        recall.per_vector.high,
+        of_pairs.low,
+        of_pairs.high,
+        of_vectors.low,
+        of_vectors.high,
         recall.kept,
         reached.compared(),
-        statistics.seconds.total,
+        statistics.common.seconds.total,
     )
 }
 

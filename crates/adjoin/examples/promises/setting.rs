@@ -9,7 +9,7 @@ use adjoin::error::{Error, Result};
 use adjoin::join::{JoinOptions, Prepared, join, prepare, prepare_each};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::report::Statistics;
+use adjoin::report::JoinStatistics;
 use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::{self, SourceOptions};
 use adjoin::store::{BuildOptions, Store, build};
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
 
 /// What a join did and reached.
 pub(crate) struct Reached {
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: JoinStatistics,
     /// Share of all pairs, and mean share of a vector's neighbours.
     pub(crate) pair: f64,
     pub(crate) per_vector: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Reached {
 impl Reached {
     /// Pairs that the rule admitted, for each vector.
     pub(crate) fn compared(&self) -> f64 {
-        self.statistics.candidate_pairs.unwrap_or(0) as f64 / self.statistics.rows as f64
+        self.statistics.join.candidate_pairs as f64 / self.statistics.common.rows as f64
     }
 }
 

@@ -22,8 +22,9 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::job::{Job, Output};
 use crate::join::JoinOptions;
+use crate::options::VectorType;
 use crate::output::Target;
-use crate::report::{STATISTICS_VERSION, Statistics, Stopwatch};
+use crate::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
 use crate::row_numbers::{RowNumbers, RowSet};
 use crate::sink::{Decided, Removals, RemovedTable, SORTER_BYTES_MIN, Sorter};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
@@ -32,6 +33,8 @@ use crate::store::{BuildOptions, NoUsableRow, OnBad, kind_of};
 
 pub use removed::Example;
 
+/// As statistics call it.
+const COMMAND: &str = "dedupe";
 /// Rows of a table that are decoded at a time.
 const BATCH_ROWS: usize = 1_024;
 /// The part of the free memory that goes to sorting.
@@ -64,32 +67,21 @@ pub struct Dedupe<'a> {
 /// What was done.
 #[derive(Debug, Serialize)]
 pub struct Deduped {
-    /// Of the join.
-    pub statistics: Statistics,
-    /// Rows of the source.
-    pub rows: u64,
-    /// Rows that went because their texts are equal.
-    pub equal_rows: u64,
-    /// Rows that went because they are near one that stays.
-    pub near_rows: u64,
-    /// Some of those, the least near first.
+    /// Of the whole, the join in it.
+    pub statistics: DedupeStatistics,
+    /// Some rows that went because they are near one that stays, the least near first.
     pub examples: Vec<Example>,
-    /// Bytes of the new data set.
-    pub bytes_written: u64,
 }
 
-impl Deduped {
-    /// Rows that stay.
-    pub fn kept_rows(&self) -> u64 {
-        self.rows - self.equal_rows - self.near_rows
-    }
-}
+/// What the join within tells.
+type Joined = (CommonStatistics, JoinCounts);
 
 /// The files of a source and what is read of their columns.
 struct Tables<'a> {
     context: &'a Context,
     files: Vec<SourceFile>,
     rows: u64,
+    vectors: VectorType,
 }
 
 impl Dedupe<'_> {
@@ -103,7 +95,8 @@ impl Dedupe<'_> {
         self.refuse_stores(context)?;
         let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
         let source = source::open_nonempty(context, self.inputs, &by_number)?;
-        let tables = Tables { context, files: source.files(), rows: source.info().rows };
+        let (rows, vectors) = (source.info().rows, source.info().vectors);
+        let tables = Tables { context, files: source.files(), rows, vectors };
         let place = Place::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
@@ -117,10 +110,10 @@ impl Dedupe<'_> {
         let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
         drop(source);
         let left_out = equal.as_ref().map(|equal| equal.gone.clone());
-        let (mut statistics, decided) = self.near(&tables, by_number, (left_out, places))?;
+        let ((mut common, join), decided) = self.near(&tables, by_number, (left_out, places))?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let near_rows = decided.gone.len();
-        statistics.skipped_rows -= equal_rows;
+        common.skipped_rows -= equal_rows;
 
         let (mut gone, memory) = (decided.gone, decided._memory);
         if let Some(equal) = &equal {
@@ -128,15 +121,17 @@ impl Dedupe<'_> {
         }
         let removed = Removed::new(&tables, metric, decided.pairs, equal)?;
         if let Some(target) = self.removed.as_ref().filter(|_| ids != IdKind::None) {
-            statistics.duplicate_ids = tables.note_duplicate_ids(&self.source, target)?;
+            common.duplicate_ids = Some(tables.note_duplicate_ids(&self.source, target)?);
         }
         let (listed, examples) = removed.list(&tables, &self.source, table)?;
         drop(memory);
-        let bytes_written = place.write(&tables, &gone, listed)?;
-        statistics.command = "dedupe".to_owned();
-        statistics.seconds.total = watch.seconds();
-        statistics.memory = context.memory();
-        Ok(Deduped { statistics, rows: tables.rows, equal_rows, near_rows, examples, bytes_written })
+        common.io.bytes_written = Some(place.write(&tables, &gone, listed)?);
+        common.command = COMMAND;
+        common.seconds.total = watch.seconds();
+        common.memory = context.memory();
+        let kept_rows = tables.rows - equal_rows - near_rows;
+        let dedupe = DedupeCounts { source_rows: tables.rows, equal_rows, near_rows, kept_rows, join };
+        Ok(Deduped { statistics: DedupeStatistics { common, dedupe }, examples })
     }
 
     fn refuse_stores(&self, context: &Context) -> Result<()> {
@@ -161,7 +156,7 @@ impl Dedupe<'_> {
         tables: &Tables<'_>,
         source: SourceOptions,
         (left_out, places): (Option<Arc<RowSet>>, Option<Arc<RowNumbers>>),
-    ) -> Result<(Statistics, Decided)> {
+    ) -> Result<(Joined, Decided)> {
         let context = tables.context;
         let removals = Removals::new(places);
         let job = Job {
@@ -178,29 +173,26 @@ impl Dedupe<'_> {
             }
             opened => opened?,
         };
-        let statistics = job.run(context, &opened)?;
+        let JoinStatistics { common, join, .. } = job.run(context, &opened)?;
         let decided = removals.take().ok_or_else(|| Error::input("the join ended without a decision"))?;
-        Ok((statistics, decided))
+        Ok(((common, join), decided))
     }
 
     /// What there is to say where no row has a vector, so that all stay.
-    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Statistics, Decided)> {
+    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, Decided)> {
         let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
         let decided = Decided { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
         let (eps, min_similarity) = self.join.predicate.thresholds();
-        let statistics = Statistics {
-            version: STATISTICS_VERSION,
+        let common = CommonStatistics {
+            dimensions: tables.vectors.dimensions,
+            element: tables.vectors.element.to_string(),
             metric: self.join.predicate.metric().to_string(),
-            eps,
-            min_similarity,
             seed: self.build.seed,
             skipped_rows: tables.rows,
-            pairs: Some(0),
-            threads: tables.context.threads,
-            kernel: tables.context.kernel.name().to_owned(),
-            ..Statistics::default()
+            ..tables.context.statistics(COMMAND)
         };
-        Ok((statistics, decided))
+        let join = JoinCounts { eps, min_similarity, ..JoinCounts::default() };
+        Ok(((common, join), decided))
     }
 }
 

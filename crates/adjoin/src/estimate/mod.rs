@@ -28,9 +28,9 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
 use crate::join::Aim;
 use crate::message::{Argument, message};
-use crate::options::{Element, Metric};
+use crate::options::Metric;
 use crate::predicate::Predicate;
-use crate::report::{Interval, MemoryStatistics, Stopwatch};
+use crate::report::{CommonStatistics, Interval, PredictedStatistics, SecondsStatistics, Stopwatch};
 use crate::source::VectorSource;
 use crate::store::BuildOptions;
 use crate::truth::means;
@@ -60,28 +60,29 @@ pub struct Question<'a> {
 /// What a join would find and take.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Usable rows.
-    pub rows: u64,
-    /// Rows without a usable vector.
-    pub skipped_rows: u64,
-    /// Elements of a vector.
-    pub dimensions: usize,
-    /// Their type.
-    pub element: Element,
-    /// What thresholds are of.
-    pub metric: Metric,
+    /// Of the estimate itself; `predicted` is of the join within the threshold that was asked for.
+    #[serde(flatten)]
+    pub common: CommonStatistics,
+    /// Of joins of the source.
+    pub explain: Explained,
+}
+
+/// What joins of a source would find and take.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explained {
     /// Rows that were compared with all others.
     pub compared_rows: u64,
-    /// Seed of the drawing.
-    pub seed: u64,
     /// From the nearest threshold to the farthest.
     pub thresholds: Vec<AtThreshold>,
     /// What a join takes whatever its threshold.
     pub footprint: Footprint,
-    /// What the estimate took.
-    pub seconds: f64,
-    /// The memory that the estimate held.
-    pub memory: MemoryStatistics,
+}
+
+impl Explained {
+    /// What is told of the threshold that was asked for.
+    pub fn asked(&self) -> Option<&AtThreshold> {
+        self.thresholds.iter().find(|at| at.asked)
+    }
 }
 
 /// What a join with a threshold would find and take: estimates between bounds of 95 % confidence.
@@ -128,19 +129,21 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
     let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
     let of_join = with_coordinates!(space, T => Footprint::new::<T>(&scans, &survey, free));
     let info = source.info();
-    Ok(Estimate {
+    let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint: of_join };
+    let common = CommonStatistics {
         rows: survey.scanned.usable_rows,
-        skipped_rows: survey.scanned.skipped_rows,
         dimensions: info.vectors.dimensions,
-        element: info.vectors.element,
-        metric,
-        compared_rows: survey.places.len() as u64,
+        element: info.vectors.element.to_string(),
+        metric: metric.to_string(),
         seed: question.build.seed,
-        thresholds,
-        footprint: of_join,
-        seconds: watch.seconds(),
-        memory: context.memory(),
-    })
+        skipped_rows: survey.scanned.skipped_rows,
+        seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
+        predicted: explain
+            .asked()
+            .map(|at| PredictedStatistics { seconds: Some(at.seconds.estimate), ..PredictedStatistics::default() }),
+        ..context.statistics("explain")
+    };
+    Ok(Estimate { common, explain })
 }
 
 fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {

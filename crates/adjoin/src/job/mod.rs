@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::join::{JoinOptions, join, prepare};
 use crate::message::{Argument, Mention};
-use crate::report::Statistics;
+use crate::report::JoinStatistics;
 use crate::source::{self, IdChoice, SourceOptions};
 use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
 
@@ -58,7 +58,7 @@ impl Job<'_> {
     ///
     /// # Errors
     /// As [`prepare`] and [`join`], or where the result would be larger than the disk has room for.
-    pub fn run(&self, context: &Context, opened: &Opened) -> Result<Statistics> {
+    pub fn run(&self, context: &Context, opened: &Opened) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
         let store = &opened.store;
         // A sink for rows takes its memory first; the join is planned with what it leaves.
@@ -71,9 +71,10 @@ impl Job<'_> {
         };
         let mut statistics = join(context, store, &prepared, sink)?;
         if let Some(built) = &opened.built {
-            statistics.seconds.build = Some(built.seconds.total);
-            statistics.seconds.total += built.seconds.total;
-            *statistics.io.spill_bytes.get_or_insert(0) += built.spill_bytes;
+            let common = &mut statistics.common;
+            common.seconds.build = Some(built.seconds.total);
+            common.seconds.total += built.seconds.total;
+            *common.io.spill_bytes.get_or_insert(0) += built.spill_bytes;
         }
         Ok(statistics)
     }

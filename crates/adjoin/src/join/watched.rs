@@ -93,7 +93,7 @@ impl Watched {
         };
         let tallies: Vec<Tally> = vectors.iter().zip(found).map(tally).collect();
         let Recalls { pair, per_vector } = recalls(&tallies, *whole, *seed);
-        RecallStatistics { pair, per_vector, ..told.clone() }
+        RecallStatistics { pair: Some(pair), per_vector: Some(per_vector), ..told.clone() }
     }
 }
 
@@ -127,9 +127,10 @@ mod tests {
     #[test]
     fn the_recall_is_that_of_the_pairs_found() {
         let watched = watched((0..1000).map(|row| (row, 4)).collect());
-        let told = RecallStatistics { target: 0.9, ..RecallStatistics::proved(0.9) };
+        let told = RecallStatistics::proved_of_pairs(0.9);
         let of = |found: u64| watched.measured(&told, &vec![found; 1000]);
-        assert!(of(4).pair.estimate == 1.0 && of(4).pair.low < 1.0 && of(4).kept);
-        assert!(of(3).per_vector.estimate == 0.75 && of(3).per_vector.high < 0.8);
+        let (all, some) = (of(4).pair.unwrap(), of(3).per_vector.unwrap());
+        assert!(all.estimate == 1.0 && all.low < 1.0 && of(4).kept);
+        assert!(some.estimate == 0.75 && some.high < 0.8);
     }
 }

@@ -16,7 +16,10 @@ use crate::geometry::Coordinate;
 use crate::load::Buckets;
 use crate::options::Metric;
 use crate::plan::Probes;
-use crate::report::{SearchCounts, SearchRecall, SearchSeconds, SearchStatistics, SharedSeconds, Stopwatch, Written};
+use crate::report::{
+    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
+    StrategyStatistics, Written,
+};
 use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
@@ -48,7 +51,7 @@ pub(super) fn recall_to_learn(options: &SearchOptions, queries: u64, buckets: &B
 /// Where queries look, and what is known of that.
 struct Decided {
     probes: Probes,
-    recall: Option<SearchRecall>,
+    recall: Option<RecallStatistics>,
     calibrated: bool,
 }
 
@@ -60,11 +63,12 @@ impl<T: Coordinate> Run<'_, T> {
         let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
         let answered = self.answer_all(decided.probes, &mut *sink)?;
         let written = self.writing.measure(|| sink.finish())?;
-        let seconds = SearchSeconds {
+        let seconds = SecondsStatistics {
             total: decide_seconds + watch.seconds(),
             calibrate: decided.calibrated.then_some(decide_seconds),
-            execute: watch.seconds(),
-            write: self.writing.seconds(),
+            execute: Some(watch.seconds()),
+            write: Some(self.writing.seconds()),
+            ..SecondsStatistics::default()
         };
         Ok(self.statistics(&decided, &calibration, &answered, (seconds, written)))
     }
@@ -74,7 +78,7 @@ impl<T: Coordinate> Run<'_, T> {
         decided: &Decided,
         calibration: &Counted,
         answered: &Answered,
-        (seconds, written): (SearchSeconds, Written),
+        (seconds, written): (SecondsStatistics, Written),
     ) -> SearchStatistics {
         let Searcher { context, buckets, counts, .. } = self.searcher;
         let (manifest, all) = (self.store.manifest(), buckets.read_counts());
@@ -93,49 +97,40 @@ impl<T: Coordinate> Run<'_, T> {
             center_distances_per_query: per(counted.center_distances),
             reads_per_query: per(counted.reads.reads - calibration.reads.reads),
             bytes_per_query: per(counted.reads.bytes_read - calibration.reads.bytes_read),
-            queries_per_second: answered.queries as f64 / seconds.execute,
+            queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
         };
-        let recall = decided.recall.clone();
-        SearchStatistics {
-            version: 2,
-            command: "search".into(),
-            rows: manifest.rows,
-            dimensions: manifest.vectors.dimensions,
-            element: manifest.vectors.element.to_string(),
-            metric: manifest.metric.to_string(),
+        let common = CommonStatistics {
             seed: self.options.seed,
-            recall,
-            memory: context.memory(),
+            recall: decided.recall.clone(),
             io: all.statistics(context, (buckets.bytes(false), buckets.is_direct()), written),
             seconds,
-            search,
             strategy: self.strategy(decided.probes, calibration.compared),
-            threads: context.threads,
-            kernel: context.kernel.name().into(),
-        }
+            ..manifest.statistics(context, "search")
+        };
+        SearchStatistics { common, search }
     }
 
-    fn strategy(&self, probes: Probes, sample_distances: u64) -> serde_json::Map<String, serde_json::Value> {
-        let (rule, t, per_margin) = match probes {
+    fn strategy(&self, probes: Probes, sample_distances: u64) -> StrategyStatistics {
+        let (name, t, per_margin) = match probes {
             Probes::Bound => ("bound", None, None),
             Probes::Nearest(_) => ("nprobe", None, None),
             Probes::By(rule) => ("rank-and-margin", Some(rule.t), Some(rule.per_margin)),
         };
-        let named = [
-            ("probes", rule.into()),
-            ("t", t.into()),
-            ("per_margin", per_margin.into()),
-            ("sample_distances", sample_distances.into()),
-            ("sample_seed", self.options.seed.into()),
-        ];
-        named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        StrategyStatistics {
+            probes: Some(name),
+            t,
+            per_margin,
+            sample_seed: Some(self.options.seed),
+            sample_distances: Some(sample_distances),
+            ..StrategyStatistics::default()
+        }
     }
 
     /// Where to look.
     fn decide(&self) -> Result<Decided> {
         let Self { searcher, queries, options, .. } = *self;
         let every = |target: f64| {
-            let recall = Some(SearchRecall::proved(target));
+            let recall = Some(RecallStatistics::proved_at_k(target));
             Decided { probes: Probes::Bound, recall, calibrated: false }
         };
         if let Effort::Probes(count) = options.effort {
@@ -149,16 +144,15 @@ impl<T: Coordinate> Run<'_, T> {
             None => Decided { calibrated: true, ..every(target) },
             Some(Calibrated { rule, at_k, p5, vectors }) => Decided {
                 probes: Probes::By(rule),
-                recall: Some(SearchRecall {
-                    target,
-                    kept: true,
-                    at_k,
-                    p5,
+                recall: Some(RecallStatistics {
+                    at_k: Some(at_k),
+                    p5: Some(p5),
                     queries: Some(match self.like {
-                        QuerySet::Rows => "rows of the store",
-                        QuerySet::Source(_) => "calibrate-with",
+                        QuerySet::Rows => "rows of the store".to_owned(),
+                        QuerySet::Source(_) => "calibrate-with".to_owned(),
                     }),
                     sample_queries: Some(vectors),
+                    ..RecallStatistics::promised(target)
                 }),
                 calibrated: true,
             },

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Space;
 use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
+use crate::report::CommonStatistics;
 use crate::source::IdKind;
 
 /// Largest manifest that is read: a real one has a thousand bytes, and what is read may take some eighty times as much
@@ -219,6 +220,20 @@ pub enum Assignment {
 }
 
 impl Manifest {
+    /// What a command on the store reports of it.
+    pub(crate) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
+        CommonStatistics {
+            rows: self.rows,
+            dimensions: self.vectors.dimensions,
+            element: self.vectors.element.to_string(),
+            metric: self.metric.to_string(),
+            seed: self.seed,
+            skipped_rows: self.skipped_rows,
+            duplicate_ids: Some(self.duplicate_ids),
+            ..context.statistics(command)
+        }
+    }
+
     /// The manifest as stored: JSON that holds its own checksum.
     pub fn encode(&self) -> Vec<u8> {
         let blank = Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() };

@@ -29,7 +29,7 @@ fn ask(set: &Set, build: &BuildOptions, asked: Option<Predicate>) -> Estimate {
 }
 
 fn asked(estimate: &Estimate) -> AtThreshold {
-    *estimate.thresholds.iter().find(|at| at.asked).unwrap()
+    *estimate.explain.asked().unwrap()
 }
 
 fn predicate(metric: Metric, threshold: f64) -> Predicate {
@@ -55,10 +55,10 @@ fn of_a_set_that_is_compared_whole_every_figure_is_exact() {
             for metric in [Metric::L2, Metric::Cosine] {
                 let build = BuildOptions { metric, on_bad: OnBad::Skip, ..BuildOptions::default() };
                 let usable = ask(&set, &build, None);
-                let middle = usable.thresholds[usable.thresholds.len() / 2].threshold;
+                let middle = usable.explain.thresholds[usable.explain.thresholds.len() / 2].threshold;
                 let wanted = predicate(metric, between_values(middle).clamp(-1.0, 1e9));
                 let told = asked(&ask(&set, &build, Some(wanted)));
-                if usable.skipped_rows > 0 {
+                if usable.common.skipped_rows > 0 {
                     continue; // the oracle knows no rows that are left out
                 }
                 let (pairs, removed) = truth(&set, wanted);
@@ -96,7 +96,7 @@ fn intervals_of_a_sample_hold_the_truth() {
             let (pairs, removed) = truth(&set, wanted);
             let build = BuildOptions { metric: wanted.metric(), seed, ..BuildOptions::default() };
             let estimate = ask(&set, &build, Some(wanted));
-            assert_eq!((estimate.rows, estimate.compared_rows), (7_000, 4_096));
+            assert_eq!((estimate.common.rows, estimate.explain.compared_rows), (7_000, 4_096));
             let at = asked(&estimate);
             for (name, Interval { estimate, low, high }, truth) in
                 [("pairs", at.pairs, pairs), ("removed", at.removed_rows, removed)]
@@ -115,13 +115,13 @@ fn intervals_of_a_sample_hold_the_truth() {
 fn thresholds_ascend_in_neighbours_as_said() {
     let set = families(5_000, 8, 9);
     let estimate = ask(&set, &BuildOptions::default(), None);
-    let neighbours: Vec<f64> = estimate.thresholds.iter().map(|at| at.neighbours).collect();
-    assert!(neighbours.is_sorted() && estimate.thresholds.is_sorted_by(|a, b| a.threshold < b.threshold));
+    let neighbours: Vec<f64> = estimate.explain.thresholds.iter().map(|at| at.neighbours).collect();
+    assert!(neighbours.is_sorted() && estimate.explain.thresholds.is_sorted_by(|a, b| a.threshold < b.threshold));
     let nearest = |wanted: f64| neighbours.iter().map(|n| (n / wanted).ln().abs()).fold(f64::INFINITY, f64::min);
     for wanted in [1.0, 10.0, 100.0] {
         assert!(nearest(wanted) < 0.5, "{wanted}: {neighbours:?}");
     }
-    for at in &estimate.thresholds {
+    for at in &estimate.explain.thresholds {
         let intervals = [at.pairs, at.pairs_bytes, at.removed_rows, at.seconds];
         assert!(intervals.iter().all(|of| 0.0 <= of.low && of.low <= of.estimate && of.estimate <= of.high), "{at:?}");
         assert!(at.removed_rows.high <= 5_000.0 && at.seconds.estimate.is_finite(), "{at:?}");

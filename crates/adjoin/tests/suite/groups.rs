@@ -9,7 +9,7 @@ use adjoin::join::{join, prepare};
 use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
-use adjoin::report::Statistics;
+use adjoin::report::JoinStatistics;
 use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairBatch, PairSink};
 use adjoin::source::IdKind;
 use adjoin::store::{Kind, Store, kind_of};
@@ -64,7 +64,7 @@ fn run_into(
     setup: &Setup,
     predicate: Predicate,
     sink: Box<dyn PairSink + '_>,
-) -> Result<Statistics> {
+) -> Result<JoinStatistics> {
     let options = setup.join_options(predicate);
     let prepared = prepare(context, store, &options, false)?;
     join(context, store, &prepared, sink)
@@ -252,8 +252,8 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let target = Target::File { path: folder.path().join("gone.csv"), force: false };
     let keep = Keep::create(&context, &built.store, KeepRule::Greedy, (Some(&target), None), 0).unwrap();
     let statistics = run_into(&context, &built.store, &setup, Predicate::l2(0.0).unwrap(), Box::new(keep)).unwrap();
-    assert_eq!(statistics.pairs, Some(3 * 500 * 499 / 2));
-    assert!(statistics.io.spill_bytes.unwrap() > 4 << 20, "{:?}", statistics.io);
+    assert_eq!(statistics.join.pairs, 3 * 500 * 499 / 2);
+    assert!(statistics.common.io.spill_bytes.unwrap() > 4 << 20, "{:?}", statistics.common.io);
     let lines = std::fs::read_to_string(folder.path().join("gone.csv")).unwrap();
     let wanted = (3..1_500).map(|row| format!("{row},{},0.0", row % 3));
     assert!(lines.lines().skip(1).map(str::to_owned).eq(wanted));

@@ -40,7 +40,8 @@ fn one_vector_has_no_pair() {
             let setup = Setup { rule, ..Setup::default() };
             for predicate in [l2(0.0), l2(1e300), cosine(-1.0)] {
                 let joined = join(&set, &setup, predicate).unwrap();
-                assert_eq!((joined.pairs.len(), joined.statistics.rows, joined.statistics.edges), (0, 1, Some(0)));
+                let (rows, edges) = (joined.statistics.common.rows, joined.statistics.join.edges);
+                assert_eq!((joined.pairs.len(), rows, edges), (0, 1, 0));
             }
         }
     }
@@ -207,7 +208,7 @@ fn duplicate_ids_are_refused_or_kept() {
         let mut keeping = Setup::default();
         keeping.build.on_duplicate_id = OnDuplicateId::Keep;
         let joined = join(&set, &keeping, l2(50.0)).unwrap();
-        assert_eq!(joined.statistics.duplicate_ids, 2);
+        assert_eq!(joined.statistics.common.duplicate_ids, Some(2));
         assert_same(&joined.pairs, &plain.true_pairs(l2(50.0)), "with duplicate ids");
     }
 }
@@ -260,7 +261,7 @@ fn bad_rows_are_named_or_skipped_and_counted() {
 
             let joined = join(&set, &Setup::default().with_buckets(20).skipping_bad_rows(), predicate).unwrap();
             assert_eq!(
-                (joined.statistics.skipped_rows, joined.statistics.rows),
+                (joined.statistics.common.skipped_rows, joined.statistics.common.rows),
                 (bad.len() as u64, 200 - bad.len() as u64)
             );
             let mut wanted = set.true_pairs(predicate);

@@ -14,7 +14,7 @@ use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
-use adjoin::report::{Cancel, Progress, Silent, Statistics};
+use adjoin::report::{Cancel, JoinStatistics, Progress, Silent};
 use adjoin::sink::{Collect, PairSink};
 use adjoin::source::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{BuildOptions, OnBad, Store, build};
@@ -235,7 +235,7 @@ pub(crate) struct Built {
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) pairs: Vec<Pair>,
-    pub(crate) statistics: Statistics,
+    pub(crate) statistics: JoinStatistics,
 }
 
 impl Built {
@@ -248,12 +248,17 @@ impl Built {
     }
 
     /// Joins into any sink.
-    pub(crate) fn join_into(&self, setup: &Setup, predicate: Predicate, sink: Box<dyn PairSink>) -> Result<Statistics> {
+    pub(crate) fn join_into(
+        &self,
+        setup: &Setup,
+        predicate: Predicate,
+        sink: Box<dyn PairSink>,
+    ) -> Result<JoinStatistics> {
         let options = setup.join_options(predicate);
         Self::run(&setup.context(), &self.store, &options, sink)
     }
 
-    fn run(context: &Context, store: &Store, options: &JoinOptions, sink: Box<dyn PairSink>) -> Result<Statistics> {
+    fn run(context: &Context, store: &Store, options: &JoinOptions, sink: Box<dyn PairSink>) -> Result<JoinStatistics> {
         let prepared = prepare(context, store, options, sink.wants_ids())?;
         adjoin::join::join(context, store, &prepared, sink)
     }
@@ -278,7 +283,7 @@ impl Built {
         let sink = Collect::default();
         let statistics = Self::run(context, store, options, Box::new(sink.clone()))?;
         let pairs = sink.pairs();
-        assert_eq!(statistics.pairs, Some(pairs.len() as u64), "the statistics count what the sink got");
+        assert_eq!(statistics.join.pairs, pairs.len() as u64, "the statistics count what the sink got");
         Ok(Joined { pairs, statistics })
     }
 }

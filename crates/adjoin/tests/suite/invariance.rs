@@ -7,7 +7,7 @@ use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
-use adjoin::report::Statistics;
+use adjoin::report::{JoinCounts, JoinStatistics};
 use adjoin::store::Centers;
 
 use crate::datasets::{Shape, make};
@@ -38,9 +38,8 @@ fn kernels() -> Vec<Kernel> {
 }
 
 /// The counts that only the plan may decide.
-fn counts(statistics: &Statistics) -> [Option<u64>; 6] {
-    let Statistics { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances, edges, .. } = *statistics;
-    [pairs, candidate_pairs, verified_pairs, exact_checks, center_distances, edges]
+fn counts(statistics: &JoinStatistics) -> JoinCounts {
+    statistics.join
 }
 
 /// The least cache with which a join is not refused, as a refusal states it.
@@ -100,9 +99,9 @@ fn a_small_cache_is_read_more_often_as_predicted() {
         // A few vectors to fit the codes, one pass for the margins, a few to predict the pairs, then what the plan says.
         let rows = built.store.manifest().rows;
         let drawn = (rows.min(500) + rows.min(1_500)) * built.store.manifest().vectors.bytes() as u64;
-        let read = joined.statistics.io.bytes_requested;
+        let read = joined.statistics.common.io.bytes_requested;
         assert_eq!(read, Some(prepared.store_bytes + drawn + prepared.bytes_read), "of this run alone");
-        assert_eq!(joined.statistics.predicted.bytes_read, Some(prepared.bytes_read));
+        assert_eq!(joined.statistics.common.predicted.unwrap().bytes_read, Some(prepared.bytes_read));
         prepared.bytes_read
     };
     let (small, large) = (reads_with(Some(least)), reads_with(None));
@@ -182,8 +181,9 @@ fn a_budget_that_holds_part_of_the_sample_sets_the_same_threshold() {
     let with = |memory| Setup { rule: Rule::Union, aim: Aim::Recall(0.9), memory, ..Setup::default() };
     let found = [1 << 30, 26 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
     let [roomy, tight] = found;
-    assert!(2 * roomy.pairs.unwrap() > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.pairs);
-    assert_ne!(roomy.strategy["sample_distances"], tight.strategy["sample_distances"], "the sample is in parts");
-    assert_eq!(roomy.strategy["threshold"], tight.strategy["threshold"]);
+    assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbours than are noted: {:?}", roomy.join);
+    let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];
+    assert_ne!(of_roomy.sample_distances, of_tight.sample_distances, "the sample is in parts");
+    assert_eq!(of_roomy.t, of_tight.t);
     assert_eq!(counts(&roomy), counts(&tight));
 }

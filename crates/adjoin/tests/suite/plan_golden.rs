@@ -10,6 +10,7 @@ use adjoin::options::{Element, Metric};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
+use adjoin::report::JoinStatistics;
 use adjoin::store::{Manifest, Role};
 
 use crate::harness::{Built, Set, Setup};
@@ -64,8 +65,8 @@ fn describe_store(manifest: &Manifest, built: &Built) -> String {
 /// Plan and counts of a join; the cache is given, so that the text depends on no budget.
 fn describe_join(built: &Built, setup: &Setup, predicate: Predicate) -> String {
     let explanation = built.prepare(setup, predicate).unwrap().explain(&built.store);
-    let counts = built.join(setup, predicate).unwrap().statistics;
-    let candidates = counts.candidate_pairs.unwrap();
+    let JoinStatistics { common, join: counts, .. } = built.join(setup, predicate).unwrap().statistics;
+    let candidates = counts.candidate_pairs;
     let predicted = explanation.candidate_pairs as f64;
     assert!(
         candidates as f64 <= 1.5 * predicted && predicted <= 1.5 * candidates as f64,
@@ -79,9 +80,9 @@ fn describe_join(built: &Built, setup: &Setup, predicate: Predicate) -> String {
         ("exact checks", counts.exact_checks),
         ("centers", counts.center_distances),
         ("pairs", counts.pairs),
-        ("predicted", counts.predicted.verified_pairs),
+        ("predicted", common.predicted.and_then(|predicted| predicted.verified_pairs).unwrap()),
     ] {
-        writeln!(text, "{name:<13}{}", count.unwrap()).unwrap();
+        writeln!(text, "{name:<13}{count}").unwrap();
     }
     text
 }

@@ -8,6 +8,7 @@ use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::plan::{Explanation, Rule};
 use adjoin::predicate::Predicate;
+use adjoin::report::JoinStatistics;
 
 use crate::datasets::{Shape, make, shapes};
 use crate::hard::clump;
@@ -44,7 +45,7 @@ fn promised(built: &Built, rule: Rule, predicate: Predicate, recall: f64) -> Joi
     let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
     let joined =
         built.join(&setup, predicate).unwrap_or_else(|error| panic!("{} {predicate:?} {recall}: {error}", rule.name()));
-    let said = joined.statistics.recall.as_ref().unwrap();
+    let said = joined.statistics.common.recall.as_ref().unwrap();
     assert!(said.kept && said.target == recall && said.sample_vectors.is_some());
     joined
 }
@@ -96,7 +97,7 @@ fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs
         for rule in [Rule::Union, Rule::Distance] {
             let setup = Setup { rule, aim: Aim::recall(0.9).unwrap(), ..Setup::default() };
             let first = built.join(&setup, predicate).unwrap();
-            let sampled = first.statistics.recall.as_ref().unwrap().sample_vectors.unwrap();
+            let sampled = first.statistics.common.recall.as_ref().unwrap().sample_vectors.unwrap();
             assert!(sampled < 8_000 / 3, "{sampled} vectors are all");
             let least = least_cache(&built, &setup, predicate);
             let caches = [5, 10, 20, 100].map(|percent| Some((4 * all * percent / 100).max(least)));
@@ -113,11 +114,12 @@ fn threads_kernels_caches_budgets_and_devices_change_neither_threshold_nor_pairs
             }
             for again in again {
                 assert_same(&again.pairs, &first.pairs, rule.name());
-                assert_eq!(again.statistics.strategy["threshold"], first.statistics.strategy["threshold"]);
-                assert_eq!(again.statistics.edges, first.statistics.edges);
-                assert_eq!(again.statistics.candidate_pairs, first.statistics.candidate_pairs);
-                assert_eq!(again.statistics.exact_checks, first.statistics.exact_checks);
-                let told = |joined: &Joined| joined.statistics.recall.as_ref().map(|told| (told.pair, told.per_vector));
+                assert_eq!(again.statistics.common.strategy.t, first.statistics.common.strategy.t);
+                assert_eq!(again.statistics.join.edges, first.statistics.join.edges);
+                assert_eq!(again.statistics.join.candidate_pairs, first.statistics.join.candidate_pairs);
+                assert_eq!(again.statistics.join.exact_checks, first.statistics.join.exact_checks);
+                let told =
+                    |joined: &Joined| joined.statistics.common.recall.as_ref().map(|told| (told.pair, told.per_vector));
                 assert_eq!(told(&again), told(&first));
             }
         }
@@ -141,12 +143,13 @@ fn the_recall_told_is_that_of_the_pairs_found() {
     let built = Setup::default().with_buckets(60).build(&set).unwrap();
     for recall in [0.5, 0.8, 0.95] {
         let joined = promised(&built, Rule::Union, predicate, recall);
-        let told = joined.statistics.recall.unwrap();
+        let told = joined.statistics.common.recall.unwrap();
+        let (of_pairs, of_vectors) = (told.pair.unwrap(), told.per_vector.unwrap());
         let (pair, per_vector) = recalls(&joined.pairs, &truth);
         assert!(pair < 1.0 || recall > 0.9);
         // All vectors are watched, so both are certain.
-        assert_eq!((told.pair.low, told.pair.high), (told.pair.estimate, told.pair.estimate));
-        assert!((told.pair.estimate - pair).abs() < 1e-12 && (told.per_vector.estimate - per_vector).abs() < 1e-12);
+        assert_eq!((of_pairs.low, of_pairs.high), (of_pairs.estimate, of_pairs.estimate));
+        assert!((of_pairs.estimate - pair).abs() < 1e-12 && (of_vectors.estimate - per_vector).abs() < 1e-12);
     }
 }
 
@@ -160,12 +163,13 @@ fn a_given_threshold_promises_nothing_by_itself() {
         let setup = Setup { rule: Rule::Union, aim: Aim::recall(0.99).unwrap(), ..Setup::default() };
         let options = JoinOptions { t: Some(threshold), ..setup.join_options(predicate) };
         let joined = built.join_with(&setup, &options).unwrap();
-        assert_eq!(joined.statistics.strategy["threshold"], threshold);
-        let told = joined.statistics.recall.unwrap();
+        assert_eq!(joined.statistics.common.strategy.t, Some(threshold));
+        let told = joined.statistics.common.recall.unwrap();
         let (pair, per_vector) = recalls(&joined.pairs, &truth);
         assert_eq!(told.kept, kept, "{told:?}");
-        assert!(told.pair.low <= pair && pair <= told.pair.high, "{told:?} {pair}");
-        assert!(told.per_vector.low <= per_vector && per_vector <= told.per_vector.high, "{told:?} {per_vector}");
+        for (told, reached) in [(told.pair.unwrap(), pair), (told.per_vector.unwrap(), per_vector)] {
+            assert!((told.low..=told.high).contains(&reached), "{told:?} {reached}");
+        }
     }
     let options = JoinOptions { t: Some(1.0), ..JoinOptions::exact(predicate) };
     let error = error_of(built.join_with(&Setup::default(), &options));
@@ -196,6 +200,12 @@ fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     ]
 }
 
+/// Pairs that the rule was expected to admit, and that it admitted.
+fn predicted_and_found(statistics: &JoinStatistics) -> (u64, u64) {
+    let predicted = statistics.common.predicted.as_ref().and_then(|predicted| predicted.verified_pairs);
+    (predicted.unwrap(), statistics.join.candidate_pairs)
+}
+
 #[test]
 fn hard_cases_keep_the_promise_and_the_prediction() {
     for (name, set, predicate, buckets) in hard_cases() {
@@ -211,8 +221,7 @@ fn hard_cases_keep_the_promise_and_the_prediction() {
                 assert_part(&joined.pairs, &truth, &what);
                 let (pair, per_vector) = recalls(&joined.pairs, &truth);
                 assert!(truth.is_empty() || pair.min(per_vector) >= recall - 1e-6, "{what}: {pair} {per_vector}");
-                let (statistics, found) = (&joined.statistics, joined.statistics.candidate_pairs.unwrap());
-                let predicted = statistics.predicted.verified_pairs.unwrap();
+                let (predicted, found) = predicted_and_found(&joined.statistics);
                 let factor = (predicted + 1) as f64 / (found + 1) as f64;
                 assert!((1.0 / 1.5..1.5).contains(&factor), "{what}: {predicted} of {found}");
             }
@@ -249,7 +258,7 @@ fn predictions_come_near() {
     for (rule, recall) in [(Rule::Union, 0.8), (Rule::Union, 0.95), (Rule::Nearest, 0.9), (Rule::MarginSum, 1.0)] {
         let setup = Setup { rule, aim: Aim::recall(recall).unwrap(), ..Setup::default() };
         let statistics = built.join(&setup, predicate).unwrap().statistics;
-        let (predicted, found) = (statistics.predicted.verified_pairs.unwrap(), statistics.candidate_pairs.unwrap());
+        let (predicted, found) = predicted_and_found(&statistics);
         let factor = predicted as f64 / found as f64;
         assert!((1.0 / 1.5..1.5).contains(&factor), "{} {recall}: {predicted} of {found}", rule.name());
     }

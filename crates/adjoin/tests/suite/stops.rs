@@ -145,7 +145,7 @@ fn a_cancelled_join_leaves_nothing() {
                 }
                 Ok(statistics) => {
                     // Not cancelled, or when all was done.
-                    assert_eq!(statistics.pairs, whole.statistics.pairs);
+                    assert_eq!(statistics.join.pairs, whole.statistics.join.pairs);
                     assert_eq!(files_of(folder.path()).len(), 1);
                     std::fs::remove_file(&path).unwrap();
                     let told = progress.told.load(Ordering::Relaxed);
@@ -205,7 +205,7 @@ fn a_sink_that_fails_ends_the_join() {
         let all = Setup { cache_bytes: Some(1), ..Setup::default() };
         let refusal = error_of(built.join(&all, predicate)).to_string();
         let least: u64 = refusal.rsplit(' ').next().unwrap().parse().unwrap();
-        (built.join_into(&Setup::default(), predicate, Box::new(Discard)).unwrap().pairs.unwrap(), least)
+        (built.join_into(&Setup::default(), predicate, Box::new(Discard)).unwrap().join.pairs, least)
     };
     assert!(pairs > 100 * 16 * 1024, "{pairs} pairs are not enough batches");
     for threads in [1, 2, 3] {
@@ -269,5 +269,5 @@ fn a_slow_sink_gets_every_pair() {
     let built = Setup::default().with_buckets(40).build(&set).unwrap();
     let statistics = built.join_into(&Setup::default(), predicate, Box::new(Slow(sink.clone()))).unwrap();
     assert_same(&sink.pairs(), &set.true_pairs(predicate), "a slow sink");
-    assert!(statistics.seconds.write.unwrap() > 0.1);
+    assert!(statistics.common.seconds.write.unwrap() > 0.1);
 }

@@ -21,7 +21,8 @@ use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Cache, ReadCounts};
 use crate::plan::CacheCounts;
 use crate::report::{
-    IoStatistics, PredictedStatistics, STATISTICS_VERSION, SecondsStatistics, SharedSeconds, Statistics, Stopwatch,
+    CommonStatistics, IoStatistics, JoinCounts, JoinStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds,
+    Stopwatch, StrategyStatistics,
 };
 use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
@@ -57,7 +58,7 @@ pub fn join(
     store: &Store,
     prepared: &Prepared,
     mut sink: Box<dyn PairSink + '_>,
-) -> Result<Statistics> {
+) -> Result<JoinStatistics> {
     let mut done = run(context, store, prepared, &mut *sink)?;
     let written = done.measure_writing(|| sink.finish())?;
     Ok(prepared.statistics(context, store, &done, written))
@@ -201,68 +202,62 @@ impl<T: Coordinate> Run<'_, T> {
 
 impl Prepared {
     /// What a join has done whose parts are done, and that it wrote.
-    pub fn statistics(&self, context: &Context, store: &Store, done: &Done, written: Written) -> Statistics {
-        let manifest = store.manifest();
-        let Decided { predicate, ref recall, spent, predicted, .. } = self.decided;
-        let (eps, min_similarity) = predicate.thresholds();
-        let counts = done.counts;
-        Statistics {
-            version: STATISTICS_VERSION,
-            command: "join".into(),
-            rows: manifest.rows,
-            dimensions: manifest.vectors.dimensions,
-            element: manifest.vectors.element.to_string(),
-            metric: manifest.metric.to_string(),
-            eps,
-            min_similarity,
-            seed: manifest.seed,
-            skipped_rows: manifest.skipped_rows,
-            duplicate_ids: manifest.duplicate_ids,
-            pairs: Some(counts.pairs),
-            candidate_pairs: Some(counts.candidate_pairs),
-            verified_pairs: Some(counts.verified_pairs),
-            exact_checks: Some(counts.exact_checks),
-            center_distances: Some(spent.center_distances + counts.center_distances),
-            edges: Some(done.edges),
-            buckets: Some(u64::from(manifest.buckets)),
+    pub fn statistics(&self, context: &Context, store: &Store, done: &Done, written: Written) -> JoinStatistics {
+        let Decided { ref recall, spent, predicted, .. } = self.decided;
+        let common = CommonStatistics {
             recall: Some(self.watched.as_ref().map_or(recall.clone(), |watched| watched.measured(recall, &done.found))),
-            memory: context.memory(),
             io: self.io(context, store, done, written),
             seconds: SecondsStatistics {
                 total: done.seconds + spent.plan_seconds + spent.calibrate_seconds.unwrap_or(0.0),
+                build: None,
                 calibrate: spent.calibrate_seconds,
                 plan: Some(spent.plan_seconds),
                 execute: Some(done.seconds),
                 write: Some(done.write_seconds),
                 compute_waited_for_disk: Some(done.waited_for_disk),
                 compute_waited_for_sink: Some(done.waited_for_sink),
-                ..SecondsStatistics::default()
             },
-            predicted: PredictedStatistics {
+            predicted: Some(PredictedStatistics {
                 bytes_read: Some(done.foreseen.bytes),
                 verified_pairs: Some(predicted.candidate_pairs),
                 center_distances: Some(spent.center_distances + done.predicted_center_distances),
-            },
+                seconds: None, // a plan weighs its choices, and measures no speed
+            }),
             strategy: self.strategy(store),
             threads: self.memory.division.threads,
-            kernel: context.kernel.name().into(),
-            written,
+            ..store.manifest().statistics(context, "join")
+        };
+        JoinStatistics { common, join: self.counts(store, done), written }
+    }
+
+    fn counts(&self, store: &Store, done: &Done) -> JoinCounts {
+        let (eps, min_similarity) = self.decided.predicate.thresholds();
+        let Counts { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances } = done.counts;
+        JoinCounts {
+            eps,
+            min_similarity,
+            pairs,
+            candidate_pairs,
+            verified_pairs,
+            exact_checks,
+            center_distances: self.decided.spent.center_distances + center_distances,
+            edges: done.edges,
+            buckets: u64::from(store.manifest().buckets),
         }
     }
 
-    fn strategy(&self, store: &Store) -> serde_json::Map<String, serde_json::Value> {
-        let centers = serde_json::to_value(store.manifest().centers).unwrap_or_default();
+    fn strategy(&self, store: &Store) -> StrategyStatistics {
         let Decided { admission, seed, spent, .. } = &self.decided;
-        let named = [
-            ("rule", admission.rule.name().into()),
-            ("threshold", admission.t.into()),
-            ("sample_seed", (*seed).into()),
-            ("sample_distances", spent.sample_distances.into()),
-            ("order", self.schedule.order.name().into()),
-            ("cache", self.schedule.policy.name().into()),
-            ("centers", centers),
-        ];
-        named.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        StrategyStatistics {
+            rule: Some(admission.rule.name()),
+            t: admission.t,
+            sample_seed: Some(*seed),
+            sample_distances: Some(spent.sample_distances),
+            order: Some(self.schedule.order.name()),
+            cache: Some(self.schedule.policy.name()),
+            centers: Some(store.manifest().centers.name()),
+            ..StrategyStatistics::default()
+        }
     }
 
     fn io(&self, context: &Context, store: &Store, done: &Done, written: Written) -> IoStatistics {

@@ -221,7 +221,7 @@ impl Subject for Join {
         };
         let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
         let statistics = adjoin::join::join(&context, &store, &prepared, sink)?;
-        assert!(statistics.pairs.unwrap() > 20, "a result that says something");
+        assert!(statistics.join.pairs > 20, "a result that says something");
         Ok(())
     }
 

@@ -37,7 +37,7 @@ impl Truth {
             Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
         };
         let near = |all: &Vec<(f64, u64, f32)>| {
-            all.iter().take_while(|hit| hit.0 <= within).take(k).map(|hit| (hit.1, hit.2)).collect()
+            all.iter().filter(|hit| hit.0 <= within).take(k).map(|hit| (hit.1, hit.2)).collect()
         };
         self.0.iter().map(near).collect()
     }
