@@ -62,7 +62,7 @@ fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
         let what = format!("{what} {metric} {wanted:?}");
         let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, Effort::Every).unwrap();
         assert_same(&hits, &truth.hits(wanted), &what);
-        assert_eq!(statistics.strategy["probes"], "bound");
+        assert_eq!(statistics.common.strategy.probes, Some("bound"));
         let share = statistics.search.probes_per_query / statistics.search.buckets as f64;
         assert!(share <= 1.0, "{what}: no bucket twice");
         (least, most) = (least.min(share), most.max(share));
@@ -196,7 +196,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
         let built = setup.build(set).unwrap();
         let found = find(&setup, &built.store, queries, wanted, Effort::Every).unwrap().statistics;
         let store: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
-        (found.io.bytes_requested.unwrap(), store, found.search.probes_per_query)
+        (found.common.io.bytes_requested.unwrap(), store, found.search.probes_per_query)
     };
     let of_plane = plane(Element::F32);
     let some = |queries: &Set, count: usize| {
