@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::columns::PackedColumns;
 use crate::lists::Lists;
+use crate::lookup::{CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::Near;
 use crate::panel::Panel;
 use crate::reference::Reference;
@@ -97,9 +98,9 @@ seal!(u8, first_least_u32);
 seal!(f32, first_least_f32);
 
 /// What a level makes of plain loops.
-trait Loops: Lists + Near + Rounding + Wide {}
+trait Loops: Lists + Lookup + Near + Rounding + Wide {}
 
-impl<L: Lists + Near + Rounding + Wide> Loops for L {}
+impl<L: Lists + Lookup + Near + Rounding + Wide> Loops for L {}
 
 /// A level and the proof of it.
 #[derive(Clone, Copy, Debug)]
@@ -271,6 +272,16 @@ impl Kernel {
     /// How many values are at most `most`.
     pub fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
         self.loops().count_at_most(values, most)
+    }
+
+    /// For each row `rows[k]`, into `out[k]`, the sum of one entry of each table: that of table `j` is picked by byte `j` of
+    /// the row's code. Sums are taken in one fixed order, the same on every level.
+    ///
+    /// # Panics
+    /// If `out` is not as long as `rows`, or the codes end before a row that is named.
+    pub fn sum_lookups(&self, tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
+        assert_eq!(rows.len(), out.len(), "one sum for each row");
+        self.loops().sum_lookups(tables, codes, rows, out);
     }
 
     /// The plain loops of the level.

@@ -25,13 +25,14 @@
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
 //! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `near.rs` quick ones in f32,
-//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances.
+//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `lookup.rs` distances by codes.
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
 
 mod columns;
 mod dispatch;
 mod lists;
+mod lookup;
 mod near;
 mod panel;
 mod reference;
@@ -43,6 +44,7 @@ mod x86;
 
 pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
+pub use lookup::{CodeRows, TABLE_ENTRIES};
 pub use near::near_error;
 pub use panel::{DIMENSIONS_MAX, Panel};
 pub use reference::relative_error;

@@ -3,8 +3,8 @@
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
 use adjoin_kernels::{
-    Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar, TILE_COLUMNS,
-    TILE_ROWS, near_error, relative_error, wide_error,
+    CodeRows, Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar,
+    TABLE_ENTRIES, TILE_COLUMNS, TILE_ROWS, near_error, relative_error, wide_error,
 };
 use proptest::prelude::*;
 
@@ -490,5 +490,33 @@ fn halves_become_the_equal_floats() {
         kernel.halves_as_floats(stored.as_flattened(), &mut floats);
         assert!(floats.iter().zip(&values).all(|(&float, &value)| f64::from(float) == value), "{}", kernel.name());
         assert!(floats[0].is_sign_positive() && floats[values.len() / 2].is_sign_negative(), "zeros keep their sign");
+    }
+}
+
+/// Sums of table entries are the same on every level, and those that codes pick, whatever their length, stride and order.
+#[test]
+fn lookups_are_summed_alike() {
+    let mut random = Random(17);
+    for (chunks, beyond) in [(0, 3), (1, 0), (7, 2), (8, 0), (9, 0), (16, 4), (33, 1), (64, 0), (200, 5)] {
+        let stride = chunks + beyond;
+        let tables: Vec<[f32; TABLE_ENTRIES]> =
+            (0..chunks).map(|_| std::array::from_fn(|_| 100.0 * random.float())).collect();
+        let codes: Vec<u8> = (0..40 * stride).map(|_| random.byte()).collect();
+        let rows = random.order(90, 40);
+        let codes_of = CodeRows { bytes: &codes, stride };
+        let mut reference = vec![f32::NAN; rows.len()];
+        Kernel::named("reference").unwrap().sum_lookups(&tables, codes_of, &rows, &mut reference);
+        for (&row, &sum) in rows.iter().zip(&reference) {
+            let entry = |chunk: usize| f64::from(tables[chunk][usize::from(codes[row as usize * stride + chunk])]);
+            let (exact, absolute) =
+                (0..chunks).fold((0.0, 0.0), |(sum, all), k| (sum + entry(k), all + entry(k).abs()));
+            let bound = (chunks.div_ceil(8) + 4) as f64 * 2f64.powi(-24) * absolute;
+            assert!((f64::from(sum) - exact).abs() <= bound, "{sum} {exact}");
+        }
+        for kernel in Kernel::available() {
+            let mut sums = vec![f32::NAN; rows.len()];
+            kernel.sum_lookups(&tables, codes_of, &rows, &mut sums);
+            assert!(sums.iter().zip(&reference).all(|(&a, &b)| same(a, b)), "{} {chunks}", kernel.name());
+        }
     }
 }

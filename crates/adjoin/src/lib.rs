@@ -48,6 +48,7 @@ pub mod options;
 pub mod output;
 pub mod plan;
 pub mod predicate;
+pub mod quantize;
 pub mod random;
 pub mod report;
 mod row_numbers;

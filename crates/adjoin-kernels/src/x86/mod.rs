@@ -14,6 +14,7 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 
 use crate::lists::{self, Lists};
+use crate::lookup::{self, CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::{self, Near};
 use crate::rounding::{self, Grid, Rounding};
 use crate::wide::{self, Wide};
@@ -43,6 +44,10 @@ compiled!(Lists {
     fn first_least_f32(values: &[f32]) -> usize = lists::first_least;
     fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) = lists::at_most;
     fn count_at_most(values: &[u32], most: u32) -> u64 = lists::count_at_most;
+});
+
+compiled!(Lookup {
+    fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) = lookup::sum_lookups;
 });
 
 compiled!(Wide {

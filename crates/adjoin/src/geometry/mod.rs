@@ -8,10 +8,12 @@
 //! (docs/methods.md, "Rounding").
 
 mod codes;
+mod means;
 
 use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
 pub(crate) use self::codes::Coding;
+pub(crate) use self::means::{Means, copy_row, move_to_means};
 use crate::options::{Element, Metric, VectorType};
 use crate::predicate::{Predicate, squared_difference, sums};
 

@@ -6,11 +6,10 @@ use std::ops::Range;
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
-use super::centers::move_to_means;
 use super::tree::groups;
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::{Converted, Coordinate, Space};
+use crate::geometry::{Converted, Coordinate, Space, move_to_means};
 use crate::workers::map_items;
 
 /// Groups whose centers a vector is compared with.

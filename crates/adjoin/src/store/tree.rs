@@ -2,8 +2,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::centers::{copy_row, move_to_means};
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, copy_row, move_to_means};
 
 /// Rounds at each split of the tree.
 const SPLIT_ROUNDS: usize = 6;

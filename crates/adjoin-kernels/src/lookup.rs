@@ -1,0 +1,57 @@
+//! Sums of table entries that the bytes of codes pick: distances of a query to vectors of which only codes are known
+//! (asymmetric distances; Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", section III).
+//!
+//! A table fits the first-level cache and its entries are loaded one by one: gather instructions are no faster on the
+//! processors of today. What a level adds is its encoding of the same loads and sums, in one fixed order.
+
+use crate::reference::{Reference, sum_in_halves};
+
+/// Values of a byte of a code, and so entries of its table.
+pub const TABLE_ENTRIES: usize = 256;
+
+/// Partial sums: enough that no addition waits for the one before.
+const LANES: usize = 8;
+
+/// Codes that lie one after the other, of which the first bytes are looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeRows<'a> {
+    /// All codes.
+    pub bytes: &'a [u8],
+    /// Bytes from one code to the next.
+    pub stride: usize,
+}
+
+/// What a level computes.
+pub(crate) trait Lookup {
+    fn sum_lookups(&self, tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]);
+}
+
+impl Lookup for Reference {
+    fn sum_lookups(&self, tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
+        sum_lookups(tables, codes, rows, out);
+    }
+}
+
+/// [`crate::Kernel::sum_lookups`].
+#[inline(always)]
+pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
+    for (&row, sum) in rows.iter().zip(out) {
+        *sum = sum_of(tables, &codes.bytes[row as usize * codes.stride..][..tables.len()]);
+    }
+}
+
+/// Lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in halves.
+#[inline(always)]
+fn sum_of(tables: &[[f32; TABLE_ENTRIES]], code: &[u8]) -> f32 {
+    let mut lanes = [0.0_f32; LANES];
+    let ((codes, code_rest), (tables, table_rest)) = (code.as_chunks::<LANES>(), tables.as_chunks::<LANES>());
+    for (code, tables) in codes.iter().zip(tables) {
+        for lane in 0..LANES {
+            lanes[lane] += tables[lane][usize::from(code[lane])];
+        }
+    }
+    for (lane, (&byte, table)) in lanes.iter_mut().zip(code_rest.iter().zip(table_rest)) {
+        *lane += table[usize::from(byte)];
+    }
+    sum_in_halves(lanes)
+}

@@ -1,0 +1,53 @@
+//! Means of vectors, as k-means moves its centers.
+
+use adjoin_kernels::Panel;
+
+use super::Coordinate;
+
+/// Moves each center to the mean of its members; one without members stays.
+pub(crate) fn move_to_means<T: Coordinate>(points: &Panel<T>, of: &[u32], centers: &mut Panel<T>) {
+    let mut means = Means::new(centers.rows(), centers.dimensions());
+    of.iter().enumerate().for_each(|(row, &center)| means.add(center as usize, points.row(row)));
+    means.write(centers);
+}
+
+/// A mean of so many members is not moved by more of them, and sums of bytes have room for these.
+const MEMBERS_MAX: u32 = 1 << 24;
+
+/// Sums of members, in the order in which they are added.
+pub(crate) struct Means<T: Coordinate> {
+    sums: Vec<T::Sum>,
+    counts: Vec<u32>,
+    dimensions: usize,
+}
+
+impl<T: Coordinate> Means<T> {
+    /// No members yet.
+    pub(crate) fn new(centers: usize, dimensions: usize) -> Self {
+        Self { sums: vec![T::Sum::default(); centers * dimensions], counts: vec![0; centers], dimensions }
+    }
+
+    /// Takes a member into account.
+    pub(crate) fn add(&mut self, center: usize, point: &[T]) {
+        if self.counts[center] < MEMBERS_MAX {
+            self.counts[center] += 1;
+            T::add_to(point, &mut self.sums[center * self.dimensions..][..self.dimensions]);
+        }
+    }
+
+    /// Moves each center to the mean of its members; one without members stays.
+    pub(crate) fn write(&self, centers: &mut Panel<T>) {
+        for (k, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
+            let sum = &self.sums[k * self.dimensions..][..self.dimensions];
+            for (to, &sum) in centers.row_mut(k).iter_mut().zip(sum) {
+                *to = T::from_mean(sum.into() / f64::from(count));
+            }
+        }
+    }
+}
+
+/// Copies a row from one panel to another of the same dimensions.
+pub(crate) fn copy_row<T: Coordinate>(from: &Panel<T>, row: usize, to: &mut Panel<T>, at: usize) {
+    let coordinates = &from.row(row)[..from.dimensions()];
+    to.row_mut(at).copy_from_slice(coordinates);
+}

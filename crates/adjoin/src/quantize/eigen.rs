@@ -1,0 +1,188 @@
+//! Eigenvectors of symmetric matrices: Householder's tridiagonal form, then implicit QL steps (Bowdler, Martin, Reinsch,
+//! Wilkinson, "The QR and QL algorithms for symmetric matrices", Numerische Mathematik 11, 1968). Plain f64 in one order
+//! of operations, so the same on every machine.
+
+/// A square matrix, row by row.
+pub(super) struct Square {
+    elements: Vec<f64>,
+    side: usize,
+}
+
+impl Square {
+    pub(super) fn new(elements: Vec<f64>, side: usize) -> Self {
+        assert_eq!(elements.len(), side * side, "elements of a square");
+        Self { elements, side }
+    }
+
+    pub(super) fn identity(side: usize) -> Self {
+        let elements = (0..side * side).map(|at| f64::from(u8::from(at / side == at % side))).collect();
+        Self { elements, side }
+    }
+
+    pub(super) fn row(&self, row: usize) -> &[f64] {
+        &self.elements[row * self.side..][..self.side]
+    }
+
+    fn row_mut(&mut self, row: usize) -> &mut [f64] {
+        &mut self.elements[row * self.side..][..self.side]
+    }
+
+    /// Rows `row` and `row + 1`.
+    fn two_rows(&mut self, row: usize) -> (&mut [f64], &mut [f64]) {
+        self.elements[row * self.side..][..2 * self.side].split_at_mut(self.side)
+    }
+}
+
+/// Steps for one eigenvalue; two are usual.
+const STEPS_MAX: usize = 50;
+
+/// The eigenvalues of a symmetric matrix, descending, and their eigenvectors of length 1 as rows.
+pub(super) fn eigenvectors(matrix: Square) -> (Vec<f64>, Square) {
+    let side = matrix.side;
+    let (mut diagonal, mut beside, mut vectors) = tridiagonal(matrix);
+    ql(&mut diagonal, &mut beside, &mut vectors);
+    let mut order: Vec<usize> = (0..side).collect();
+    order.sort_by(|&a, &b| diagonal[b].total_cmp(&diagonal[a]));
+    let elements = order.iter().flat_map(|&k| vectors.row(k).iter().copied()).collect();
+    (order.iter().map(|&k| diagonal[k]).collect(), Square { elements, side })
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// Adds `factor * from` to `to`.
+fn add(to: &mut [f64], factor: f64, from: &[f64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
+}
+
+/// The diagonal of `Q' A Q`, what lies beside it, and the columns of Q as rows.
+fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
+    let side = matrix.side;
+    let (mut beside, mut mirrors) = (vec![0.0; side], Vec::new());
+    for (k, beside) in beside.iter_mut().enumerate().take(side.saturating_sub(1)) {
+        let mut mirror = matrix.row(k)[k + 1..].to_vec();
+        let length = dot(&mirror, &mirror).sqrt();
+        *beside = if mirror[0] > 0.0 { -length } else { length };
+        mirror[0] -= *beside;
+        let squared = dot(&mirror, &mirror);
+        if squared > 0.0 {
+            reflect(&mut matrix, k + 1, &mirror, 2.0 / squared);
+        }
+        mirrors.push((mirror, if squared > 0.0 { 2.0 / squared } else { 0.0 }));
+    }
+    let mut vectors = Square::identity(side);
+    // Q is the product of all reflections; the last touches the fewest rows.
+    for (k, (mirror, factor)) in mirrors.iter().enumerate().rev() {
+        for row in k + 1..side {
+            let part = &mut vectors.row_mut(row)[k + 1..];
+            let along = factor * dot(part, mirror);
+            add(part, -along, mirror);
+        }
+    }
+    let diagonal = (0..side).map(|k| matrix.row(k)[k]).collect();
+    (diagonal, beside, vectors)
+}
+
+/// Reflects the part of a symmetric matrix from row and column `from` on, on both sides.
+fn reflect(matrix: &mut Square, from: usize, mirror: &[f64], factor: f64) {
+    let mut along: Vec<f64> = (from..matrix.side).map(|row| factor * dot(&matrix.row(row)[from..], mirror)).collect();
+    let half = factor / 2.0 * dot(&along, mirror);
+    add(&mut along, -half, mirror);
+    for (row, (&m, &a)) in (from..).zip(mirror.iter().zip(&along)) {
+        let part = &mut matrix.row_mut(row)[from..];
+        add(part, -m, &along);
+        add(part, -a, mirror);
+    }
+}
+
+/// Makes `beside` zero by rotations of neighbouring rows of `vectors`.
+fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
+    let side = diagonal.len();
+    for first in 0..side {
+        for _ in 0..STEPS_MAX {
+            let negligible = |&k: &usize| beside[k].abs() <= f64::EPSILON * (diagonal[k].abs() + diagonal[k + 1].abs());
+            let last = (first..side - 1).find(negligible).unwrap_or(side - 1);
+            if last == first {
+                break;
+            }
+            ql_step(diagonal, beside, vectors, first, last);
+        }
+    }
+}
+
+/// One step on the rows from `first` to `last`.
+fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first: usize, last: usize) {
+    let slope = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
+    let shift = beside[first] / (slope + (slope * slope + 1.0).sqrt().copysign(slope));
+    let mut bulge = diagonal[last] - diagonal[first] + shift;
+    let (mut sine, mut cosine, mut moved) = (1.0, 1.0, 0.0);
+    for k in (first..last).rev() {
+        let (over, under) = (sine * beside[k], cosine * beside[k]);
+        let length = (over * over + bulge * bulge).sqrt();
+        beside[k + 1] = length;
+        if length == 0.0 {
+            diagonal[k + 1] -= moved;
+            beside[last] = 0.0;
+            return;
+        }
+        (sine, cosine) = (over / length, bulge / length);
+        let kept = diagonal[k + 1] - moved;
+        let turned = (diagonal[k] - kept) * sine + 2.0 * cosine * under;
+        moved = sine * turned;
+        diagonal[k + 1] = kept + moved;
+        bulge = cosine * turned - under;
+        let (upper, lower) = vectors.two_rows(k);
+        for (upper, lower) in upper.iter_mut().zip(lower) {
+            (*upper, *lower) = (cosine * *upper - sine * *lower, sine * *upper + cosine * *lower);
+        }
+    }
+    diagonal[first] -= moved;
+    (beside[first], beside[last]) = (bulge, 0.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Checks `A v = w v`, that vectors are orthonormal and values descend.
+    fn check(elements: &[f64], side: usize) {
+        let (values, vectors) = eigenvectors(Square::new(elements.to_vec(), side));
+        let size = elements.iter().fold(0.0_f64, |most, x| most.max(x.abs())) * side as f64 + 1e-300;
+        assert!(values.is_sorted_by(|a, b| a >= b));
+        for (k, &value) in values.iter().enumerate() {
+            for row in 0..side {
+                let image = dot(&elements[row * side..][..side], vectors.row(k));
+                assert!((image - value * vectors.row(k)[row]).abs() <= 1e-12 * size, "{side} {k}");
+            }
+            for other in 0..side {
+                let expected = f64::from(u8::from(other == k));
+                assert!((dot(vectors.row(k), vectors.row(other)) - expected).abs() < 1e-12, "{side} {k} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn eigenvectors_are_turned_into_multiples_of_themselves() {
+        let mut random = Random::new(1, "eigen");
+        for side in [1, 2, 3, 17, 60] {
+            for scale in [1.0, 1e70, 1e-60] {
+                let factors: Vec<f64> = (0..side * side).map(|_| random.normal()).collect();
+                let row = |k: usize| &factors[k * side..][..side];
+                let product = (0..side * side).map(|at| scale * dot(row(at / side), row(at % side)));
+                check(&product.collect::<Vec<_>>(), side);
+            }
+        }
+    }
+
+    #[test]
+    fn odd_matrices_have_eigenvectors() {
+        check(&Square::identity(7).elements, 7);
+        check(&[0.0; 25], 5);
+        check(&[1.0; 36], 6);
+        let mut diagonal = Square::identity(4);
+        (0..4).for_each(|k| diagonal.row_mut(k)[k] = [3.0, 0.0, -2.0, 3.0][k]);
+        check(&diagonal.elements, 4);
+    }
+}

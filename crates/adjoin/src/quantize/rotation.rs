@@ -1,0 +1,189 @@
+//! Axes that suit a set better than those it came with.
+
+use adjoin_kernels::{Kernel, Panel};
+
+use super::chunks::Chunks;
+use super::eigen::{Square, eigenvectors};
+use crate::context::Context;
+use crate::error::Result;
+use crate::random::Random;
+use crate::workers::map_items;
+
+/// Most dimensions of which principal axes are found: eigenvectors take time in the third power.
+pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
+
+/// Orthogonal axes of length 1, as rows: all of a space, or fewer.
+pub(super) struct Axes(pub(super) Panel<f32>);
+
+impl Axes {
+    fn of(rows: impl ExactSizeIterator<Item: Iterator<Item = f64>>, dimensions: usize) -> Self {
+        let mut axes = Panel::zeroed(rows.len(), dimensions);
+        for (at, row) in rows.enumerate() {
+            axes.row_mut(at).iter_mut().zip(row).for_each(|(to, x)| *to = x as f32);
+        }
+        Self(axes)
+    }
+
+    /// The rows of `vectors` along the axes.
+    pub(super) fn turn(&self, kernel: Kernel, vectors: &Panel<f32>, turned: &mut Panel<f32>) {
+        turned.reset(vectors.rows(), self.0.rows());
+        for row in 0..vectors.rows() {
+            let to = turned.row_mut(row).iter_mut().enumerate();
+            to.for_each(|(axis, x)| *x = kernel.dot_near(self.0.row(axis), vectors.row(row)));
+        }
+    }
+}
+
+/// The mean of a sample, and the axes along which it varies most.
+pub(super) struct Principal {
+    pub(super) mean: Vec<f32>,
+    /// The variance along each axis, descending.
+    pub(super) variances: Vec<f64>,
+    axes: Square,
+}
+
+impl Principal {
+    /// Bytes that [`Principal::of`] holds.
+    fn bytes(rows: usize, dimensions: usize) -> u64 {
+        // The centered sample; the matrix twice, its reflections and vectors.
+        (rows * dimensions * size_of::<f32>() + 4 * dimensions * dimensions * size_of::<f64>()) as u64
+    }
+
+    /// Those of the rows of a sample.
+    ///
+    /// # Errors
+    /// Where memory is short or the work is cancelled.
+    pub(super) fn of(context: &Context, sample: &Panel<f32>) -> Result<Self> {
+        let (rows, dimensions) = (sample.rows(), sample.dimensions());
+        let _memory = context.reserve(Self::bytes(rows, dimensions), "training codes")?;
+        let mut mean = Vec::with_capacity(dimensions);
+        let mut centered = vec![0.0; rows * dimensions];
+        for (k, column) in centered.chunks_exact_mut(rows).enumerate() {
+            let of_rows = || (0..rows).map(|row| sample.row(row)[k]);
+            let middle = (of_rows().map(f64::from).sum::<f64>() / rows as f64) as f32;
+            column.iter_mut().zip(of_rows()).for_each(|(to, x)| *to = (x - middle).clamp(f32::MIN, f32::MAX));
+            mean.push(middle);
+        }
+        let column = |k: usize| &centered[k * rows..][..rows];
+        let line = |(): &mut (), k: usize| {
+            Ok((0..=k).map(|j| context.kernel.dot_wide(column(k), column(j)) / rows as f64).collect::<Vec<_>>())
+        };
+        let half = map_items(context.threads, dimensions, &context.cancel, || (), line)?;
+        let covariance = (0..dimensions * dimensions).map(|at| (at / dimensions, at % dimensions));
+        let covariance = covariance.map(|(i, j)| half[i.max(j)][i.min(j)]).collect();
+        let (variances, axes) = eigenvectors(Square::new(covariance, dimensions));
+        Ok(Self { mean, variances, axes })
+    }
+
+    /// All axes, those of each chunk side by side, so that the chunks vary about alike: an axis goes to the chunk with room
+    /// whose variances have the least product so far (Ge, He, Ke, Sun, "Optimized product quantization", 2013, section 3.2.3,
+    /// eigenvalue allocation).
+    pub(super) fn balanced(&self, chunks: Chunks) -> Axes {
+        // A common factor of variances must not tell a long chunk from a short one: all count from the least.
+        let least = (self.variances[0] * 1e-9).max(f64::MIN_POSITIVE);
+        let mut parts = vec![(0.0_f64, Vec::new()); chunks.count];
+        for (axis, variance) in self.variances.iter().enumerate() {
+            let room = |&k: &usize| parts[k].1.len() < chunks.range(k).len();
+            let by_product = |&a: &usize, &b: &usize| parts[a].0.total_cmp(&parts[b].0);
+            let least_varied =
+                (0..chunks.count).filter(room).min_by(by_product).expect("chunks have room for all axes");
+            parts[least_varied].0 += log2(variance.max(least) / least);
+            parts[least_varied].1.push(axis);
+        }
+        let order: Vec<usize> = parts.into_iter().flat_map(|(_, axes)| axes).collect();
+        Axes::of(order.iter().map(|&axis| self.axes.row(axis).iter().copied()), chunks.dimensions)
+    }
+
+    /// The first axes, turned at random among themselves: vectors vary about alike along each.
+    pub(super) fn mixed(&self, count: usize, random: &mut Random) -> Axes {
+        let dimensions = self.mean.len();
+        let mix = |weights: &Vec<f64>| {
+            let mut row = vec![0.0; dimensions];
+            for (axis, weight) in weights.iter().enumerate() {
+                row.iter_mut().zip(self.axes.row(axis)).for_each(|(to, x)| *to += weight * x);
+            }
+            row.into_iter()
+        };
+        Axes::of(random_axes(count, random).iter().map(mix), dimensions)
+    }
+}
+
+/// A binary logarithm, linear between powers of two: free of any library's `ln`, and as good for comparing products.
+fn log2(x: f64) -> f64 {
+    let bits = x.to_bits();
+    (bits >> 52) as f64 - 1023.0 + (bits & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64
+}
+
+/// Axes of a space at random: normal numbers, made orthogonal one after the other, twice each for the rounding.
+fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
+    while axes.len() < side {
+        let mut axis: Vec<f64> = (0..side).map(|_| random.normal()).collect();
+        for other in axes.iter().chain(&axes) {
+            let along = dot(&axis, other);
+            axis.iter_mut().zip(other).for_each(|(x, o)| *x -= along * o);
+        }
+        let length = dot(&axis, &axis).sqrt();
+        if length > 1e-6 {
+            axis.iter_mut().for_each(|x| *x /= length);
+            axes.push(axis);
+        }
+    }
+    axes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Normal vectors that vary much along the first two dimensions.
+    fn sample() -> Panel<f32> {
+        let mut random = Random::new(1, "rotation");
+        let mut panel = Panel::zeroed(2_000, 9);
+        for row in 0..2_000 {
+            let along = panel.row_mut(row).iter_mut().enumerate();
+            along.for_each(|(k, x)| *x = (if k < 2 { 10.0 } else { 1.0 } * random.normal()) as f32);
+        }
+        panel
+    }
+
+    fn check_orthonormal(axes: &Axes) {
+        for (i, j) in (0..axes.0.rows()).flat_map(|i| (0..=i).map(move |j| (i, j))) {
+            let dot: f64 = axes.0.row(i).iter().zip(axes.0.row(j)).map(|(x, y)| f64::from(x * y)).sum();
+            assert!((dot - f64::from(u8::from(i == j))).abs() < 1e-6, "{i} {j}: {dot}");
+        }
+    }
+
+    #[test]
+    fn chunks_share_what_varies_most() {
+        let principal = Principal::of(&Context::default(), &sample()).unwrap();
+        assert!(principal.variances[1] > 80.0 && principal.variances[2] < 2.0);
+        for count in [2, 4] {
+            let chunks = Chunks { count, dimensions: 9 };
+            let axes = principal.balanced(chunks);
+            check_orthonormal(&axes);
+            let varies = |axis: usize| axes.0.row(axis)[..2].iter().map(|x| x * x).sum::<f32>() > 0.9;
+            let of_chunks: Vec<usize> =
+                (0..count).map(|k| chunks.range(k).filter(|&axis| varies(axis)).count()).collect();
+            assert_eq!((of_chunks.iter().sum::<usize>(), of_chunks.iter().max()), (2, Some(&1)), "{of_chunks:?}");
+        }
+    }
+
+    #[test]
+    fn vectors_vary_alike_along_mixed_axes() {
+        let principal = Principal::of(&Context::default(), &sample()).unwrap();
+        let axes = principal.mixed(2, &mut Random::new(2, "axes"));
+        check_orthonormal(&axes);
+        let leading = |axis: usize| axes.0.row(axis)[..2].iter().map(|x| x * x).sum::<f32>();
+        assert!((0..2).all(|axis| leading(axis) > 0.99));
+        check_orthonormal(&principal.mixed(9, &mut Random::new(3, "axes")));
+    }
+
+    #[test]
+    fn logarithms_are_those_of_powers_of_two() {
+        for (x, expected) in [(1.0, 0.0), (1024.0, 10.0), (0.25, -2.0), (1e300, 996.5)] {
+            assert!((log2(x) - expected).abs() < 0.1, "{x}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Quantisers as bytes: counts as u32, floats as f32, little-endian.
+
+use std::ops::RangeInclusive;
+
+use adjoin_kernels::Panel;
+
+use crate::error::{Error, Result};
+use crate::options::DIMENSIONS_MAX;
+
+/// Adds a count.
+///
+/// # Panics
+/// Where it does not fit 32 bits.
+pub(super) fn put_count(bytes: &mut Vec<u8>, count: usize) {
+    bytes.extend(u32::try_from(count).expect("a count of 32 bits").to_le_bytes());
+}
+
+/// Adds the rows of a panel without what fills them up.
+pub(super) fn put_rows(bytes: &mut Vec<u8>, panel: &Panel<f32>) {
+    let rows = (0..panel.rows()).map(|row| &panel.row(row)[..panel.dimensions()]);
+    bytes.extend(rows.flatten().flat_map(|x| x.to_le_bytes()));
+}
+
+/// Bytes that are read from the first to the last.
+pub(super) struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        let taken = self.bytes[self.at..].get(..count).ok_or_else(|| {
+            let (all, end) = (self.bytes.len(), self.at.saturating_add(count));
+            Error::corrupt(format!("codebooks end after {all} bytes, where there should be {end} or more"))
+        })?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// # Errors
+    /// Where the bytes end or the count lies outside `range`.
+    pub(super) fn count(&mut self, range: RangeInclusive<usize>, what: &str) -> Result<usize> {
+        let at = self.at;
+        let bytes = self.take(size_of::<u32>())?;
+        let count = bytes.iter().rev().fold(0, |count, &byte| count << 8 | usize::from(byte));
+        if range.contains(&count) {
+            return Ok(count);
+        }
+        let (least, most) = range.into_inner();
+        Err(Error::corrupt(format!("codebooks say {count} {what} at byte {at}, not {least} to {most}")))
+    }
+
+    /// # Errors
+    /// As [`Fields::count`].
+    pub(super) fn dimensions(&mut self) -> Result<usize> {
+        self.count(1..=DIMENSIONS_MAX, "dimensions")
+    }
+
+    /// Rows of finite floats.
+    ///
+    /// # Errors
+    /// Where the bytes end or a float is not finite.
+    pub(super) fn rows(&mut self, rows: usize, dimensions: usize) -> Result<Panel<f32>> {
+        let at = self.at;
+        // Taken before anything is allocated for it.
+        let floats = self.take(rows * dimensions * size_of::<f32>())?.as_chunks().0;
+        let mut panel = Panel::zeroed(rows, dimensions);
+        for (row, floats) in floats.chunks_exact(dimensions).enumerate() {
+            panel.row_mut(row).iter_mut().zip(floats).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
+            if let Some(bad) = panel.row(row).iter().find(|x| !x.is_finite()) {
+                return Err(Error::corrupt(format!("codebooks hold {bad} in row {row} of those at byte {at}")));
+            }
+        }
+        Ok(panel)
+    }
+
+    /// # Errors
+    /// Where bytes are left.
+    pub(super) fn end(&self) -> Result<()> {
+        let (at, all) = (self.at, self.bytes.len());
+        if at == all {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!("codebooks end after {at} bytes, {all} are there")))
+    }
+}

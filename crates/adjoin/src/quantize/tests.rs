@@ -1,0 +1,363 @@
+//! Codes and distances against plain f64 on what the bytes of a quantiser say.
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::random::Random;
+
+const KINDS: [CodeKind; 2] = [CodeKind::Product, CodeKind::Rabitq];
+
+/// Normal vectors of `hidden` dimensions seen from `dimensions`; as they are where both are the same.
+fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
+    let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
+    let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();
+    let mut panel = Panel::zeroed(rows, dimensions);
+    for row in 0..rows {
+        let inner: Vec<f64> = (0..hidden).map(|_| random.normal()).collect();
+        for (k, to) in panel.row_mut(row).iter_mut().enumerate() {
+            let seen = || inner.iter().zip(&axes[k * hidden..]).map(|(x, axis)| x * axis).sum::<f64>();
+            *to = 3.0 + if hidden == dimensions { inner[k] } else { seen() } as f32;
+        }
+    }
+    panel
+}
+
+/// Small integers with many equal ones.
+fn small_bytes(rows: usize, dimensions: usize, seed: u64) -> Panel<u8> {
+    let mut random = Random::new(seed, "bytes");
+    let mut panel = Panel::zeroed(rows, dimensions);
+    (0..rows).for_each(|row| panel.row_mut(row).iter_mut().for_each(|x| *x = random.below(4) as u8));
+    panel
+}
+
+fn as_floats(bytes: &Panel<u8>) -> Panel<f32> {
+    let mut floats = Panel::zeroed(bytes.rows(), bytes.dimensions());
+    (0..bytes.rows()).for_each(|row| widen(bytes.row(row), floats.row_mut(row)));
+    floats
+}
+
+fn train(sample: &Panel<f32>, kind: CodeKind, bytes: usize) -> Quantizer {
+    Quantizer::train(&Context::default(), sample, kind, bytes, 7).unwrap()
+}
+
+fn exact<T: Coordinate>(panel: &Panel<T>, row: usize) -> Vec<f64> {
+    panel.row(row)[..panel.dimensions()].iter().map(|x| x.value()).collect()
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+fn squared(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum()
+}
+
+/// What the bytes of a quantiser say, read by a parser that shares no code with it.
+struct Said<'a>(&'a [u8]);
+
+impl Said<'_> {
+    fn count(&mut self) -> usize {
+        let (count, rest) = self.0.split_first_chunk().unwrap();
+        self.0 = rest;
+        u32::from_le_bytes(*count) as usize
+    }
+
+    fn rows(&mut self, rows: usize, dimensions: usize) -> Vec<Vec<f64>> {
+        let (floats, rest) = self.0.split_at(4 * rows * dimensions);
+        self.0 = rest;
+        let floats: Vec<f64> = floats.as_chunks().0.iter().map(|&x| f32::from_le_bytes(x).into()).collect();
+        floats.chunks(dimensions).map(<[f64]>::to_vec).collect()
+    }
+}
+
+/// A product quantiser in f64.
+struct NaiveProduct {
+    axes: Option<Vec<Vec<f64>>>,
+    /// The first dimension of each chunk, and its centroids.
+    codebooks: Vec<(usize, Vec<Vec<f64>>)>,
+}
+
+impl NaiveProduct {
+    fn of(quantizer: &Quantizer) -> Self {
+        let bytes = quantizer.to_bytes();
+        let mut said = Said(&bytes);
+        let [kind, dimensions, chunks, centroids, rotated] = [(); 5].map(|()| said.count());
+        assert_eq!((kind, chunks), (0, quantizer.code_bytes()));
+        let axes = (rotated == 1).then(|| said.rows(dimensions, dimensions));
+        let start = |chunk: usize| chunk * dimensions / chunks;
+        let codebook = |chunk| (start(chunk), said.rows(centroids, start(chunk + 1) - start(chunk)));
+        Self { axes, codebooks: (0..chunks).map(codebook).collect() }
+    }
+
+    /// Squared distances of each chunk of a vector to its centroids.
+    fn table(&self, vector: &[f64]) -> Vec<Vec<f64>> {
+        let turned = |axes: &Vec<Vec<f64>>| axes.iter().map(|axis| dot(axis, vector)).collect();
+        let vector = self.axes.as_ref().map_or(vector.to_vec(), turned);
+        let of_chunk = |(start, centroids): &(usize, Vec<Vec<f64>>)| {
+            centroids.iter().map(|centroid| squared(centroid, &vector[*start..][..centroid.len()])).collect()
+        };
+        self.codebooks.iter().map(of_chunk).collect()
+    }
+}
+
+/// Checks codes and distances of some vectors against plain f64; `exactly` where all sums are exact.
+fn check_product<T: Coordinate>(quantizer: &Quantizer, vectors: &Panel<T>, exactly: bool) {
+    let (naive, context) = (NaiveProduct::of(quantizer), Context::default());
+    let codes = quantizer.encode(&context, vectors).unwrap();
+    let chunks = quantizer.code_bytes();
+    for row in 0..vectors.rows() {
+        let table = naive.table(&exact(vectors, row));
+        for (chunk, distances) in table.iter().enumerate() {
+            let code = usize::from(codes[row * chunks + chunk]);
+            let least = distances.iter().copied().reduce(f64::min).unwrap();
+            let first = distances.iter().position(|&distance| distance == least).unwrap();
+            let size = 1e-5 * (least + dot(&exact(vectors, row), &exact(vectors, row)));
+            assert!(
+                if exactly { code == first } else { distances[code] <= least + size },
+                "{row} {chunk} {code} {first}"
+            );
+        }
+    }
+    let mut random = Random::new(3, "vertices");
+    let vertices: Vec<u32> = (0..100).map(|_| random.below(vectors.rows() as u64) as u32).collect();
+    let (mut table, mut out) = (Table::default(), vec![f32::NAN; vertices.len()]);
+    for query in 0..vectors.rows().min(5) {
+        let expected = naive.table(&exact(vectors, query));
+        quantizer.fill_table(context.kernel, vectors.row(query), &mut table);
+        quantizer.distances(context.kernel, &table, &codes, &vertices, &mut out);
+        for (&vertex, &distance) in vertices.iter().zip(&out) {
+            let code = &codes[vertex as usize * chunks..][..chunks];
+            let sum: f64 = expected.iter().zip(code).map(|(entries, &code)| entries[usize::from(code)]).sum();
+            assert!(
+                (f64::from(distance) - sum).abs() <= if exactly { 0.0 } else { 1e-5 * sum + 1e-3 },
+                "{distance} {sum}"
+            );
+            assert_eq!(distance.to_bits(), quantizer.distance(context.kernel, &table, code).to_bits());
+        }
+    }
+}
+
+#[test]
+fn product_codes_are_of_the_nearest_centroids_and_tables_hold_their_distances() {
+    for (dimensions, chunks) in [(1, 1), (7, 7), (10, 4), (33, 5), (48, 16), (100, 9)] {
+        let quantizer = train(&vectors(2_000, dimensions, dimensions, 1), CodeKind::Product, chunks);
+        assert_eq!((quantizer.dimensions(), quantizer.code_bytes()), (dimensions, chunks));
+        check_product(&quantizer, &vectors(1_500, dimensions, dimensions, 2), false);
+        let bytes = small_bytes(2_000, dimensions, 3);
+        check_product(&train(&as_floats(&bytes), CodeKind::Product, chunks), &bytes, false);
+    }
+    let hidden = vectors(3_000, 32, 5, 1);
+    let quantizer = train(&hidden, CodeKind::Product, 4);
+    assert_eq!(quantizer.to_string(), "product, rotated");
+    check_product(&quantizer, &vectors(500, 32, 5, 2), false);
+}
+
+/// Few points have a centroid each, and the lowest of equal ones is taken.
+#[test]
+fn ties_go_to_the_lowest_centroid_and_few_vectors_are_kept_as_they_are() {
+    for rows in [1, 2, 100, 256] {
+        // Two values in two dimensions: principal axes leave nothing less, since nothing is left out.
+        let mut bytes = Panel::<u8>::zeroed(rows, 4);
+        (0..rows).for_each(|row| bytes.row_mut(row).copy_from_slice(&[(row % 3) as u8, 5, 200, (row / 2 % 2) as u8]));
+        let quantizer = train(&as_floats(&bytes), CodeKind::Product, 2);
+        assert_eq!(quantizer.to_string(), "product");
+        check_product(&quantizer, &bytes, true);
+        let (context, mut table) = (Context::default(), Table::default());
+        let codes = quantizer.encode(&context, &bytes).unwrap();
+        for (row, code) in codes.chunks(2).enumerate() {
+            quantizer.fill_table(context.kernel, bytes.row(row), &mut table);
+            assert_eq!(quantizer.distance(context.kernel, &table, code), 0.0);
+        }
+    }
+}
+
+#[test]
+fn equal_vectors_have_one_code_that_is_no_distance_away() {
+    let mut equal = Panel::<f32>::zeroed(600, 12);
+    (0..600).for_each(|row| equal.row_mut(row).fill(0.1));
+    let (context, mut table) = (Context::default(), Table::default());
+    for kind in KINDS {
+        let quantizer = train(&equal, kind, 6);
+        let codes = quantizer.encode(&context, &equal).unwrap();
+        assert!(codes.chunks(quantizer.code_bytes()).all(|code| code == &codes[..quantizer.code_bytes()]));
+        quantizer.fill_table(context.kernel, equal.row(0), &mut table);
+        assert_eq!(quantizer.distance(context.kernel, &table, &codes[..quantizer.code_bytes()]), 0.0, "{kind:?}");
+    }
+}
+
+/// No estimate by few centroids is better than one by many, and more bytes are better.
+#[test]
+fn more_bytes_leave_less_error() {
+    let (sample, others, context) = (vectors(4_000, 24, 24, 1), vectors(300, 24, 24, 2), Context::default());
+    for kind in KINDS {
+        let error = |bytes: usize| {
+            let quantizer = train(&sample, kind, bytes);
+            let (codes, mut table) = (quantizer.encode(&context, &others).unwrap(), Table::default());
+            let mut sum = 0.0;
+            for query in 0..others.rows() {
+                quantizer.fill_table(context.kernel, others.row(query), &mut table);
+                for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
+                    let truth = squared(&exact(&others, query), &exact(&others, row));
+                    sum += (f64::from(quantizer.distance(context.kernel, &table, code)) - truth).powi(2);
+                }
+            }
+            sum.sqrt() / others.rows() as f64
+        };
+        let errors = [6, 10, 16].map(error);
+        assert!(errors[0] > 1.3 * errors[1] && errors[1] > 1.3 * errors[2], "{kind:?} {errors:?}");
+    }
+}
+
+/// Whatever the bits, an estimate is the formula's, and the grid point lies in the direction of the vector.
+#[test]
+fn rabitq_estimates_by_the_formula() {
+    let context = Context::default();
+    for (dimensions, hidden, bytes, shape) in
+        [(40, 40, 9, (1, 40)), (40, 6, 9, (4, 10)), (30, 30, 12, (2, 30)), (17, 17, 13, (4, 17))]
+    {
+        let (sample, others) = (vectors(3_000, dimensions, hidden, 1), vectors(200, dimensions, hidden, 2));
+        let quantizer = train(&sample, CodeKind::Rabitq, bytes);
+        assert_eq!(quantizer.to_string(), format!("rabitq, {} x {}", shape.0, shape.1));
+        let said_bytes = quantizer.to_bytes();
+        let mut said = Said(&said_bytes);
+        let [kind, of, axes, log_bits] = [(); 4].map(|()| said.count());
+        assert_eq!((kind, of, axes, 1 << log_bits), (1, dimensions, shape.1, shape.0));
+        let (mean, axes) = (said.rows(1, dimensions).remove(0), said.rows(axes, dimensions));
+        let residual = |row| exact(&others, row).iter().zip(&mean).map(|(x, mean)| x - mean).collect::<Vec<_>>();
+        let along = |residual: &[f64]| axes.iter().map(|axis| dot(axis, residual)).collect::<Vec<_>>();
+        let codes = quantizer.encode(&context, &others).unwrap();
+        let mut table = Table::default();
+        for (row, code) in codes.chunks(quantizer.code_bytes()).enumerate() {
+            let (point, factors) = code.split_at(code.len() - FACTOR_BYTES);
+            let bits = shape.0;
+            let number = |k: usize| f64::from(point[k * bits / 8] >> (k * bits % 8) & ((1 << bits) - 1) as u8);
+            let point: Vec<f64> = (0..axes.len()).map(|k| number(k) - ((1 << bits) - 1) as f64 / 2.0).collect();
+            let (own, turned) = (residual(row), along(&residual(row)));
+            let cosine = dot(&point, &turned) / (dot(&point, &point) * dot(&turned, &turned)).sqrt();
+            assert!(cosine > [0.0, 0.6, 0.85, 0.0, 0.98][bits], "{bits} {cosine}");
+            let factor = dot(&turned, &turned) / dot(&point, &turned);
+            let kept =
+                factors.as_chunks().0.iter().map(|&half| f32::from_bits(u32::from(u16::from_le_bytes(half)) << 15));
+            for (kept, true_one) in kept.zip([dot(&own, &own), factor]) {
+                assert!((f64::from(kept) - true_one).abs() <= 2e-3 * true_one, "{kept} {true_one}");
+            }
+            for query in 0..10 {
+                let of_query = residual(query);
+                let terms = [dot(&of_query, &of_query), dot(&own, &own), 2.0 * factor * dot(&along(&of_query), &point)];
+                let estimate = terms[0] + terms[1] - terms[2];
+                quantizer.fill_table(context.kernel, others.row(query), &mut table);
+                let distance = f64::from(quantizer.distance(context.kernel, &table, code));
+                let size: f64 = terms.iter().map(|term| term.abs()).sum();
+                assert!((distance - estimate).abs() <= 2e-3 * size, "{distance} {estimate}");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_and_kernels_change_nothing() {
+    let (sample, others) = (vectors(3_000, 21, 6, 1), vectors(2_500, 21, 6, 2));
+    for kind in KINDS {
+        let results: Vec<_> = Kernel::available()
+            .into_iter()
+            .flat_map(|kernel| [1, 3].map(|threads| (kernel, threads)))
+            .map(|(kernel, threads)| {
+                let mut context = Context::default();
+                (context.kernel, context.threads) = (kernel, threads);
+                let quantizer = Quantizer::train(&context, &sample, kind, 7, 5).unwrap();
+                let codes = quantizer.encode(&context, &others).unwrap();
+                let (mut table, mut out) = (Table::default(), vec![0.0; 2_500]);
+                quantizer.fill_table(context.kernel, others.row(3), &mut table);
+                let vertices: Vec<u32> = (0..2_500).collect();
+                quantizer.distances(context.kernel, &table, &codes, &vertices, &mut out);
+                (quantizer.to_bytes(), codes, out.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+            })
+            .collect();
+        assert!(results.iter().all(|result| result == &results[0]), "{kind:?}");
+        assert_ne!(results[0].0, Quantizer::train(&Context::default(), &sample, kind, 7, 6).unwrap().to_bytes());
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    let (context, sample) = (Context::default(), vectors(20, 10, 10, 1));
+    let refused = |sample: &Panel<f32>, kind, bytes| {
+        let error = Quantizer::train(&context, sample, kind, bytes, 1).err().unwrap();
+        (error.kind(), error.to_string())
+    };
+    for (kind, bytes, words) in [
+        (CodeKind::Product, 0, "product codes of 0 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
+        (CodeKind::Product, 11, "product codes of 11 bytes for vectors of 10 dimensions; give 1 to 10 bytes"),
+        (CodeKind::Rabitq, 4, "RaBitQ codes of 4 bytes; give 5 or more"),
+    ] {
+        assert_eq!(refused(&sample, kind, bytes), (ErrorKind::Option, words.to_owned()));
+    }
+    let wide = Panel::zeroed(1, PRINCIPAL_DIMENSIONS_MAX + 1);
+    assert!(refused(&wide, CodeKind::Rabitq, 64).1.contains("choose product codes"));
+    assert_eq!(train(&wide, CodeKind::Product, 64).to_string(), "product");
+    assert_eq!(refused(&Panel::zeroed(0, 10), CodeKind::Product, 2).0, ErrorKind::Input);
+    let small = Context::default().with_memory(16_000_000);
+    let sample = vectors(20_000, 32, 32, 1);
+    for kind in KINDS {
+        let error = Quantizer::train(&small, &sample, kind, 8, 1).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
+    }
+}
+
+/// Extreme vectors have codes too, if no good ones.
+#[test]
+fn extreme_vectors_do_no_harm() {
+    let mut sample = vectors(300, 6, 6, 1);
+    for (row, x) in [f32::MAX, f32::MIN, 1e-45, 0.0, 1e30].into_iter().enumerate() {
+        sample.row_mut(row).fill(x);
+    }
+    let (context, mut table) = (Context::default(), Table::default());
+    for kind in KINDS {
+        let quantizer = train(&sample, kind, 6);
+        let codes = quantizer.encode(&context, &sample).unwrap();
+        quantizer.fill_table(context.kernel, sample.row(0), &mut table);
+        quantizer.distances(context.kernel, &table, &codes, &[0, 1, 299], &mut [0.0; 3]);
+        Quantizer::from_bytes(&quantizer.to_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn bytes_make_the_same_quantiser() {
+    let (context, others) = (Context::default(), vectors(50, 13, 4, 2));
+    for (kind, hidden) in [(CodeKind::Product, 13), (CodeKind::Product, 4), (CodeKind::Rabitq, 13)] {
+        let quantizer = train(&vectors(500, 13, hidden, 1), kind, 6);
+        let bytes = quantizer.to_bytes();
+        let again = Quantizer::from_bytes(&bytes).unwrap();
+        assert_eq!((again.to_bytes(), again.bytes()), (bytes, quantizer.bytes()));
+        assert_eq!(again.encode(&context, &others).unwrap(), quantizer.encode(&context, &others).unwrap());
+    }
+}
+
+/// Bytes that were cut, lengthened or changed are refused or make a quantiser that works.
+#[test]
+fn damaged_bytes_do_no_harm() {
+    let (mut random, context, others) = (Random::new(4, "damage"), Context::default(), vectors(20, 9, 9, 2));
+    for (kind, hidden) in [(CodeKind::Product, 9), (CodeKind::Product, 3), (CodeKind::Rabitq, 9)] {
+        let bytes = train(&vectors(40, 9, hidden, 1), kind, 5).to_bytes();
+        for length in 0..bytes.len() {
+            let error = Quantizer::from_bytes(&bytes[..length]).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        }
+        assert!(Quantizer::from_bytes(&[&bytes[..], &[0]].concat()).is_err());
+        for case in 0..2_000 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=random.below(3) {
+                // Half of the damage in the counts.
+                let end = if case % 2 == 0 { 24.min(bytes.len()) } else { bytes.len() };
+                damaged[random.below(end as u64) as usize] = random.below(256) as u8;
+            }
+            let Ok(quantizer) = Quantizer::from_bytes(&damaged) else { continue };
+            let codes: Vec<u8> = (0..8 * quantizer.code_bytes()).map(|_| random.below(256) as u8).collect();
+            if quantizer.dimensions() == 9 {
+                let mut table = Table::default();
+                quantizer.fill_table(context.kernel, others.row(0), &mut table);
+                quantizer.distances(context.kernel, &table, &codes, &[7, 0], &mut [0.0; 2]);
+                quantizer.encode(&context, &others).unwrap();
+            }
+        }
+    }
+}
