@@ -25,15 +25,16 @@
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
 //! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `near.rs` quick ones in f32,
-//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances.
+//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `prefetch.rs` memory asked for ahead.
 
-#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
+#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
 
 mod columns;
 mod dispatch;
 mod lists;
 mod near;
 mod panel;
+mod prefetch;
 mod reference;
 mod rounding;
 mod tile;
@@ -45,6 +46,7 @@ pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
 pub use near::near_error;
 pub use panel::{DIMENSIONS_MAX, Panel};
+pub use prefetch::prefetch;
 pub use reference::relative_error;
 pub use rounding::Grid;
 pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};
