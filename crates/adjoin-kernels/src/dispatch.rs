@@ -193,6 +193,17 @@ impl Kernel {
         T::tiles(&self.level).one_to_many(x, panel, out);
     }
 
+    /// Squared distances of `x`, a padded row of a panel of the same dimensions, to some rows that lie apart: `out[k]` is
+    /// that to `panel.row(rows[k])`, as [`Kernel::one_to_many`] computes it.
+    ///
+    /// # Panics
+    /// If `x` has not the panel's stride, `out` is not as long as `rows`, or the panel lacks one of them.
+    pub fn one_to_some<T: Scalar>(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]) {
+        assert_eq!(x.len(), panel.stride(), "elements of a padded row");
+        assert_eq!(out.len(), rows.len(), "one distance for each row");
+        tile::one_to_some(T::tiles(&self.level), x, panel, rows, out);
+    }
+
     /// Squared distance of two padded rows of panels of the same dimensions, as [`Kernel::one_to_many`] computes it.
     ///
     /// # Panics

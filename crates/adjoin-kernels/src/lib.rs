@@ -25,9 +25,10 @@
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
 //! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `near.rs` quick ones in f32,
-//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `lookup.rs` distances by codes.
+//! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `lookup.rs` distances by codes, `prefetch.rs`
+//! memory asked for ahead.
 
-#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/)
+#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
 
 mod columns;
 mod dispatch;
@@ -35,6 +36,7 @@ mod lists;
 mod lookup;
 mod near;
 mod panel;
+mod prefetch;
 mod reference;
 mod rounding;
 mod tile;
@@ -47,6 +49,7 @@ pub use dispatch::{Kernel, Scalar};
 pub use lookup::{CodeRows, TABLE_ENTRIES};
 pub use near::near_error;
 pub use panel::{DIMENSIONS_MAX, Panel};
+pub use prefetch::prefetch;
 pub use reference::relative_error;
 pub use rounding::Grid;
 pub use tile::{HitMask, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, TILE_COLUMNS, TILE_ROWS, rounded_reach};

@@ -108,6 +108,18 @@ macro_rules! plain_loops {
                 }
             }
 
+            fn one_to_some(
+                &self,
+                x: &[$scalar],
+                panel: &Panel<$scalar>,
+                rows: &[u32],
+                out: &mut [<$scalar as Scalar>::Distance],
+            ) {
+                for (&row, place) in rows.iter().zip(out) {
+                    *place = $distance(x, panel.row(row as usize));
+                }
+            }
+
             fn matrix(
                 &self,
                 group: &Group<'_, $scalar>,

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::columns::PackedColumns;
 use crate::dispatch::Scalar;
 use crate::panel::{Lines, Panel};
+use crate::prefetch::prefetch;
 
 /// Rows that share one reach.
 pub const TILE_ROWS: usize = 4;
@@ -100,6 +101,9 @@ pub(crate) trait Tiles<T: Scalar> {
     /// Squared distances of `x` to every row of the panel, each as [`Tiles::distance`] computes it.
     fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
 
+    /// Squared distances of `x` to these rows of the panel, each as [`Tiles::distance`] computes it.
+    fn one_to_some(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]);
+
     /// Squared distances of the group to its columns, into `out[r * columns.len() + c]` of its row `r`.
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
@@ -171,6 +175,28 @@ fn chunk_columns<T: Scalar>(dimensions: usize) -> usize {
     let fit = CHUNK_BYTES / (dimensions * size_of::<T>()).max(1);
     let unit = Lines::<T>::PER_LINE;
     (fit / unit).max(1) * unit
+}
+
+/// Rows whose distances are computed while the next as many are on their way from memory.
+const ROWS_AHEAD: usize = 16;
+
+/// [`crate::Kernel::one_to_some`].
+pub(crate) fn one_to_some<T: Scalar>(
+    tiles: &dyn Tiles<T>,
+    x: &[T],
+    panel: &Panel<T>,
+    rows: &[u32],
+    out: &mut [T::Distance],
+) {
+    let ask_for = |rows: &[u32]| rows.iter().for_each(|&row| prefetch(panel.row(row as usize)));
+    let (first, mut ahead) = rows.split_at(rows.len().min(ROWS_AHEAD));
+    ask_for(first);
+    for (rows, out) in rows.chunks(ROWS_AHEAD).zip(out.chunks_mut(ROWS_AHEAD)) {
+        let (next, later) = ahead.split_at(ahead.len().min(ROWS_AHEAD));
+        ask_for(next);
+        ahead = later;
+        tiles.one_to_some(x, panel, rows, out);
+    }
 }
 
 /// [`crate::Kernel::many_to_many`].

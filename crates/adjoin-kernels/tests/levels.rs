@@ -118,7 +118,7 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// The matrix by `many_to_many`, after checking that `one_to_many` and `distance` give the same by `equal`.
+    /// The matrix by `many_to_many`, after checking that `one_to_many`, `one_to_some` and `distance` give the same by `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -128,7 +128,10 @@ impl<T: Scalar> Case<T> {
         let mut line = vec![T::Distance::default(); self.others.len()];
         for (row, &member) in self.order.iter().enumerate() {
             kernel.one_to_many(rows.row(member as usize), &others, &mut line);
+            let mut some = vec![T::Distance::default(); self.picked.len()];
+            kernel.one_to_some(rows.row(member as usize), &others, &self.picked, &mut some);
             for (column, &other) in self.picked.iter().enumerate() {
+                assert!(equal(line[other as usize], some[column]), "{} some {:?}", kernel.name(), some[column]);
                 let (one, many) = (line[other as usize], matrix[row * self.picked.len() + column]);
                 assert!(equal(one, many), "{} one {one:?} many {many:?}", kernel.name());
                 let pair = kernel.distance(rows.row(member as usize), others.row(other as usize));

@@ -2,7 +2,8 @@
 //!
 //! The modules in the order of data flow: [`source`] reads vectors from files, [`store`] lays them on disk so that near
 //! ones lie together, [`plan`] decides which parts are compared and in which order, [`join`] carries that out, and
-//! [`sink`] takes the pairs. A [`job::Job`] does all of that; [`search`] finds what is nearest to queries. [`truth`] finds the same pairs by brute force. The rest is vocabulary: a
+//! [`sink`] takes the pairs. A [`job::Job`] does all of that; [`search`] finds what is nearest to queries, a
+//! [`graph`] the same by a walk over vectors in memory. [`truth`] finds the same pairs by brute force. The rest is vocabulary: a
 //! [`context::Context`] says with what a run works, a [`predicate::Predicate`] which pairs are wanted.
 //!
 //! ```
@@ -39,6 +40,7 @@ pub mod error;
 pub mod estimate;
 mod execute;
 pub mod geometry;
+pub mod graph;
 pub mod job;
 pub mod join;
 pub mod load;

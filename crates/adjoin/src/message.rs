@@ -48,6 +48,12 @@ pub enum Argument {
     Recall,
     /// That every pair is found.
     Exact,
+    /// The most out-neighbours of a vertex.
+    Degree,
+    /// The candidates that a search of a graph's build keeps.
+    BuildList,
+    /// By how much a detour must be shorter to replace an edge.
+    Alpha,
     /// That a result is tried which the disk seems to have no room for.
     Yes,
 }
@@ -77,6 +83,9 @@ impl Argument {
             Self::MinSimilarity => "min-similarity",
             Self::Recall => "recall",
             Self::Exact => "exact",
+            Self::Degree => "degree",
+            Self::BuildList => "build-list",
+            Self::Alpha => "alpha",
             Self::Yes => "yes",
         }
     }

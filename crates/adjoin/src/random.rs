@@ -36,6 +36,13 @@ impl Random {
         (sum as f32 - 131_070.0) / DEVIATION
     }
 
+    /// Puts items into an order without meaning (Knuth, TAOCP 2, 3.4.2, algorithm P).
+    pub fn shuffle<I>(&mut self, items: &mut [I]) {
+        for k in (1..items.len()).rev() {
+            items.swap(k, self.below(k as u64 + 1) as usize);
+        }
+    }
+
     /// `count` different numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
     pub fn ascending_sample(&mut self, count: u64, end: u64) -> Vec<u64> {
         let mut picked = Vec::with_capacity(count as usize);

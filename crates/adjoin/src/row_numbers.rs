@@ -64,6 +64,10 @@ impl RowSet {
         self.0[(row / 64) as usize] |= 1 << (row % 64);
     }
 
+    pub(crate) fn remove(&mut self, row: u64) {
+        self.0[(row / 64) as usize] &= !(1 << (row % 64));
+    }
+
     /// Takes all of another set of as many rows.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);

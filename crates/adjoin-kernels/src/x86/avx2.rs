@@ -20,6 +20,28 @@ impl Avx2 {
         here.then_some(Self(()))
     }
 
+    /// Distances of `x` to rows, the `k`-th of which is `row(k)`.
+    fn one_to_rows_u8<'a>(&self, x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
+        for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
+            let last = out.len() - 1;
+            let rows = std::array::from_fn(|k| row(chunk * TILE_ROWS + k.min(last)));
+            // SAFETY: `self` proves AVX2.
+            let distances = unsafe { distances_u8(&rows, &[x, x]) };
+            out.copy_from_slice(&distances[..=last]);
+        }
+    }
+
+    /// The same for floats.
+    fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+        for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
+            let last = out.len() - 1;
+            let rows = std::array::from_fn(|k| row(chunk * TILE_ROWS + k.min(last)));
+            // SAFETY: `self` proves AVX2 and FMA.
+            let distances = unsafe { distances_f32x4(x, rows) };
+            out.copy_from_slice(&distances[..=last]);
+        }
+    }
+
     fn block_u8(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, from: usize) -> Block<u8> {
         let mut block = Block::<u8>::default();
         for first in (0..TILE_COLUMNS).step_by(2) {
@@ -59,13 +81,11 @@ impl Tiles<u8> for Avx2 {
     }
 
     fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
-        for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
-            let last = out.len() - 1;
-            let rows = std::array::from_fn(|row| panel.row(chunk * TILE_ROWS + row.min(last)));
-            // SAFETY: `self` proves AVX2.
-            let distances = unsafe { distances_u8(&rows, &[x, x]) };
-            out.copy_from_slice(&distances[..=last]);
-        }
+        self.one_to_rows_u8(x, |k| panel.row(k), out);
+    }
+
+    fn one_to_some(&self, x: &[u8], panel: &Panel<u8>, rows: &[u32], out: &mut [u32]) {
+        self.one_to_rows_u8(x, |k| panel.row(rows[k] as usize), out);
     }
 
     fn matrix(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
@@ -102,13 +122,11 @@ impl Tiles<f32> for Avx2 {
     }
 
     fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {
-        for (chunk, out) in out.chunks_mut(TILE_ROWS).enumerate() {
-            let last = out.len() - 1;
-            let row = |row: usize| panel.row(chunk * TILE_ROWS + row.min(last));
-            // SAFETY: `self` proves AVX2 and FMA.
-            let distances = unsafe { distances_f32x4(x, [row(0), row(1), row(2), row(3)]) };
-            out.copy_from_slice(&distances[..=last]);
-        }
+        self.one_to_rows_f32(x, |k| panel.row(k), out);
+    }
+
+    fn one_to_some(&self, x: &[f32], panel: &Panel<f32>, rows: &[u32], out: &mut [f32]) {
+        self.one_to_rows_f32(x, |k| panel.row(rows[k] as usize), out);
     }
 
     fn matrix(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, out: &mut [f32]) {

@@ -31,6 +31,17 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vnni");
         here.then_some(Self(()))
     }
+
+    /// Distances of `x` to rows, the `k`-th of which is `row(k)`.
+    fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+        for (chunk, out) in out.chunks_mut(4).enumerate() {
+            let last = out.len() - 1;
+            let rows = std::array::from_fn(|k| row(chunk * 4 + k.min(last)));
+            // SAFETY: `self` proves the level.
+            let distances = unsafe { distances_f32([x], rows) };
+            out.copy_from_slice(&distances[0][..=last]);
+        }
+    }
 }
 
 impl Tiles<u8> for Avx512 {
@@ -50,7 +61,12 @@ impl Tiles<u8> for Avx512 {
 
     fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
         // SAFETY: `self` proves the level.
-        unsafe { one_to_many_u8(x, panel, out) }
+        unsafe { one_to_rows_u8(x, |k| panel.row(k), out) }
+    }
+
+    fn one_to_some(&self, x: &[u8], panel: &Panel<u8>, rows: &[u32], out: &mut [u32]) {
+        // SAFETY: `self` proves the level.
+        unsafe { one_to_rows_u8(x, |k| panel.row(rows[k] as usize), out) }
     }
 
     fn matrix(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
@@ -91,13 +107,11 @@ impl Tiles<f32> for Avx512 {
     }
 
     fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {
-        for (chunk, out) in out.chunks_mut(4).enumerate() {
-            let last = out.len() - 1;
-            let row = |row: usize| panel.row(chunk * 4 + row.min(last));
-            // SAFETY: `self` proves the level.
-            let distances = unsafe { distances_f32([x], [row(0), row(1), row(2), row(3)]) };
-            out.copy_from_slice(&distances[0][..=last]);
-        }
+        self.one_to_rows_f32(x, |k| panel.row(k), out);
+    }
+
+    fn one_to_some(&self, x: &[f32], panel: &Panel<f32>, rows: &[u32], out: &mut [f32]) {
+        self.one_to_rows_f32(x, |k| panel.row(rows[k] as usize), out);
     }
 
     fn matrix(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, out: &mut [f32]) {
@@ -277,12 +291,13 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     _mm512_add_epi32(sums[0], sums[1])
 }
 
-/// `Tiles::one_to_many` for bytes: sixteen rows at once, as adding up the lanes of one costs more than its distances.
+/// Distances of `x` to rows, the `k`-th of which is `row(k)`: sixteen at once, as adding up the lanes of one costs more
+/// than its distances.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn one_to_many_u8(x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
+fn one_to_rows_u8<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
     for (chunk, out) in out.chunks_mut(16).enumerate() {
         let last = out.len() - 1;
-        let row = |row: usize| partial_sums(x, panel.row(chunk * 16 + row.min(last)));
+        let row = |k: usize| partial_sums(x, row(chunk * 16 + k.min(last)));
         let mut parts = [_mm512_setzero_si512(); 4];
         for k in 0..4 {
             // One 128-bit part for each of rows k, k + 4, k + 8 and k + 12.

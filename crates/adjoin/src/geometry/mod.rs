@@ -120,6 +120,12 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// A bound that the true squared distance does not pass, given the computed one.
     fn at_most(computed: Self::Distance, dimensions: usize) -> f64;
 
+    /// An integer that stands for a computed distance, in the order of distances; what is not a number comes last.
+    fn distance_key(computed: Self::Distance) -> u32;
+
+    /// The computed distance that a key stands for.
+    fn distance_of(key: u32) -> f64;
+
     /// A computed distance as f32, at most the largest finite one.
     fn rough(computed: Self::Distance) -> f32;
 
@@ -302,6 +308,14 @@ impl Coordinate for u8 {
         f64::from(computed)
     }
 
+    fn distance_key(computed: u32) -> u32 {
+        computed
+    }
+
+    fn distance_of(key: u32) -> f64 {
+        key.into()
+    }
+
     fn rough(computed: u32) -> f32 {
         computed.cast_signed() as f32 // below 2^30; the signed conversion is the fast one
     }
@@ -399,6 +413,14 @@ impl Coordinate for f32 {
 
     fn at_most(computed: f32, dimensions: usize) -> f64 {
         f64::from(computed) * (1.0 + Self::relative(dimensions)) + underflow(dimensions)
+    }
+
+    fn distance_key(computed: f32) -> u32 {
+        computed.to_bits() // no distance is negative
+    }
+
+    fn distance_of(key: u32) -> f64 {
+        Self::from_bits(key).into()
     }
 
     fn rough(computed: f32) -> f32 {

@@ -57,11 +57,8 @@ impl Adjacency {
 
 /// Buckets in an order without meaning, as centers drawn at random have it.
 pub(super) fn shuffled(buckets: usize) -> Vec<u32> {
-    let mut random = Random::new(1, "shuffled buckets");
     let mut order: Vec<u32> = (0..buckets as u32).collect();
-    for k in (1..buckets).rev() {
-        order.swap(k, random.below(k as u64 + 1) as usize);
-    }
+    Random::new(1, "shuffled buckets").shuffle(&mut order);
     order
 }
 

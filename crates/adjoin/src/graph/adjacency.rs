@@ -1,0 +1,168 @@
+//! The graph as memory: a slot of equal size for each vertex.
+
+use adjoin_device::Reservation;
+
+use super::options::GraphOptions;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::row_numbers::RowSet;
+
+/// Most vertices of a graph.
+pub const VERTICES_MAX: usize = 1 << 31;
+
+/// Room of a slot while vertices are inserted, in percent of the degree (DiskANN's slack): a list is pruned only once
+/// that is full, not for each new edge.
+const ROOM_PERCENT: usize = 130;
+
+/// A directed graph over the rows of a panel.
+pub struct Graph {
+    /// For each vertex its out-degree, its out-neighbours, and room for more.
+    slots: Vec<u32>,
+    /// Out-neighbours that a slot has room for: more than the degree while vertices are inserted.
+    room: usize,
+    options: GraphOptions,
+    /// Where searches begin; none where no vertex is in the graph.
+    pub(super) entry: Option<u32>,
+    /// Vertices in the graph.
+    pub(super) present: RowSet,
+    /// The delete list: vertices in the graph that no search returns.
+    pub(super) deleted: RowSet,
+    reservation: Reservation,
+}
+
+impl Graph {
+    /// A graph without any of its `vertices`, with room for some more out-neighbours than a vertex will have.
+    ///
+    /// # Errors
+    /// Where there are more than [`VERTICES_MAX`], or memory does not suffice.
+    pub(super) fn empty(context: &Context, vertices: usize, options: &GraphOptions) -> Result<Self> {
+        if vertices > VERTICES_MAX {
+            let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
+            return Err(Error::input(said));
+        }
+        let room = options.degree * ROOM_PERCENT / 100;
+        let purpose = format!("a graph of {vertices} vectors");
+        let reservation = context.reserve(Self::memory_bytes(vertices, room), &purpose)?;
+        let none = RowSet::new(vertices as u64);
+        let slots = vec![0; vertices * (room + 1)];
+        Ok(Self { slots, room, options: *options, entry: None, present: none.clone(), deleted: none, reservation })
+    }
+
+    /// Bytes that a graph of so many vertices takes, each with at most `degree` out-neighbours.
+    pub fn memory_bytes(vertices: usize, degree: usize) -> u64 {
+        vertices as u64 * (degree as u64 + 1) * size_of::<u32>() as u64 + 2 * RowSet::memory_bytes(vertices as u64)
+    }
+
+    /// Rows of the panel that the graph is over, those that are not in it included.
+    pub fn vertices(&self) -> usize {
+        self.slots.len() / (self.room + 1)
+    }
+
+    /// What the graph was built with.
+    pub fn options(&self) -> &GraphOptions {
+        &self.options
+    }
+
+    /// Where searches begin: the medoid, the vertex nearest to the mean. None where the graph is empty.
+    pub fn entry(&self) -> Option<u32> {
+        self.entry
+    }
+
+    /// The out-neighbours of a vertex; none of one that is not in the graph.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn neighbours(&self, vertex: u32) -> &[u32] {
+        neighbours_in(self.slot(vertex))
+    }
+
+    /// Whether a vertex is in the graph and not deleted.
+    ///
+    /// # Panics
+    /// If there is no such vertex.
+    pub fn is_live(&self, vertex: u32) -> bool {
+        self.present.contains(vertex.into()) && !self.deleted.contains(vertex.into())
+    }
+
+    /// Vertices in the graph that are not deleted.
+    pub fn live(&self) -> u64 {
+        self.present.len() - self.deleted.len()
+    }
+
+    /// The degree of a vertex, its out-neighbours, and what the slot has room for.
+    pub(super) fn slot(&self, vertex: u32) -> &[u32] {
+        let size = self.room + 1;
+        &self.slots[vertex as usize * size..][..size]
+    }
+
+    /// # Panics
+    /// If there is no room for so many.
+    pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {
+        let size = self.room + 1;
+        set_neighbours_in(&mut self.slots[vertex as usize * size..][..size], neighbours);
+    }
+
+    /// The slots in parts of so many vertices.
+    pub(super) fn parts(&mut self, vertices: usize) -> impl Iterator<Item = Part<'_>> {
+        let size = self.room + 1;
+        let parts = self.slots.chunks_mut(vertices * size).zip((0..).step_by(vertices));
+        parts.map(move |(slots, first)| Part { slots, size, first })
+    }
+
+    /// Gives up the room beyond the degree, which no vertex needs.
+    pub(super) fn narrow(&mut self) {
+        let room = self.options.degree;
+        let (from, to) = (self.room + 1, room + 1);
+        let vertices = self.vertices();
+        for vertex in 0..vertices {
+            let start = vertex * from;
+            assert!(self.slots[start] as usize <= room, "vertex {vertex} has more than {room} out-neighbours");
+            self.slots.copy_within(start..start + to, vertex * to);
+        }
+        self.slots.truncate(vertices * to);
+        self.slots.shrink_to_fit();
+        self.room = room;
+        self.reservation.shrink(Self::memory_bytes(vertices, room));
+    }
+}
+
+/// Slots of consecutive vertices.
+pub(super) struct Part<'a> {
+    slots: &'a mut [u32],
+    size: usize,
+    first: u32,
+}
+
+impl Part<'_> {
+    /// The vertices of the part.
+    pub(super) fn vertices(&self) -> std::ops::Range<u32> {
+        self.first..self.first + (self.slots.len() / self.size) as u32
+    }
+
+    pub(super) fn neighbours(&self, vertex: u32) -> &[u32] {
+        neighbours_in(&self.slots[(vertex - self.first) as usize * self.size..][..self.size])
+    }
+
+    pub(super) fn set_neighbours(&mut self, vertex: u32, neighbours: &[u32]) {
+        set_neighbours_in(&mut self.slots[(vertex - self.first) as usize * self.size..][..self.size], neighbours);
+    }
+
+    /// Adds to the out-neighbours of a vertex, where there is room for all.
+    pub(super) fn try_append(&mut self, vertex: u32, more: &[u32]) -> bool {
+        let slot = &mut self.slots[(vertex - self.first) as usize * self.size..][..self.size];
+        let degree = slot[0] as usize;
+        let Some(free) = slot[1 + degree..].get_mut(..more.len()) else { return false };
+        free.copy_from_slice(more);
+        slot[0] += more.len() as u32;
+        true
+    }
+}
+
+fn neighbours_in(slot: &[u32]) -> &[u32] {
+    &slot[1..][..slot[0] as usize]
+}
+
+fn set_neighbours_in(slot: &mut [u32], neighbours: &[u32]) {
+    slot[0] = neighbours.len() as u32;
+    slot[1..][..neighbours.len()].copy_from_slice(neighbours);
+}

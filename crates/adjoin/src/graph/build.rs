@@ -1,0 +1,189 @@
+//! Insert (FreshDiskANN, Algorithm 2), many vertices at a time.
+//!
+//! A batch of vertices is searched for in the graph as it is, by all threads; then their edges are put in, and the edges
+//! back to them. So each batch sees what the one before left, whatever threads did what. DiskANN's crate inserts in batches
+//! too (`multi_insert`), and as there the out-degree may pass its bound for a while: pruning a full list for each new
+//! back-edge would cost more than the searches.
+
+use std::sync::Mutex;
+
+use adjoin_kernels::Panel;
+
+use super::adjacency::{Graph, Part};
+use super::medoid::medoid;
+use super::options::GraphOptions;
+use super::prune::{Pruner, Vectors};
+use super::reach;
+use super::search::GreedySearch;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::random::Random;
+use crate::workers::{lock, map_items};
+
+/// A batch is at most this share of what is in the graph already: its members do not see one another.
+const BATCH_SHARE: usize = 64;
+/// Most vertices of a batch.
+const BATCH_MAX: usize = 2_048;
+/// Members of a batch that a thread takes at once.
+const MEMBERS_TOGETHER: usize = 16;
+/// Parts of the graph that threads take at once.
+const PARTS: usize = 64;
+
+impl Graph {
+    /// Builds the graph over all vectors of a panel. The same panel and options give the same graph.
+    ///
+    /// # Errors
+    /// Where an option is out of range, memory does not suffice, or the work is cancelled.
+    pub fn build<T: Coordinate>(context: &Context, panel: &Panel<T>, options: &GraphOptions) -> Result<Self> {
+        options.check()?;
+        let vertices = panel.rows();
+        let mut graph = Self::empty(context, vertices, options)?;
+        let purpose = format!("building a graph of {vertices} vectors");
+        let _working = context.reserve(working_bytes(context.threads, vertices, options), &purpose)?;
+        if let Some(medoid) = medoid(context, panel)? {
+            graph.entry = Some(medoid);
+            graph.present.insert(medoid.into());
+            let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| vertex != medoid).collect();
+            Random::new(options.seed, "order of inserts").shuffle(&mut order);
+            let insertion = Insertion::new(context, panel, options);
+            insertion.insert(&mut graph, &order)?;
+            insertion.prune_all(&mut graph)?;
+        }
+        graph.narrow();
+        reach::repair(context, panel, &mut graph)?;
+        Ok(graph)
+    }
+}
+
+/// Bytes that a build takes besides the graph: searches, the order of inserts, and the edges of a batch.
+fn working_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
+    let search = GreedySearch::<f32>::memory_bytes(vertices, options.degree, options.build_list);
+    let edges = BATCH_MAX * options.degree * (size_of::<u32>() + 2 * size_of::<(u32, u32)>());
+    threads as u64 * search + (vertices * size_of::<u32>() + edges) as u64
+}
+
+/// How many vertices are inserted together where so many are in the graph.
+fn batch_len(inserted: usize) -> usize {
+    (inserted / BATCH_SHARE).clamp(1, BATCH_MAX)
+}
+
+/// Insertion of vertices into a graph over a panel.
+struct Insertion<'a, T: Coordinate> {
+    context: &'a Context,
+    vectors: Vectors<'a, T>,
+    options: &'a GraphOptions,
+    /// Searches that no thread makes at the moment: threads end with each batch, what they worked with stays.
+    idle: Mutex<Vec<GreedySearch<T>>>,
+}
+
+impl<'a, T: Coordinate> Insertion<'a, T> {
+    fn new(context: &'a Context, panel: &'a Panel<T>, options: &'a GraphOptions) -> Self {
+        let vectors = Vectors { kernel: context.kernel, panel };
+        Self { context, vectors, options, idle: Mutex::default() }
+    }
+
+    /// Inserts vertices in this order.
+    fn insert(&self, graph: &mut Graph, order: &[u32]) -> Result<()> {
+        self.context.progress.begin("graph", "vectors", order.len() as u64);
+        let mut inserted = graph.present.len() as usize;
+        let mut left = order;
+        while !left.is_empty() {
+            let (batch, later) = left.split_at(batch_len(inserted).min(left.len()));
+            self.insert_batch(graph, batch)?;
+            inserted += batch.len();
+            left = later;
+            self.context.progress.advance(batch.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn insert_batch(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
+        let chunks: Vec<&[u32]> = batch.chunks(MEMBERS_TOGETHER).collect();
+        let found = self.on_threads(chunks.len(), |pruner, chunk| {
+            let mut search = lock(&self.idle).pop().unwrap_or_else(|| GreedySearch::new(graph));
+            let of = |&vertex: &u32| self.out_neighbours(&mut search, pruner, graph, vertex);
+            let lists: Vec<Vec<u32>> = chunks[chunk].iter().map(of).collect();
+            lock(&self.idle).push(search);
+            lists
+        })?;
+        for (&vertex, neighbours) in batch.iter().zip(found.iter().flatten()) {
+            graph.set_neighbours(vertex, neighbours);
+            graph.present.insert(vertex.into());
+        }
+        self.add_back_edges(graph, batch)
+    }
+
+    /// Which out-neighbours a vertex gets.
+    fn out_neighbours(
+        &self,
+        search: &mut GreedySearch<T>,
+        pruner: &mut Pruner<T>,
+        graph: &Graph,
+        vertex: u32,
+    ) -> Vec<u32> {
+        let Vectors { kernel, panel } = self.vectors;
+        search.run(kernel, graph, panel, panel.row(vertex as usize), self.options.build_list);
+        pruner.begin(vertex);
+        pruner.add(search.expanded().iter().copied().filter(|visited| graph.is_live(visited.vertex())));
+        pruner.prune(self.vectors).to_vec()
+    }
+
+    /// Adds an edge back for each out-neighbour of the batch.
+    fn add_back_edges(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
+        let part_vertices = graph.vertices().div_ceil(PARTS);
+        let mut edges = vec![Vec::new(); PARTS];
+        for &vertex in batch {
+            for &neighbour in graph.neighbours(vertex) {
+                edges[neighbour as usize / part_vertices].push((neighbour, vertex));
+            }
+        }
+        let parts: Vec<_> = graph.parts(part_vertices).zip(edges).filter(|(_, edges)| !edges.is_empty()).collect();
+        let parts: Vec<_> = parts.into_iter().map(Mutex::new).collect();
+        self.on_threads(parts.len(), |pruner, part| {
+            let (part, edges) = &mut *lock(&parts[part]);
+            edges.sort_unstable();
+            for group in edges.chunk_by(|a, b| a.0 == b.0) {
+                self.add_neighbours(pruner, part, group);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Adds edges of one vertex, and prunes them where there are too many.
+    fn add_neighbours(&self, pruner: &mut Pruner<T>, part: &mut Part<'_>, edges: &[(u32, u32)]) {
+        let vertex = edges[0].0;
+        let known = part.neighbours(vertex);
+        let new = edges.iter().map(|edge| edge.1).filter(|neighbour| !known.contains(neighbour));
+        let new: Vec<u32> = new.collect();
+        if !part.try_append(vertex, &new) {
+            pruner.begin(vertex);
+            pruner.add_vertices(self.vectors, part.neighbours(vertex));
+            pruner.add_vertices(self.vectors, &new);
+            part.set_neighbours(vertex, pruner.prune(self.vectors));
+        }
+    }
+
+    /// Prunes the out-neighbours of those that have too many.
+    fn prune_all(&self, graph: &mut Graph) -> Result<()> {
+        let part_vertices = graph.vertices().div_ceil(PARTS);
+        let parts: Vec<_> = graph.parts(part_vertices).map(Mutex::new).collect();
+        self.on_threads(parts.len(), |pruner, part| {
+            let part = &mut *lock(&parts[part]);
+            for vertex in part.vertices() {
+                if part.neighbours(vertex).len() > self.options.degree {
+                    pruner.begin(vertex);
+                    pruner.add_vertices(self.vectors, part.neighbours(vertex));
+                    part.set_neighbours(vertex, pruner.prune(self.vectors));
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Works on items on all threads; the results are in the order of the items.
+    fn on_threads<R: Send>(&self, items: usize, work: impl Fn(&mut Pruner<T>, usize) -> R + Sync) -> Result<Vec<R>> {
+        let Context { threads, cancel, .. } = self.context;
+        map_items(*threads, items, cancel, || Pruner::new(self.options), |pruner, item| Ok(work(pruner, item)))
+    }
+}

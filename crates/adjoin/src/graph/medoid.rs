@@ -1,0 +1,85 @@
+//! Where searches begin: at the vertex nearest to the mean.
+
+use adjoin_kernels::Panel;
+
+use super::adjacency::Graph;
+use super::candidate::Candidate;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::workers::map_items;
+
+/// Vectors that are summed in order; the sums are then added in order too, so that threads change nothing.
+const CHUNK_ROWS: usize = 1 << 14;
+
+/// The vertex whose vector is nearest to the mean of all, of equally near ones the first; none where there are none.
+///
+/// # Errors
+/// Where the work is cancelled.
+pub(super) fn medoid<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Option<u32>> {
+    let mean = mean(context, panel)?;
+    nearest_of(context, panel, mean.row(0), |_| true)
+}
+
+/// The live vertex whose vector is nearest to that of another.
+///
+/// # Errors
+/// Where the work is cancelled.
+pub(super) fn nearest_live<T: Coordinate>(
+    context: &Context,
+    panel: &Panel<T>,
+    graph: &Graph,
+    vertex: u32,
+) -> Result<Option<u32>> {
+    nearest_of(context, panel, panel.row(vertex as usize), |vertex| graph.is_live(vertex))
+}
+
+/// The mean, rounded to coordinates.
+fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> {
+    let (rows, dimensions) = (panel.rows(), panel.dimensions());
+    let chunks = rows.div_ceil(CHUNK_ROWS);
+    let of_chunks = map_items(
+        context.threads,
+        chunks,
+        &context.cancel,
+        || (),
+        |(), chunk| {
+            let mut sums = vec![T::Sum::default(); dimensions];
+            chunk_rows(chunk, rows).for_each(|row| T::add_to(&panel.row(row as usize)[..dimensions], &mut sums));
+            Ok(sums)
+        },
+    )?;
+    let mut totals = vec![0.0; dimensions];
+    for sums in of_chunks {
+        totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum.into());
+    }
+    let mut mean = Panel::zeroed(1, dimensions);
+    mean.row_mut(0).iter_mut().zip(totals).for_each(|(to, total)| *to = T::from_mean(total / rows.max(1) as f64));
+    Ok(mean)
+}
+
+fn chunk_rows(chunk: usize, rows: usize) -> std::ops::Range<u32> {
+    (chunk * CHUNK_ROWS) as u32..rows.min((chunk + 1) * CHUNK_ROWS) as u32
+}
+
+fn nearest_of<T: Coordinate>(
+    context: &Context,
+    panel: &Panel<T>,
+    x: &[T],
+    counts: impl Fn(u32) -> bool + Sync,
+) -> Result<Option<u32>> {
+    let chunks = panel.rows().div_ceil(CHUNK_ROWS);
+    let of_chunks = map_items(
+        context.threads,
+        chunks,
+        &context.cancel,
+        || (),
+        |(), chunk| {
+            let rows: Vec<u32> = chunk_rows(chunk, panel.rows()).filter(|&vertex| counts(vertex)).collect();
+            let mut distances = vec![T::Distance::default(); rows.len()];
+            context.kernel.one_to_some(x, panel, &rows, &mut distances);
+            Ok(rows.iter().zip(distances).map(|(&row, distance)| Candidate::new::<T>(distance, row)).min())
+        },
+    )?;
+    Ok(of_chunks.into_iter().flatten().min().map(Candidate::vertex))
+}

@@ -1,0 +1,42 @@
+//! A Vamana graph in memory: *which vectors are near this one, by a walk from neighbour to neighbour?*
+//!
+//! A vertex is a row of a panel of coordinates, with out-neighbours; a search walks from the entry point towards its query.
+//! The algorithms are those of FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`), Insert
+//! (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`), Delete (Algorithm 4, `delete.rs`). What they leave to
+//! chance is fixed here: ties go by the number of the vertex, inserts come in batches whose sizes depend on nothing but how
+//! many there are, and every vertex can be reached from the entry point (`reach.rs`).
+//!
+//! ```
+//! use adjoin::context::Context;
+//! use adjoin::graph::{Graph, GraphOptions, GreedySearch};
+//! use adjoin::kernels::Panel;
+//!
+//! let mut panel = Panel::<u8>::zeroed(200, 2);
+//! (0..200).for_each(|row| panel.row_mut(row).copy_from_slice(&[row as u8, 7]));
+//! let context = Context::default();
+//! let graph = Graph::build(&context, &panel, &GraphOptions::default())?;
+//!
+//! let mut search = GreedySearch::new(&graph);
+//! search.run(context.kernel, &graph, &panel, panel.row(40), 20);
+//! let nearest: Vec<u32> = search.nearest(&graph, 3).map(|near| near.vertex).collect();
+//! assert_eq!(nearest, [40, 39, 41]);
+//! # Ok::<(), adjoin::error::Error>(())
+//! ```
+
+mod adjacency;
+mod build;
+mod candidate;
+mod delete;
+mod medoid;
+mod options;
+mod prune;
+mod reach;
+mod search;
+#[cfg(test)]
+mod tests;
+mod vertices;
+
+pub use adjacency::{Graph, VERTICES_MAX};
+pub use options::GraphOptions;
+pub use search::{GreedySearch, Near};
+pub use vertices::Vertices;

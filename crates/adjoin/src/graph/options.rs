@@ -1,0 +1,74 @@
+//! What a graph is to be like.
+
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+
+/// Most out-neighbours that may be asked for.
+const DEGREE_MAX: usize = 1_024;
+/// Longest list of candidates that may be asked for.
+const BUILD_LIST_MAX: usize = 65_536;
+/// Largest alpha that may be asked for: beyond it hardly an edge is ever left out.
+const ALPHA_MAX: f64 = 10.0;
+
+/// What a graph is to be like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GraphOptions {
+    /// Most out-neighbours of a vertex (R), 2 to 1,024.
+    pub degree: usize,
+    /// Candidates that the search for a new vertex's neighbours keeps (L), from the degree to 65,536.
+    pub build_list: usize,
+    /// An edge is left out where another neighbour is nearer to its end by this factor of the distance, 1 to 10.
+    pub alpha: f64,
+    /// Seed of the order in which vertices are inserted.
+    pub seed: u64,
+}
+
+impl Default for GraphOptions {
+    /// Degree and list as DiskANN's own benchmarks have them.
+    fn default() -> Self {
+        Self { degree: 32, build_list: 75, alpha: 1.2, seed: 0 }
+    }
+}
+
+impl GraphOptions {
+    /// Checks the ranges of all options.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range, and its range.
+    pub fn check(&self) -> Result<()> {
+        let Self { degree, build_list, alpha, .. } = *self;
+        if !(2..=DEGREE_MAX).contains(&degree) {
+            return Err(Error::option(message![Argument::Degree, format!(" is {degree}; give 2 to {DEGREE_MAX}")]));
+        }
+        if !(degree..=BUILD_LIST_MAX).contains(&build_list) {
+            let range = format!(" is {build_list}; give at least the degree, {degree}, and at most {BUILD_LIST_MAX}");
+            return Err(Error::option(message![Argument::BuildList, range]));
+        }
+        if !(1.0..=ALPHA_MAX).contains(&alpha) {
+            return Err(Error::option(message![Argument::Alpha, format!(" is {alpha}; give 1 to {ALPHA_MAX}")]));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let usual = GraphOptions::default();
+        usual.check().unwrap();
+        for (options, says) in [
+            (GraphOptions { degree: 1, ..usual }, "degree is 1; give 2 to 1024"),
+            (GraphOptions { degree: 2_000, build_list: 2_000, ..usual }, "degree is 2000"),
+            (GraphOptions { build_list: 31, ..usual }, "build-list is 31; give at least the degree, 32"),
+            (GraphOptions { build_list: 1 << 20, ..usual }, "build-list is 1048576"),
+            (GraphOptions { alpha: 0.99, ..usual }, "alpha is 0.99; give 1 to 10"),
+            (GraphOptions { alpha: f64::NAN, ..usual }, "alpha is NaN"),
+        ] {
+            let said = options.check().unwrap_err().to_string();
+            assert!(said.contains(says), "{said}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which vertices a search can come to, and how to make it all of them. Pruning may remove the last edge to a vertex; no
+//! search would ever find it then.
+
+use adjoin_kernels::Panel;
+
+use super::adjacency::Graph;
+use super::candidate::Candidate;
+use super::search::GreedySearch;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Coordinate;
+use crate::row_numbers::RowSet;
+
+/// Vertices reached from the entry point.
+struct Reached {
+    vertices: RowSet,
+    /// Those whose out-neighbours are still to be looked at.
+    open: Vec<u32>,
+}
+
+impl Reached {
+    fn from_entry(graph: &Graph) -> Self {
+        let mut reached = Self { vertices: RowSet::new(graph.vertices() as u64), open: Vec::new() };
+        graph.entry().into_iter().for_each(|entry| reached.flood(graph, entry));
+        reached
+    }
+
+    fn contains(&self, vertex: u32) -> bool {
+        self.vertices.contains(vertex.into())
+    }
+
+    /// Reaches a vertex and all that can be reached from it.
+    fn flood(&mut self, graph: &Graph, vertex: u32) {
+        self.take(vertex);
+        while let Some(vertex) = self.open.pop() {
+            graph.neighbours(vertex).iter().for_each(|&neighbour| self.take(neighbour));
+        }
+    }
+
+    fn take(&mut self, vertex: u32) {
+        if !self.contains(vertex) {
+            self.vertices.insert(vertex.into());
+            self.open.push(vertex);
+        }
+    }
+}
+
+/// Links each vertex that cannot be reached from the nearest that can, by the searches of the build.
+///
+/// # Errors
+/// Where memory does not suffice, or the work is cancelled.
+pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph) -> Result<()> {
+    let (vertices, list) = (graph.vertices(), graph.options().build_list);
+    let search_bytes = GreedySearch::<T>::memory_bytes(vertices, graph.options().degree, list);
+    // In the worst order all vertices are open at once.
+    let bytes = RowSet::memory_bytes(vertices as u64) + (vertices * size_of::<u32>()) as u64 + search_bytes;
+    let _reserved = context.reserve(bytes, "finding vectors that no search comes to")?;
+    let mut reached = Reached::from_entry(graph);
+    let mut search = GreedySearch::new(graph);
+    for vertex in 0..vertices as u32 {
+        if graph.present.contains(vertex.into()) && !reached.contains(vertex) {
+            context.cancel.check()?;
+            search.run(context.kernel, graph, panel, panel.row(vertex as usize), list);
+            link(context, panel, graph, vertex, &search);
+            reached.flood(graph, vertex);
+        }
+    }
+    Ok(())
+}
+
+/// Links a vertex that is not reached from the nearest found that has room, or else from the nearest: then the vertex takes
+/// the place of one of its out-neighbours and leads on to that, so that nothing reached is cut off.
+fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, vertex: u32, search: &GreedySearch<T>) {
+    let degree = graph.options().degree;
+    if let Some(near) = search.list().find(|&near| graph.neighbours(near).len() < degree) {
+        return replace(graph, near, None, vertex);
+    }
+    let sorted = |neighbours: &[u32]| {
+        let x = panel.row(vertex as usize);
+        let distance = |neighbour: u32| context.kernel.distance(x, panel.row(neighbour as usize));
+        neighbours.iter().map(|&neighbour| Candidate::new::<T>(distance(neighbour), neighbour)).collect::<Vec<_>>()
+    };
+    // A vertex without room has out-neighbours, and a graph with a vertex an entry point.
+    let Some(nearest) = search.list().next() else { return };
+    let Some(passed_on) = sorted(graph.neighbours(nearest)).into_iter().min() else { return };
+    replace(graph, nearest, Some(passed_on.vertex()), vertex);
+    let own = graph.neighbours(vertex);
+    if !own.contains(&passed_on.vertex()) {
+        let farthest = sorted(own).into_iter().max().filter(|_| own.len() == degree);
+        replace(graph, vertex, farthest.map(Candidate::vertex), passed_on.vertex());
+    }
+}
+
+/// Puts a new out-neighbour in the place of an old one, or behind all.
+fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
+    let mut neighbours = graph.neighbours(vertex).to_vec();
+    match neighbours.iter_mut().find(|neighbour| Some(**neighbour) == old) {
+        Some(place) => *place = new,
+        None => neighbours.push(new),
+    }
+    graph.set_neighbours(vertex, &neighbours);
+}
+
+impl Graph {
+    /// Checks what every graph must be: out-neighbours in the graph, each once, none of itself, no more than the degree, and
+    /// each vertex reached from the entry point.
+    ///
+    /// # Errors
+    /// Names the first vertex with a fault.
+    pub fn verify(&self) -> Result<()> {
+        for vertex in 0..self.vertices() as u32 {
+            if let Some(fault) = self.fault_of(vertex) {
+                return Err(Error::corrupt(format!("vertex {vertex} of a graph {fault}; build it anew")));
+            }
+        }
+        let reached = Reached::from_entry(self);
+        match (0..self.vertices() as u32)
+            .find(|&vertex| self.present.contains(vertex.into()) && !reached.contains(vertex))
+        {
+            Some(vertex) => {
+                Err(Error::corrupt(format!("vertex {vertex} of a graph is reached by no search; build it anew")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn fault_of(&self, vertex: u32) -> Option<String> {
+        let degree = self.slot(vertex)[0] as usize;
+        if degree > self.options().degree {
+            return Some(format!("has {degree} out-neighbours, more than {}", self.options().degree));
+        }
+        let neighbours = self.neighbours(vertex);
+        if !self.present.contains(vertex.into()) && degree > 0 {
+            return Some("is not in it, but has out-neighbours".into());
+        }
+        let mut sorted = neighbours.to_vec();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Some(format!("has the out-neighbour {} twice", twice[0]));
+        }
+        let is_wrong = |&&neighbour: &&u32| {
+            neighbour == vertex || neighbour as usize >= self.vertices() || !self.present.contains(neighbour.into())
+        };
+        neighbours
+            .iter()
+            .find(is_wrong)
+            .map(|neighbour| format!("has the out-neighbour {neighbour}, which it must not"))
+    }
+}

@@ -1,0 +1,407 @@
+//! The graph against plain code in f64, and what must hold of every graph.
+
+use std::collections::BTreeSet;
+
+use adjoin_kernels::{Kernel, Panel};
+
+use super::adjacency::Graph;
+use super::candidate::Candidate;
+use super::options::GraphOptions;
+use super::prune::{Pruner, Vectors};
+use super::reach::repair;
+use super::search::GreedySearch;
+use super::vertices::Vertices;
+use crate::context::Context;
+use crate::error::ErrorKind;
+use crate::geometry::{Coordinate, Space};
+use crate::options::{Element, Metric, VectorType};
+use crate::random::Random;
+
+/// Vectors of small whole numbers: bytes and floats hold them exactly, and their distances too.
+type Values = Vec<Vec<u8>>;
+
+fn panel<T: Coordinate>(values: &Values) -> Panel<T> {
+    let mut panel = Panel::zeroed(values.len(), values.first().map_or(1, Vec::len));
+    for (row, vector) in values.iter().enumerate() {
+        panel.row_mut(row).iter_mut().zip(vector).for_each(|(to, &x)| *to = T::from_mean(x.into()));
+    }
+    panel
+}
+
+/// Values below `end`, so many ties where it is small.
+fn random_values(random: &mut Random, rows: usize, dimensions: usize, end: u64) -> Values {
+    (0..rows).map(|_| (0..dimensions).map(|_| random.below(end) as u8).collect()).collect()
+}
+
+/// Around `clusters` centers.
+fn clustered(seed: u64, rows: usize, dimensions: usize, clusters: usize, spread: f64) -> Values {
+    let mut random = Random::new(seed, "clusters");
+    let centers = random_values(&mut random, clusters, dimensions, 256);
+    let around = |random: &mut Random, x: u8| (f64::from(x) + spread * random.normal()).clamp(0.0, 255.0) as u8;
+    (0..rows).map(|row| centers[row % clusters].iter().map(|&x| around(&mut random, x)).collect()).collect()
+}
+
+fn squared(x: &[u8], y: &[u8]) -> f64 {
+    x.iter().zip(y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
+}
+
+fn options(degree: usize, build_list: usize, alpha: f64) -> GraphOptions {
+    GraphOptions { degree, build_list, alpha, seed: 5 }
+}
+
+fn on(kernel: Kernel, threads: usize) -> Context {
+    let mut context = Context::default().with_threads(threads);
+    context.kernel = kernel;
+    context
+}
+
+fn built<T: Coordinate>(panel: &Panel<T>, options: &GraphOptions) -> Graph {
+    let graph = Graph::build(&Context::default(), panel, options).unwrap();
+    graph.verify().unwrap();
+    assert_eq!(graph.live(), panel.rows() as u64);
+    graph
+}
+
+fn edges(graph: &Graph) -> Vec<Vec<u32>> {
+    (0..graph.vertices() as u32).map(|vertex| graph.neighbours(vertex).to_vec()).collect()
+}
+
+/// Algorithm 1 as the paper has it, with sets: what is in the list in the end, what was visited in order, and how many
+/// vertices were looked at.
+fn naive_search(graph: &Graph, values: &Values, query: &[u8], list: usize) -> (Vec<u32>, Vec<u32>, usize) {
+    let key = |vertex: u32| (squared(query, &values[vertex as usize]) as u64, vertex);
+    let mut nearest: BTreeSet<(u64, u32)> = graph.entry().into_iter().map(key).collect();
+    let mut seen: BTreeSet<u32> = graph.entry().into_iter().collect();
+    let mut visited = Vec::new();
+    while let Some(&(_, vertex)) = nearest.iter().find(|(_, vertex)| !visited.contains(vertex)) {
+        visited.push(vertex);
+        nearest.extend(graph.neighbours(vertex).iter().map(|&neighbour| key(neighbour)));
+        seen.extend(graph.neighbours(vertex));
+        while nearest.len() > list {
+            nearest.pop_last();
+        }
+    }
+    (nearest.into_iter().map(|(_, vertex)| vertex).collect(), visited, seen.len())
+}
+
+fn check_search<T: Coordinate>(random: &mut Random, values: &Values, list: usize) {
+    let panel = panel::<T>(values);
+    let graph = built(&panel, &options(2 + random.below(5) as usize, 10, 1.25));
+    let mut search = GreedySearch::new(&graph);
+    for _ in 0..10 {
+        let query = random_values(random, 1, values[0].len(), 10);
+        search.run(Kernel::detect(), &graph, &panel, self::panel::<T>(&query).row(0), list);
+        let (nearest, visited, seen) = naive_search(&graph, values, &query[0], list);
+        let found: Vec<_> = search.nearest(&graph, list).collect();
+        assert_eq!(found.iter().map(|near| near.vertex).collect::<Vec<_>>(), nearest);
+        assert_eq!(search.visited().map(|near| near.vertex).collect::<Vec<_>>(), visited);
+        assert_eq!((search.distances(), search.hops()), (seen as u64, visited.len() as u64));
+        for near in found.into_iter().chain(search.visited()) {
+            assert_eq!(near.squared_distance, squared(&query[0], &values[near.vertex as usize]));
+        }
+    }
+}
+
+#[test]
+fn searches_go_as_in_the_paper() {
+    let mut random = Random::new(1, "searches");
+    for trial in 0..60 {
+        let (rows, dimensions) = (1 + random.below(120) as usize, 1 + random.below(5) as usize);
+        let values = random_values(&mut random, rows, dimensions, [3, 10, 100][trial % 3]);
+        let list = 1 + random.below(20) as usize;
+        check_search::<u8>(&mut random, &values, list);
+        check_search::<f32>(&mut random, &values, list);
+    }
+}
+
+/// Algorithm 3 as the paper has it: what is kept removes others from the set.
+fn naive_prune(values: &Values, vertex: u32, candidates: &[u32], degree: usize, alpha: f64) -> Vec<u32> {
+    let distance = |a: u32, b: u32| squared(&values[a as usize], &values[b as usize]);
+    let mut set: BTreeSet<(u64, u32)> = candidates.iter().map(|&c| (distance(vertex, c) as u64, c)).collect();
+    set.retain(|&(_, candidate)| candidate != vertex);
+    let mut kept = Vec::new();
+    while let Some((_, nearest)) = set.pop_first() {
+        kept.push(nearest);
+        if kept.len() == degree {
+            break;
+        }
+        set.retain(|&(_, c)| alpha * alpha * distance(nearest, c) > distance(vertex, c));
+    }
+    kept
+}
+
+/// The two rounds: the paper's with an alpha of 1, then what is left for each candidate that no nearer one removes.
+fn naive_rounds(values: &Values, vertex: u32, candidates: &[u32], degree: usize, alpha: f64) -> Vec<u32> {
+    let distance = |a: u32, b: u32| squared(&values[a as usize], &values[b as usize]);
+    let key = |candidate: u32| (distance(vertex, candidate) as u64, candidate);
+    let mut kept: BTreeSet<(u64, u32)> =
+        naive_prune(values, vertex, candidates, degree, 1.0).into_iter().map(key).collect();
+    let mut others: Vec<_> = candidates.iter().filter(|&&c| c != vertex).map(|&c| key(c)).collect();
+    others.sort_unstable();
+    for other in others.into_iter().filter(|_| alpha > 1.0) {
+        let removes = |kept: &&(u64, u32)| {
+            **kept < other && alpha * alpha * distance(kept.1, other.1) <= distance(vertex, other.1)
+        };
+        if kept.len() < degree && !kept.iter().any(|kept| removes(&kept)) {
+            kept.insert(other);
+        }
+    }
+    kept.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+fn check_prune<T: Coordinate>(values: &Values, vertex: u32, candidates: &[u32], options: &GraphOptions) {
+    let panel = panel::<T>(values);
+    let vectors = Vectors { kernel: Kernel::detect(), panel: &panel };
+    let mut pruner = Pruner::new(options);
+    pruner.begin(vertex);
+    let (known, unknown) = candidates.split_at(candidates.len() / 2);
+    let distance = |c: u32| vectors.kernel.distance(panel.row(vertex as usize), panel.row(c as usize));
+    pruner.add(known.iter().map(|&c| Candidate::new::<T>(distance(c), c)));
+    pruner.add_vertices(vectors, unknown);
+    let kept = pruner.prune(vectors).to_vec();
+    assert_eq!(kept, naive_rounds(values, vertex, candidates, options.degree, options.alpha));
+    if options.alpha == 1.0 {
+        assert_eq!(kept, naive_prune(values, vertex, candidates, options.degree, 1.0));
+    }
+}
+
+#[test]
+fn pruning_keeps_what_the_paper_keeps() {
+    let mut random = Random::new(2, "pruning");
+    let mut longest = 0;
+    for trial in 0..300 {
+        let (rows, dimensions) = (1 + random.below(120) as usize, 1 + random.below(20) as usize);
+        let values = random_values(&mut random, rows, dimensions, [2, 10, 200][trial % 3]);
+        let candidates: Vec<u32> = (0..random.below(150)).map(|_| random.below(rows as u64) as u32).collect();
+        // 1.25 squared is exact, so both sides of a tie are.
+        let options = options(2 + random.below(40) as usize, 75, [1.0, 1.25, 1.5][trial / 3 % 3]);
+        let vertex = random.below(rows as u64) as u32;
+        check_prune::<u8>(&values, vertex, &candidates, &options);
+        check_prune::<f32>(&values, vertex, &candidates, &options);
+        longest = longest.max(naive_rounds(&values, vertex, &candidates, 40, options.alpha).len());
+    }
+    assert!(longest > 16, "no list was longer than what is compared at once");
+}
+
+/// The share of the 10 nearest live vertices that searches find which keep `list` candidates.
+fn recall<T: Coordinate>(graph: &Graph, panel: &Panel<T>, list: usize) -> f64 {
+    let mut search = GreedySearch::new(graph);
+    let (mut found, mut wanted) = (0, 0);
+    for query in (0..panel.rows()).step_by(panel.rows().div_ceil(100)) {
+        let x = panel.row(query);
+        let live = (0..panel.rows() as u32).filter(|&vertex| graph.is_live(vertex));
+        let mut truth: Vec<f64> = live.map(|vertex| distance_wide(x, panel.row(vertex as usize))).collect();
+        truth.sort_by(f64::total_cmp);
+        truth.truncate(10);
+        search.run(Kernel::detect(), graph, panel, x, list);
+        let nearest: Vec<_> = search.nearest(graph, truth.len()).map(|near| near.vertex).collect();
+        assert!(nearest.iter().all(|&vertex| graph.is_live(vertex)));
+        let is_near = |vertex: &&u32| distance_wide(x, panel.row(**vertex as usize)) <= truth[truth.len() - 1];
+        (found, wanted) = (found + nearest.iter().filter(is_near).count(), wanted + truth.len());
+    }
+    found as f64 / wanted as f64
+}
+
+fn distance_wide<T: Coordinate>(x: &[T], y: &[T]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| (x.value() - y.value()).powi(2)).sum()
+}
+
+#[test]
+fn graphs_are_the_same_on_all_threads_and_levels_and_find_nearly_all() {
+    let values = clustered(3, 3_000, 16, 40, 30.0);
+    let (bytes, floats) = (panel::<u8>(&values), panel::<f32>(&values));
+    let mut seen: Option<(Option<u32>, Vec<Vec<u32>>)> = None;
+    for kernel in Kernel::available() {
+        for threads in [1, 2, 3] {
+            let context = on(kernel, threads);
+            // Whole numbers give floats the same distances.
+            for graph in [
+                Graph::build(&context, &bytes, &options(16, 40, 1.2)).unwrap(),
+                Graph::build(&context, &floats, &options(16, 40, 1.2)).unwrap(),
+            ] {
+                let graph = (graph.entry(), edges(&graph));
+                assert!(*seen.get_or_insert(graph.clone()) == graph, "{} on {threads} threads", kernel.name());
+            }
+        }
+    }
+    let graph = built(&bytes, &options(16, 40, 1.2));
+    assert!(recall(&graph, &bytes, 40) > 0.97, "{}", recall(&graph, &bytes, 40));
+    let other = built(&bytes, &GraphOptions { seed: 6, ..options(16, 40, 1.2) });
+    assert!(edges(&graph) != edges(&other), "the seed has an effect");
+}
+
+#[test]
+fn unit_vectors_of_halves_are_found_by_cosine() {
+    let mut random = Random::new(4, "halves");
+    let (rows, dimensions) = (2_000, 24);
+    let values: Vec<half::f16> = (0..rows * dimensions).map(|_| half::f16::from_f64(random.normal())).collect();
+    let stored: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let space = Space::plain(VectorType { element: Element::F16, dimensions }, Metric::Cosine);
+    let mut panel = Panel::<f32>::zeroed(rows, dimensions);
+    f32::load(space, Kernel::detect(), &stored, &mut panel);
+    let graph = built(&panel, &GraphOptions::default());
+    assert!(recall(&graph, &panel, 75) > 0.95, "{}", recall(&graph, &panel, 75));
+    let again = Graph::build(&on(Kernel::named("reference").unwrap(), 1), &panel, &GraphOptions::default()).unwrap();
+    assert!(edges(&graph) == edges(&again), "levels agree about floats that are no whole numbers");
+}
+
+#[test]
+fn ten_thousand_equal_vectors_are_one_vertex_and_can_be_as_many() {
+    let values = vec![vec![7, 7, 7]; 10_000];
+    let vertices = Vertices::of(&Context::default(), &values.concat(), 3).unwrap();
+    assert_eq!((vertices.len(), vertices.rows(0).len()), (1, 10_000));
+    // Equal coordinates of different stored vectors, as cosine makes them, do not share one.
+    let panel = panel::<u8>(&values);
+    let graph = built(&panel, &options(4, 8, 1.2));
+    let mut search = GreedySearch::new(&graph);
+    search.run(Kernel::detect(), &graph, &panel, panel.row(0), 8);
+    assert_eq!(search.nearest(&graph, 8).count(), 8);
+}
+
+#[test]
+fn far_clusters_are_found_and_outliers_by_a_long_list() {
+    let clusters = clustered(5, 2_000, 8, 20, 1.0);
+    let graph = built(&panel::<u8>(&clusters), &options(8, 20, 1.2));
+    assert!(recall(&graph, &panel::<u8>(&clusters), 100) > 0.9, "{}", recall(&graph, &panel::<u8>(&clusters), 100));
+    let mut outliers = clustered(6, 1_500, 8, 1, 3.0);
+    outliers.extend(random_values(&mut Random::new(7, "outliers"), 20, 8, 256));
+    let panel = panel::<u8>(&outliers);
+    let graph = built(&panel, &options(8, 20, 1.2));
+    let mut search = GreedySearch::new(&graph);
+    for outlier in 1_500..1_520 {
+        search.run(Kernel::detect(), &graph, &panel, panel.row(outlier), panel.rows());
+        assert_eq!(search.nearest(&graph, 1).map(|near| near.squared_distance).collect::<Vec<_>>(), [0.0]);
+    }
+}
+
+#[test]
+fn small_sets_are_graphs_too() {
+    for rows in [0_usize, 1, 2, 3, 4, 5, 17] {
+        let values: Values = (0..rows).map(|row| vec![10 * row as u8]).collect();
+        let panel = panel::<u8>(&values);
+        let graph = built(&panel, &options(4, 10, 1.2));
+        assert_eq!(graph.entry(), (rows > 0).then(|| rows.saturating_sub(1) as u32 / 2), "of {rows}");
+        let mut search = GreedySearch::new(&graph);
+        for query in 0..rows {
+            search.run(Kernel::detect(), &graph, &panel, panel.row(query), 10);
+            let mut nearest: Vec<u32> = (0..rows as u32).collect();
+            nearest.sort_by_key(|&vertex| (vertex.abs_diff(query as u32), vertex));
+            nearest.truncate(3);
+            assert_eq!(search.nearest(&graph, 3).map(|near| near.vertex).collect::<Vec<_>>(), nearest);
+        }
+    }
+}
+
+#[test]
+fn what_is_deleted_is_not_found_and_then_gone() {
+    let values = clustered(8, 2_000, 12, 25, 25.0);
+    let panel = panel::<u8>(&values);
+    let mut graph = built(&panel, &options(16, 40, 1.2));
+    let before = recall(&graph, &panel, 40);
+    let mut random = Random::new(9, "deletes");
+    let gone: Vec<u32> = random.ascending_sample(1_000, 2_000).into_iter().map(|v| v as u32).collect();
+    gone.iter().chain(&graph.entry()).for_each(|&vertex| graph.delete(vertex));
+    let live = graph.live();
+    assert!(live == 999 || live == 1_000);
+    assert!(recall(&graph, &panel, 80) > 0.95, "on the delete list: {}", recall(&graph, &panel, 80));
+
+    graph.consolidate(&Context::default(), &panel).unwrap();
+    graph.verify().unwrap();
+    assert_eq!(graph.live(), live);
+    assert!(gone.iter().all(|&vertex| !graph.is_live(vertex) && graph.neighbours(vertex).is_empty()));
+    assert!(edges(&graph).iter().flatten().all(|&neighbour| graph.is_live(neighbour)));
+    assert!(recall(&graph, &panel, 40) > before - 0.02, "{} from {before}", recall(&graph, &panel, 40));
+
+    let once = edges(&graph);
+    graph.delete(gone[0]);
+    graph.consolidate(&Context::default(), &panel).unwrap();
+    assert!(once == edges(&graph), "a vertex that is gone cannot be deleted again");
+
+    (0..2_000).for_each(|vertex| graph.delete(vertex));
+    graph.consolidate(&Context::default(), &panel).unwrap();
+    graph.verify().unwrap();
+    assert_eq!((graph.entry(), graph.live()), (None, 0));
+    let mut search = GreedySearch::new(&graph);
+    search.run(Kernel::detect(), &graph, &panel, panel.row(0), 10);
+    assert_eq!(search.nearest(&graph, 10).count(), 0);
+}
+
+/// A graph whose out-neighbours are drawn at random, each once.
+fn random_graph(random: &mut Random, rows: usize, degree: usize) -> Graph {
+    let mut graph = Graph::empty(&Context::default(), rows, &options(degree, 8, 1.2)).unwrap();
+    graph.entry = Some(random.below(rows as u64) as u32);
+    for vertex in 0..rows as u32 {
+        graph.present.insert(vertex.into());
+        let count = random.below(degree as u64 + 1).min(rows as u64 - 1);
+        let others = random.ascending_sample(count, rows as u64 - 1);
+        let others: Vec<u32> = others.into_iter().map(|v| v as u32 + u32::from(v as u32 >= vertex)).collect();
+        graph.set_neighbours(vertex, &others);
+    }
+    graph
+}
+
+fn reached(graph: &Graph) -> BTreeSet<u32> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<u32> = graph.entry().into_iter().collect();
+    while let Some(vertex) = open.pop() {
+        if reached.insert(vertex) {
+            open.extend(graph.neighbours(vertex));
+        }
+    }
+    reached
+}
+
+#[test]
+fn repair_reaches_all_and_cuts_nothing_off() {
+    let mut random = Random::new(10, "repair");
+    let mut broken = 0;
+    for _ in 0..300 {
+        let rows = 1 + random.below(60) as usize;
+        let mut graph = random_graph(&mut random, rows, 2);
+        let values = random_values(&mut random, rows, 2, 20);
+        broken += u32::from(reached(&graph).len() < rows);
+        repair(&Context::default(), &panel::<u8>(&values), &mut graph).unwrap();
+        assert_eq!(reached(&graph).len(), rows);
+        graph.verify().unwrap();
+        let repaired = edges(&graph);
+        repair(&Context::default(), &panel::<u8>(&values), &mut graph).unwrap();
+        assert!(repaired == edges(&graph), "nothing is left to repair");
+    }
+    assert!(broken > 100, "graphs were whole before");
+}
+
+#[test]
+fn canary_faults_of_a_graph_are_named() {
+    let values: Values = (0..10).map(|row| vec![20 * row]).collect();
+    let broken = |vertex: u32, neighbours: &[u32]| {
+        let mut graph = Graph::empty(&Context::default(), 10, &options(4, 8, 1.2)).unwrap();
+        graph.entry = Some(0);
+        (0..10).for_each(|vertex| graph.present.insert(vertex));
+        repair(&Context::default(), &panel::<u8>(&values), &mut graph).unwrap();
+        graph.verify().unwrap();
+        graph.set_neighbours(vertex, neighbours);
+        graph
+    };
+    let fault = |graph: &Graph| graph.verify().unwrap_err().to_string();
+    assert!(fault(&broken(3, &[3])).contains("vertex 3 of a graph has the out-neighbour 3, which it must not"));
+    assert!(fault(&broken(3, &[10])).contains("has the out-neighbour 10"));
+    assert!(fault(&broken(3, &[4, 4])).contains("has the out-neighbour 4 twice"));
+    assert!(fault(&broken(3, &[4, 5, 6, 7, 8])).contains("has 5 out-neighbours, more than 4"));
+    assert!(fault(&broken(0, &[])).contains("is reached by no search"));
+    let mut graph = broken(3, &[5]);
+    graph.present.remove(5);
+    assert!(fault(&graph).contains("5"));
+}
+
+#[test]
+fn builds_that_cannot_be_are_refused() {
+    let context = Context::default();
+    let panel = Panel::<u8>::zeroed(20_000, 1);
+    let kind = |context: &Context, options: &GraphOptions| {
+        Graph::build(context, &panel, options).err().map(|error| error.kind())
+    };
+    assert_eq!(kind(&context, &options(1, 10, 1.2)), Some(ErrorKind::Option));
+    assert_eq!(kind(&context.clone().with_memory(16_000_000), &GraphOptions::default()), Some(ErrorKind::Budget));
+    context.cancel.cancel();
+    assert_eq!(kind(&context, &GraphOptions::default()), Some(ErrorKind::Cancelled));
+}
