@@ -1,6 +1,7 @@
 //! The nearest members that queries find, bucket after bucket: the farthest of those that a query holds is the limit of its
 //! kernel from then on. Which are held at the end does not depend on the order of the buckets.
 
+use std::cell::Cell;
 use std::cmp;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -213,28 +214,35 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + 4 * rows + floats) as u64
     }
 
-    /// Compares queries with each other that are members of the store, so that each knows a nearness within which it will find
-    /// as many as it is to hold: whatever is farther then costs nothing but its distance. Returns how many pairs that were.
-    pub(crate) fn bound(&mut self, together: Range<u32>) -> u64 {
+    /// Compares queries with each other that are members of the store, given by buckets, so that each knows a nearness within
+    /// which it will find as many as it is to hold in the buckets that it looks into: whatever is farther then costs nothing
+    /// but its distance. Returns how many pairs that were.
+    pub(crate) fn bound(&mut self, together: &[(u32, Range<u32>)], looks: &impl Fn(u32, u32) -> bool) -> u64 {
         let Self { kernel, space, queries, first, nearest, .. } = *self;
-        let count = nearest.count(together.start - first);
-        if together.len() <= count {
+        self.order.clear();
+        self.order.extend(together.iter().flat_map(|(_, members)| members.clone()));
+        let (all, start) = (self.order.len(), self.order[0]);
+        let count = nearest.count(start - first);
+        if all <= count {
             return 0;
         }
-        self.order.clear();
-        self.order.extend(together.clone());
         kernel.pack_into(&queries.panel, &self.order, &mut self.columns);
         let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for some in self.order.chunks(TILE_ROWS) {
-            distances.resize(some.len() * together.len(), T::Distance::default());
+            distances.resize(some.len() * all, T::Distance::default());
             kernel.many_to_many(&queries.panel, some, &self.columns, &mut distances);
-            for (&query, distances) in some.iter().zip(distances.chunks_exact(together.len())) {
+            for (&query, distances) in some.iter().zip(distances.chunks_exact(all)) {
                 T::measure_keys(distances, None, space.vectors.dimensions, &mut keys);
                 found.clear();
-                kernel.at_most(&keys, u32::MAX, &mut found);
-                found.swap_remove((query - together.start) as usize);
+                for (_, members) in together.iter().filter(|(bucket, _)| looks(*bucket, query)) {
+                    let others = members.clone().filter(|&other| other != query);
+                    found.extend(others.map(|other| (keys[(other - start) as usize], other)));
+                }
+                if found.len() < count {
+                    continue;
+                }
                 found.select_nth_unstable(count - 1);
-                let others = found[..count].iter().map(|&found| together.start + found as u32);
+                let others = found[..count].iter().map(|&(_, other)| other);
                 let (mut most, all) = (f64::NEG_INFINITY, nearest.within(query - first));
                 queries.each_nearness((kernel, all), query, (queries, others), |_, nearness| {
                     most = most.max(nearness);
@@ -243,7 +251,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 nearest.bound(query - first, most);
             }
         }
-        (together.len() * together.len()) as u64
+        (all * all) as u64
     }
 
     /// Compares queries with all members of a bucket; returns how many pairs that were, and how many hits more are held.
@@ -252,13 +260,12 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         self.order.clear();
         self.order.extend(0..members.len() as u32);
         self.kernel.pack_into(&members.panel, &self.order, &mut self.columns);
-        let residuals = self.queries.residual + members.residual;
         let (mut compared, mut more) = (0, 0);
         for some in queries.chunks(block_rows(members.len())) {
-            let (nearest, first, space) = (self.nearest, self.first, self.space);
-            let limit = |&query: &u32| limit_of::<T>(nearest.most(query - first), space, residuals);
-            self.limits.clear();
-            self.limits.extend(some.iter().map(limit));
+            let mut limits = std::mem::take(&mut self.limits);
+            limits.clear();
+            limits.extend(some.iter().map(|&query| self.limit(self.nearest.most(query - self.first), members)));
+            self.limits = limits;
             self.hits.clear();
             let rows = (&self.queries.panel, some, &self.limits[..]);
             compared += self.kernel.within_each(rows, &self.columns, &mut self.hits);
@@ -271,21 +278,34 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
 
     /// Decides the hits of a query; returns how many more it holds.
     fn take(&self, query: u32, mask: &HitMask, number: u32, bucket: &LoadedBucket<T>) -> u64 {
-        let (element, others) = (self.space.vectors.element, (&bucket.members, mask.columns()));
+        let Self { kernel, space, queries, .. } = *self;
+        let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
+            // The kernel's limit was that of four queries, some time ago; to decide costs several times as much as a distance.
+            let limit = Cell::new(self.limit(nearest.most(), others));
+            let x = queries.panel.row(query as usize);
+            let may_count = |&member: &u32| {
+                // Exact distances decide at once.
+                let is_beyond =
+                    !queries.are_exact() && kernel.distance(x, others.panel.row(member as usize)) > limit.get();
+                !is_beyond
+            };
+            let members = mask.columns().filter(may_count);
             let predicate = nearest.predicate(element);
-            self.queries.each_nearness((self.kernel, predicate), query, others, |member, nearness| {
+            queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
+                limit.set(self.limit(nearest.most(), others));
                 nearest.predicate(element)
             });
         })
     }
-}
 
-/// A computed distance above this is surely above a nearness.
-fn limit_of<T: Coordinate>(most: f64, space: Space<'_>, residuals: f64) -> T::Distance {
-    if most == f64::INFINITY {
-        return T::FARTHEST;
+    /// A computed distance of a query to one of `members` above this is surely above a nearness.
+    fn limit(&self, most: f64, members: &Members<T>) -> T::Distance {
+        if most == f64::INFINITY {
+            return T::FARTHEST;
+        }
+        let residuals = self.queries.residual + members.residual;
+        T::tile_limit(&Threshold::up_to(most, self.space).widened(residuals))
     }
-    T::tile_limit(&Threshold::up_to(most, space).widened(residuals))
 }

@@ -81,23 +81,18 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         Ok((self.nearest.into_sorted(self.searcher.context)?, self.counts))
     }
 
-    /// Compares queries that lie near each other in the store, so that each knows how near the k-th nearest is at least.
-    ///
-    /// # Errors
-    /// Where the run is cancelled.
-    pub(super) fn at_each_other(&self) -> Result<()> {
+    /// Compares queries that lie near each other in the store, so that each knows how near the k-th nearest is at least of those
+    /// in the buckets that it is going to look into.
+    fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
         let (Wanted::Nearest(k), Searcher { context, buckets, .. }) = (self.wanted, self.searcher) else {
             return Ok(());
         };
         let least = k.saturating_mul(NEIGHBOURS_OF_EACH).min(buckets.rows()) as usize;
         let groups = self.queries.groups(self.range.clone(), least, buckets.rows_max());
-        let compared = map_items(
-            context.threads,
-            groups.len(),
-            &context.cancel,
-            || self.comparison(),
-            |search, number| Ok(search.bound(groups[number].clone())),
-        )?;
+        let (state, cancel) = (|| self.comparison(), &context.cancel);
+        let compared = map_items(context.threads, groups.len(), cancel, state, |search, number| {
+            Ok(search.bound(&groups[number], &looks))
+        })?;
         self.counts.add_compared(compared.iter().sum(), 0);
         Ok(())
     }
@@ -128,6 +123,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         let _memory = context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
         let visits = Visits::of_lists(&lists, self.range.start, buckets.count());
         drop(lists);
+        self.at_each_other(|bucket, query| visits.holds(bucket, query))?;
         self.look(&visits)?;
         Ok(true)
     }
@@ -139,6 +135,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     pub(super) fn by_bound(&self) -> Result<bool> {
         let Searcher { context, buckets, .. } = self.searcher;
         let _of_buckets = context.reserve(2 * u64::from(buckets.count()), PURPOSE)?;
+        self.at_each_other(|_, _| true)?;
         let mut looked = vec![false; buckets.count() as usize];
         let scouts: Vec<u32> = self.range.clone().step_by(self.range.len().div_ceil(SCOUTS)).collect();
         let go_ahead = matches!(self.wanted, Wanted::Nearest(_));

@@ -179,7 +179,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ) -> Result<Option<Vec<Vec<Hit>>>> {
         let alone = range.len() == 1;
         let looking = Looking::new(self, queries, range, wanted);
-        looking.at_each_other()?;
         let fits = match probes {
             Probes::Bound => looking.by_bound()?,
             _ => looking.by_rule(probes)?,
@@ -208,20 +207,26 @@ fn too_many_hits() -> Error {
     ])
 }
 
+/// Queries of a group.
+fn count_of(group: &[(u32, Range<u32>)]) -> usize {
+    group.iter().map(|(_, queries)| queries.len()).sum()
+}
+
 impl<T: Coordinate> Queries<T> {
-    /// Those of a range that lie in the store, in groups: of one bucket, and of those behind it while they are fewer than
-    /// `least`, but not more than `most`.
-    pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Range<u32>> {
+    /// Those of a range that lie in the store, in groups of buckets with their queries: those of one bucket, and of buckets
+    /// behind it while they are fewer than `least`, but not more than `most`.
+    pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Vec<(u32, Range<u32>)>> {
         let Some(places) = &self.places else { return Vec::new() };
         let bucket = |query: u32| places[query as usize].0;
-        let mut groups: Vec<Range<u32>> = Vec::new();
+        let mut groups: Vec<Vec<(u32, Range<u32>)>> = Vec::new();
         let mut next = range.start;
         while next < range.end {
             let start = next;
             next += (start..range.end).take_while(|&query| bucket(query) == bucket(start)).count() as u32;
+            let own = (bucket(start), start..next);
             match groups.last_mut() {
-                Some(last) if last.len() < least && (next - last.start) as usize <= most => last.end = next,
-                _ => groups.push(start..next),
+                Some(last) if count_of(last) < least && count_of(last) + own.1.len() <= most => last.push(own),
+                _ => groups.push(vec![own]),
             }
         }
         groups

@@ -58,6 +58,14 @@ impl Visits {
         }
     }
 
+    /// Whether a query looks into a bucket.
+    pub(super) fn holds(&self, bucket: u32, query: u32) -> bool {
+        match self {
+            Self::Marked(marks) => marks.is_set(bucket, query),
+            _ => self.of(bucket, &mut Vec::new()).binary_search(&query).is_ok(),
+        }
+    }
+
     /// Buckets that queries look into, added up.
     pub(super) fn count(&self) -> u64 {
         match self {

@@ -362,6 +362,29 @@ fn rows_of_the_store_find_all_but_themselves() {
     }
 }
 
+/// Rows that are compared with those beside them first find what others find that ask for the same vectors.
+#[test]
+fn rows_of_the_store_find_what_equal_queries_find_in_the_same_buckets() {
+    for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
+        let set = Set::of(element, 5, &values(900, 5, 20));
+        let setup = Setup::default().with_metric(metric).with_buckets(150);
+        let built = setup.build(&set).unwrap();
+        for (k, probes) in [(1, 1), (3, 2), (15, 3), (40, 9), (899, 4)] {
+            let of = |queries, k| find_of(&setup, &built.store, queries, Wanted::Nearest(k), Effort::Probes(probes));
+            let (rows, asked) = (of(QuerySet::Rows, k).unwrap(), of(QuerySet::Source(&set), k).unwrap());
+            let numbers: Vec<u64> = rows.batches.iter().flat_map(|batch| batch.query_rows.clone()).collect();
+            for (row, hits) in numbers.iter().zip(&rows.hits) {
+                let what = format!("{element} {metric}: {k} nearest of row {row} in {probes} buckets");
+                assert_eq!(hits.len() as u64, k, "{what}");
+                // Those find their own row as well, so one other less.
+                let others: Hits = asked.hits[*row as usize].iter().copied().filter(|hit| hit.0 != *row).collect();
+                assert!(others.len() as u64 + 1 >= k, "{what}");
+                assert_same(&[hits[..others.len()].to_vec()], &[others], &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_query_finds_as_many_as_there_are_however_few_buckets_it_looks_into() {
     let set = Set::of(Element::U8, 6, &values(500, 6, 11));
