@@ -7,6 +7,7 @@ use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
+use adjoin::report::SearchCounts;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
