@@ -201,7 +201,10 @@ mod tests {
     #[test]
     fn names_lead_to_files_of_the_folder_one_for_each_role() {
         let named = |name: &str| files(&format!(r#", "codes": {{"name": "{name}", "bytes": 1}}"#));
-        assert_eq!(named("codes.bin").unwrap().unknown(&Role::STORE).map(|(role, _)| role).collect::<Vec<_>>(), ["codes"]);
+        assert_eq!(
+            named("codes.bin").unwrap().unknown(&Role::STORE).map(|(role, _)| role).collect::<Vec<_>>(),
+            ["codes"]
+        );
         for bad in ["", ".", "..", "../codes", "/etc/passwd", "a/b", "\\u0000", "manifest.json", &"x".repeat(256)] {
             assert!(named(bad).unwrap_err().contains("outside of its folder"), "{bad}");
         }

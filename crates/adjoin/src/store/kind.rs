@@ -19,7 +19,9 @@ pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
         return Ok(None);
     }
     let bytes = read_manifest_bytes(context, folder)?;
-    Envelope::parse(&bytes).map(|envelope| Some(envelope.kind)).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
+    Envelope::parse(&bytes)
+        .map(|envelope| Some(envelope.kind))
+        .map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
 }
 
 /// Whether a folder has a manifest, whatever it says.

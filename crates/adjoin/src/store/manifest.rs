@@ -375,7 +375,7 @@ mod tests {
         let lengths = |role| match role {
             Role::Centers => 3 * 384 * 4,
             Role::Table => 3 * 32,
-            Role::Vectors => 12 * 4096,
+            _ => 12 * 4096,
         };
         let file = |role: Role| FileFacts { bytes: lengths(role), ..FileFacts::of(role.name(), b"its contents") };
         Manifest {
