@@ -41,6 +41,7 @@ pub mod estimate;
 mod execute;
 pub mod geometry;
 pub mod graph;
+pub mod index;
 pub mod job;
 pub mod join;
 pub mod load;

@@ -32,6 +32,14 @@ pub enum Argument {
     Force,
     /// The metric of a store.
     Metric,
+    /// The bytes of the code of a vector.
+    CodeBytes,
+    /// The bytes of a page.
+    Page,
+    /// The order of vectors on pages.
+    Layout,
+    /// The number of candidates that a search of a graph keeps.
+    List,
     /// The number of nearest vectors of a query.
     K,
     /// The largest distance of a vector to its query.
@@ -75,6 +83,10 @@ impl Argument {
             Self::OnDuplicateId => "on-duplicate-id",
             Self::Force => "force",
             Self::Metric => "metric",
+            Self::CodeBytes => "code-bytes",
+            Self::Page => "page",
+            Self::Layout => "layout",
+            Self::List => "list",
             Self::K => "k",
             Self::Radius => "radius",
             Self::Nprobe => "nprobe",

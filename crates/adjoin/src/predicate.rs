@@ -51,6 +51,14 @@ impl Predicate {
         Ok(Self::Cosine { min_similarity })
     }
 
+    /// All pairs, however far apart.
+    pub(crate) fn all(metric: Metric) -> Self {
+        match metric {
+            Metric::L2 => Self::L2 { eps: f64::INFINITY },
+            Metric::Cosine => Self::Cosine { min_similarity: f64::NEG_INFINITY },
+        }
+    }
+
     /// Of what a caller gives: one of both thresholds.
     ///
     /// # Errors

@@ -261,13 +261,37 @@ pub struct SearchCounts {
     pub queries: u64,
     pub k: Option<u64>,
     pub hits: u64,
-    pub buckets: u64,
-    pub probes_per_query: f64,
+    pub buckets: Option<u64>,
+    pub probes_per_query: Option<f64>,
     pub distances_per_query: f64,
-    pub center_distances_per_query: f64,
+    pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
     pub queries_per_second: f64,
+    /// Where queries are answered one by one.
+    pub latency_ms: Option<LatencyStatistics>,
+}
+
+/// How long queries took, each from its first step to its last, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct LatencyStatistics {
+    pub mean: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl LatencyStatistics {
+    /// Of times in milliseconds; none of none.
+    pub fn of(mut times: Vec<f32>) -> Option<Self> {
+        times.sort_unstable_by(f32::total_cmp);
+        let max = f64::from(*times.last()?);
+        let share = |share: f64| f64::from(times[((times.len() - 1) as f64 * share).round() as usize]);
+        let mean = times.iter().copied().map(f64::from).sum::<f64>() / times.len() as f64;
+        Some(Self { mean, p50: share(0.5), p95: share(0.95), p99: share(0.99), max })
+    }
 }
 
 /// The recall that was promised and what is known of the one reached: of the hits of queries ([`Self::at_k`]), or of pairs

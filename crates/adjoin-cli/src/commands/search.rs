@@ -72,9 +72,11 @@ fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
     let place = if arguments.output == "-" { String::new() } else { format!(" written to {}", arguments.output) };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
-    let (probes, buckets) = (search.probes_per_query, format_number(search.buckets));
     let read = format_bytes(search.bytes_per_query as u64);
-    eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
+    if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
+        let buckets = format_number(buckets);
+        eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
+    }
     match &common.recall {
         None => eprintln!("recall: nothing is promised with --nprobe"),
         Some(recall) => match (recall.sample_queries, recall.at_k, recall.p5) {

@@ -128,7 +128,7 @@ impl Setting {
         let like = self.like.as_ref().map_or(QuerySet::Rows, |like| QuerySet::Source(like));
         let queries = QuerySet::Source(&self.queries);
         let done = search(context, &self.store, (queries, like), &options, Box::new(sink.clone()))?;
-        Ok((sink.hits(), done.search.probes_per_query))
+        Ok((sink.hits(), done.search.probes_per_query.unwrap_or_default()))
     }
 
     /// The recall@k of the queries, on average, and how many buckets each looked into.

@@ -69,10 +69,7 @@ pub(crate) struct Nearest {
 impl Nearest {
     /// So many nearest members, that at `but` left out. Memory is taken for all at once.
     pub(crate) fn of(count: usize, metric: Metric, but: Option<(u32, u32)>) -> Self {
-        let within = match metric {
-            Metric::L2 => Predicate::L2 { eps: f64::INFINITY },
-            Metric::Cosine => Predicate::Cosine { min_similarity: f64::NEG_INFINITY },
-        };
+        let within = Predicate::all(metric);
         Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, but }
     }
 
@@ -106,7 +103,7 @@ impl Nearest {
     }
 
     /// Takes a member that may count ([`Self::predicate`]).
-    fn offer(&mut self, hit: Hit) {
+    pub(crate) fn offer(&mut self, hit: Hit) {
         if self.but == Some(hit.place) {
             return;
         }
@@ -117,6 +114,11 @@ impl Nearest {
         {
             *farthest = hit;
         }
+    }
+
+    /// What was found, nearest first.
+    pub(crate) fn into_sorted(self) -> Vec<Hit> {
+        self.hits.into_sorted_vec()
     }
 
     /// How many it holds.

@@ -53,6 +53,11 @@ impl Graph {
         vertices as u64 * (degree as u64 + 1) * size_of::<u32>() as u64 + 2 * RowSet::memory_bytes(vertices as u64)
     }
 
+    /// The same while vertices are inserted.
+    pub(super) fn building_bytes(vertices: usize, options: &GraphOptions) -> u64 {
+        Self::memory_bytes(vertices, options.degree * ROOM_PERCENT / 100)
+    }
+
     /// Rows of the panel that the graph is over, those that are not in it included.
     pub fn vertices(&self) -> usize {
         self.slots.len() / (self.room + 1)

@@ -56,6 +56,13 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// Bytes that the build of a graph over so many vectors takes, the graph among them.
+    pub fn build_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
+        Self::building_bytes(vertices, options) + working_bytes(threads, vertices, options)
+    }
+}
+
 /// Bytes that a build takes besides the graph: searches, the order of inserts, and the edges of a batch.
 fn working_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
     let search = GreedySearch::<f32>::memory_bytes(vertices, options.degree, options.build_list);

@@ -31,6 +31,7 @@ mod medoid;
 mod options;
 mod prune;
 mod reach;
+mod saved;
 mod search;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 //! `looking.rs` reads a bucket once and compares it with all of its queries. One query and ten thousand are the same.
 
 mod calibration;
+mod hand_over;
 mod looking;
 mod naming;
 mod options;
@@ -13,12 +14,15 @@ mod probing;
 mod queries;
 mod run;
 mod searcher;
+mod source_queries;
 mod visits;
 
+pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub use self::queries::QuerySet;
 use self::run::{Run, recall_to_learn};
 use self::searcher::Searcher;
+pub(crate) use self::source_queries::{QueryBatch, SourceQueries};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::with_coordinates;

@@ -1,32 +1,24 @@
 //! A search from its first query to its last: where to look, queries in batches of the size that memory holds, hits to the
 //! sink.
 
-use std::panic::resume_unwind;
-
-use crossbeam_channel::bounded;
-
 use super::calibration::{self, Calibrated, calibrate};
+use super::hand_over::{Answered, give_hits, hand_over};
 use super::options::{Effort, SearchOptions, Wanted};
-use super::queries::{QueryBatch, QuerySet};
+use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
+use super::source_queries::QueryBatch;
 use super::{PURPOSE, naming};
-use crate::error::{Error, Result};
-use crate::execute::Hit;
+use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::Buckets;
-use crate::options::Metric;
 use crate::plan::Probes;
 use crate::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
     StrategyStatistics, Written,
 };
 use crate::sink::{HitBatch, HitSink};
-use crate::source::{IdKind, Ids};
+use crate::source::IdKind;
 use crate::store::Store;
-use crate::workers::spawn_scoped;
-
-/// Hits that are handed over at once, about.
-const BATCH_HITS: usize = 16 << 10;
 
 /// A search under way.
 pub(super) struct Run<'a, T: Coordinate> {
@@ -91,13 +83,14 @@ impl<T: Coordinate> Run<'_, T> {
                 Wanted::Within(_) => None,
             },
             hits: answered.hits,
-            buckets: u64::from(manifest.buckets),
-            probes_per_query: per(counted.probed),
+            buckets: Some(u64::from(manifest.buckets)),
+            probes_per_query: Some(per(counted.probed)),
             distances_per_query: per(counted.compared),
-            center_distances_per_query: per(counted.center_distances),
+            center_distances_per_query: Some(per(counted.center_distances)),
             reads_per_query: per(counted.reads.reads - calibration.reads.reads),
             bytes_per_query: per(counted.reads.bytes_read - calibration.reads.bytes_read),
             queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
+            latency_ms: None,
         };
         let common = CommonStatistics {
             seed: self.options.seed,
@@ -159,25 +152,12 @@ impl<T: Coordinate> Run<'_, T> {
         })
     }
 
-    /// Answers all queries on a thread of its own, while this one hands what they find to the sink.
+    /// Answers all queries while their hits are handed to the sink.
     fn answer_all(&self, probes: Probes, sink: &mut (dyn HitSink + '_)) -> Result<Answered> {
-        let mut answered = Answered::default();
         let at_once = self.searcher.queries_at_once(self.of) as usize;
         let wants_ids = sink.wants_ids();
-        std::thread::scope(|scope| {
-            // Received here alone: once this thread takes no more, the other one ends.
-            let (sender, batches) = bounded(1);
-            let searching = spawn_scoped(scope, "adjoin search", move || {
-                let give = |batch| sender.send(batch).map_err(|_| Error::cancelled());
-                self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, wants_ids, &give))
-            })?;
-            for batch in batches {
-                answered.queries += batch.query_rows.len() as u64;
-                answered.hits += batch.rows.len() as u64;
-                self.writing.measure(|| sink.accept(&batch))?;
-            }
-            searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(answered)
+        hand_over(sink, &self.writing, |give| {
+            self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, wants_ids, give))
         })
     }
 
@@ -193,66 +173,16 @@ impl<T: Coordinate> Run<'_, T> {
         let queries = Queries::new(self.searcher, vectors, &stored, places);
         drop(stored);
         self.searcher.search(&queries, self.options.wanted, probes, |range, found| {
+            let Searcher { context, buckets, .. } = *self.searcher;
             let kind = if wants_ids { self.store.manifest().ids } else { IdKind::None };
-            self.batches(
-                kind,
-                &rows[range.start as usize..range.end as usize],
-                (&ids, range.start as usize),
-                found,
-                give,
-            )
+            let places: Vec<(u32, u32)> = match kind {
+                IdKind::None => Vec::new(),
+                _ => found.iter().flatten().map(|hit| hit.place).collect(),
+            };
+            let hit_ids = naming::ids_of(context, buckets, kind, &places)?;
+            drop(places);
+            let query_rows = &rows[range.start as usize..range.end as usize];
+            give_hits(buckets.metric(), (query_rows, &ids, range.start as usize), (found, &hit_ids), give)
         })
     }
-
-    /// Hands over what queries of these rows and ids, the first at a place, found: some at a time, so that it is never all in memory twice.
-    fn batches(
-        &self,
-        kind: IdKind,
-        query_rows: &[u64],
-        (query_ids, first): (&Ids, usize),
-        found: Vec<Vec<Hit>>,
-        give: &dyn Fn(HitBatch) -> Result<()>,
-    ) -> Result<()> {
-        let Searcher { context, buckets, .. } = *self.searcher;
-        let places: Vec<(u32, u32)> = match kind {
-            IdKind::None => Vec::new(),
-            _ => found.iter().flatten().map(|hit| hit.place).collect(),
-        };
-        let ids = naming::ids_of(context, buckets, kind, &places)?;
-        drop(places);
-        let value = |hit: &Hit| match buckets.metric() {
-            Metric::L2 => hit.nearness.sqrt() as f32,
-            Metric::Cosine => -hit.nearness as f32,
-        };
-        let mut named = 0;
-        let empty = || HitBatch {
-            query_rows: Vec::new(),
-            query_ids: Ids::empty(query_ids.kind()),
-            ends: Vec::new(),
-            rows: Vec::new(),
-            ids: Ids::empty(kind),
-            values: Vec::new(),
-        };
-        let mut batch = empty();
-        for (query, hits) in found.into_iter().enumerate() {
-            batch.query_rows.push(query_rows[query]);
-            batch.query_ids.push_from(query_ids, first + query);
-            batch.rows.extend(hits.iter().map(|hit| hit.row));
-            batch.values.extend(hits.iter().map(value));
-            (named..named + hits.len()).for_each(|hit| batch.ids.push_from(&ids, hit));
-            named += hits.len();
-            batch.ends.push(batch.rows.len());
-            if batch.rows.len() >= BATCH_HITS {
-                give(std::mem::replace(&mut batch, empty()))?;
-            }
-        }
-        if batch.ends.is_empty() { Ok(()) } else { give(batch) }
-    }
-}
-
-/// Queries and hits so far.
-#[derive(Default)]
-struct Answered {
-    queries: u64,
-    hits: u64,
 }

@@ -1,4 +1,4 @@
-//! The files of a store by role: the one list that building, reading, replacing and verifying go by.
+//! The files of a folder by role: the one list that building, reading, replacing and verifying go by.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -12,7 +12,7 @@ use super::format::{CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, check
 /// Longest name of a file that common file systems allow.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What a file of a store is for. A store of a later version may have further roles, which this one leaves alone.
+/// What a file of a store or an index is for. A later version may have further roles, which this one leaves alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Centers, in bucket order.
@@ -21,11 +21,26 @@ pub enum Role {
     Table,
     /// The buckets; each has checksums of its own.
     Vectors,
+    /// The pages of a graph: vectors with their neighbours; each has a checksum of its own.
+    Pages,
+    /// The code of each vector of a graph.
+    Codes,
+    /// What codes mean.
+    Codebook,
+    /// The graph in memory that leads into the one on pages.
+    Navigation,
+    /// The rows of vectors that several rows have.
+    Duplicates,
+    /// Ids of the rows of a graph, in blocks with checksums; empty where there are none.
+    Ids,
 }
 
 impl Role {
-    /// All roles of this version.
-    pub const ALL: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
+    /// The roles of a store.
+    pub const STORE: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
+    /// The roles of an index.
+    pub const INDEX: [Self; 6] =
+        [Self::Pages, Self::Codes, Self::Codebook, Self::Navigation, Self::Duplicates, Self::Ids];
 
     /// Its name in the manifest.
     pub fn name(self) -> &'static str {
@@ -33,16 +48,34 @@ impl Role {
             Self::Centers => "centers",
             Self::Table => "table",
             Self::Vectors => "vectors",
+            Self::Pages => "pages",
+            Self::Codes => "codes",
+            Self::Codebook => "codebook",
+            Self::Navigation => "navigation",
+            Self::Duplicates => "duplicates",
+            Self::Ids => "ids",
         }
     }
 
-    /// Name of its file in a draft; in a store, a tag of the contents is put into it.
-    pub(super) fn file(self) -> &'static str {
+    /// Name of its file in a draft.
+    pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Centers => CENTERS_FILE,
             Self::Table => TABLE_FILE,
             Self::Vectors => VECTORS_FILE,
+            Self::Pages => "pages.bin",
+            Self::Codes => "codes.bin",
+            Self::Codebook => "codebook.bin",
+            Self::Navigation => "navigation.bin",
+            Self::Duplicates => "duplicates.bin",
+            Self::Ids => "ids.bin",
         }
+    }
+
+    /// Name of its file in a folder whose contents have this checksum. Names change with the contents: what is there is
+    /// replaced by the rename of the manifest and nothing else.
+    pub(crate) fn file_of(self, contents: u64) -> String {
+        self.file().replace(".bin", &format!("-{}.bin", hexadecimal(contents)))
     }
 }
 
@@ -53,7 +86,7 @@ pub struct FileFacts {
     pub name: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// Checksum of the whole file as 16 hexadecimal digits; none for the buckets.
+    /// Checksum of the whole file as 16 hexadecimal digits; none where its parts have checksums.
     pub xxh3: Option<String>,
 }
 
@@ -69,18 +102,18 @@ impl FileFacts {
     }
 
     /// Whether that is the checksum of the whole file.
-    pub(super) fn has_checksum(&self, checksum: u64) -> bool {
+    pub(crate) fn has_checksum(&self, checksum: u64) -> bool {
         self.xxh3.as_deref() == Some(&hexadecimal(checksum))
     }
 
     /// Where the file lies. Names of a manifest that was read do not lead out of the folder.
-    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+    pub(crate) fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.name)
     }
 }
 
 /// All bytes of a file, for whose length the caller has seen to memory.
-pub(super) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
+pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
     file.read_at(0, &mut contents)?;
     Ok(contents)
@@ -92,15 +125,23 @@ fn is_plain(name: &str) -> bool {
     !outside && name.len() <= NAME_BYTES_MAX
 }
 
-/// The files of a store by role: those of [`Role::ALL`], and perhaps some of roles that this version does not know.
+/// The files of a folder by role, perhaps some of roles that this version does not know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, serde_json::Value>")]
 pub struct Files(BTreeMap<String, FileFacts>);
 
 impl Files {
-    /// One file of each role.
-    pub fn new(facts: impl Fn(Role) -> FileFacts) -> Self {
-        Self(Role::ALL.map(|role| (role.name().to_owned(), facts(role))).into())
+    /// One file of each of these roles.
+    pub fn new(roles: &[Role], facts: impl Fn(Role) -> FileFacts) -> Self {
+        Self(roles.iter().map(|&role| (role.name().to_owned(), facts(role))).collect())
+    }
+
+    /// That there is a file of each of these roles.
+    pub(super) fn require(&self, roles: &[Role]) -> Result<(), String> {
+        match roles.iter().find(|role| !self.0.contains_key(role.name())) {
+            None => Ok(()),
+            Some(role) => Err(format!("it names no file for the role {}", role.name())),
+        }
     }
 
     /// The files with the names of their roles.
@@ -108,9 +149,9 @@ impl Files {
         self.0.iter().map(|(role, facts)| (&**role, facts))
     }
 
-    /// Those of roles that this version does not know.
-    pub fn unknown(&self) -> impl Iterator<Item = (&str, &FileFacts)> {
-        self.iter().filter(|(role, _)| !Role::ALL.iter().any(|known| known.name() == *role))
+    /// Those of other roles than these.
+    pub fn unknown(&self, roles: &[Role]) -> impl Iterator<Item = (&str, &FileFacts)> {
+        self.iter().filter(|(role, _)| !roles.iter().any(|known| known.name() == *role))
     }
 }
 
@@ -124,7 +165,7 @@ impl Index<Role> for Files {
 
 impl IndexMut<Role> for Files {
     fn index_mut(&mut self, role: Role) -> &mut FileFacts {
-        self.0.get_mut(role.name()).expect("both ways to make it see to every role")
+        self.0.get_mut(role.name()).expect("a manifest has a file for each role of its kind")
     }
 }
 
@@ -135,9 +176,6 @@ impl TryFrom<BTreeMap<String, serde_json::Value>> for Files {
         // Where a later version says of a role what is not said of a file, there is no file to look after.
         let facts = roles.into_iter().filter_map(|(role, facts)| Some((role, serde_json::from_value(facts).ok()?)));
         let files: BTreeMap<String, FileFacts> = facts.collect();
-        if let Some(role) = Role::ALL.iter().find(|role| !files.contains_key(role.name())) {
-            return Err(format!("it names no file for the role {}", role.name()));
-        }
         let names: Vec<&str> = files.values().map(|facts| &*facts.name).collect();
         if !names.iter().all(|name| is_plain(name)) {
             return Err("it names a file outside of its folder".into());
@@ -163,12 +201,15 @@ mod tests {
     #[test]
     fn names_lead_to_files_of_the_folder_one_for_each_role() {
         let named = |name: &str| files(&format!(r#", "codes": {{"name": "{name}", "bytes": 1}}"#));
-        assert_eq!(named("codes.bin").unwrap().unknown().map(|(role, _)| role).collect::<Vec<_>>(), ["codes"]);
+        assert_eq!(
+            named("codes.bin").unwrap().unknown(&Role::STORE).map(|(role, _)| role).collect::<Vec<_>>(),
+            ["codes"]
+        );
         for bad in ["", ".", "..", "../codes", "/etc/passwd", "a/b", "\\u0000", "manifest.json", &"x".repeat(256)] {
             assert!(named(bad).unwrap_err().contains("outside of its folder"), "{bad}");
         }
         assert!(named("c").unwrap_err().contains("two roles"));
         let other = serde_json::from_str::<Files>(r#"{"centers": {"name": "a", "bytes": 1, "xxh3": null}}"#);
-        assert!(other.unwrap_err().to_string().contains("no file for the role table"));
+        assert!(other.unwrap().require(&Role::STORE).unwrap_err().contains("no file for the role table"));
     }
 }

@@ -19,11 +19,13 @@ pub fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
         return Ok(None);
     }
     let bytes = read_manifest_bytes(context, folder)?;
-    Envelope::parse(&bytes).map(|envelope| Some(envelope.kind)).map_err(|unreadable| unreadable.in_folder(folder))
+    Envelope::parse(&bytes)
+        .map(|envelope| Some(envelope.kind))
+        .map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
 }
 
 /// Whether a folder has a manifest, whatever it says.
-pub(super) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
+pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
@@ -40,7 +42,7 @@ pub fn sole_store<'a>(
     for input in inputs {
         let Some(kind) = kind_of(context, Path::new(input))? else { continue };
         if kind != Kind::Store {
-            return Err(kind.not_a_store(Path::new(input)));
+            return Err(kind.is_not(Kind::Store, Path::new(input)));
         }
         if inputs.len() > 1 {
             return Err(Error::option(format!(

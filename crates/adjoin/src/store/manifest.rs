@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -58,7 +59,7 @@ pub struct Manifest {
 }
 
 /// The digits of a checksum that is not known yet.
-pub(super) const NO_CHECKSUM: &str = "0000000000000000";
+pub(crate) const NO_CHECKSUM: &str = "0000000000000000";
 
 /// What a folder with a manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +83,37 @@ impl Kind {
         }
     }
 
-    /// The error where a store is wanted and something else is there.
-    pub(super) fn not_a_store(self, folder: &Path) -> Error {
+    /// The roles of the files that it consists of.
+    pub(super) fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Store => &Role::STORE,
+            Self::Index => &Role::INDEX,
+            Self::Live => &[],
+        }
+    }
+
+    /// One word for it.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Index | Self::Live => "index",
+        }
+    }
+
+    /// How one is made.
+    pub(super) fn made_with(self) -> &'static str {
+        match self {
+            Self::Store => "adjoin build",
+            Self::Index => "adjoin index build",
+            Self::Live => "adjoin live create",
+        }
+    }
+
+    /// The error where something of this kind is there and another is wanted.
+    pub(super) fn is_not(self, wanted: Self, folder: &Path) -> Error {
+        let (at, noun, made_with) = (folder.display(), wanted.noun(), wanted.made_with());
         Error::input(format!(
-            "{} is {self}, not a store; name a store, or make one in another folder with: adjoin build",
-            folder.display()
+            "{at} is {self}, not {wanted}; name such a {noun}, or make one in another folder with: {made_with}"
         ))
     }
 }
@@ -103,11 +130,11 @@ impl fmt::Display for Kind {
 
 /// Why a manifest cannot be read.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     /// It is whole, and of this later version.
     Newer(u64),
-    /// It is whole, and of something else than a store.
-    NotStore(Kind),
+    /// It is whole, and of something else than what is wanted.
+    Other(Kind),
     /// It is whole, and of a kind that only a later version knows.
     UnknownKind(String),
     /// It is not as written, or says what cannot be.
@@ -115,19 +142,20 @@ pub(super) enum Unreadable {
 }
 
 impl Unreadable {
-    /// The error of a folder with such a manifest.
-    pub(super) fn in_folder(self, folder: &Path) -> Error {
+    /// The error of a folder with such a manifest where one of a kind is wanted.
+    pub(crate) fn in_folder(self, folder: &Path, wanted: Kind) -> Error {
         let at = folder.display();
         match self {
             Self::Newer(version) => Error::input(format!(
                 "{at} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin"
             )),
-            Self::NotStore(kind) => kind.not_a_store(folder),
+            Self::Other(kind) => kind.is_not(wanted, folder),
             Self::UnknownKind(kind) => {
                 Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
             }
             Self::Damaged(why) => {
-                Error::corrupt(format!("{}: {why}; build the store again", folder.join(MANIFEST_FILE).display()))
+                let (at, noun) = (folder.join(MANIFEST_FILE), wanted.noun());
+                Error::corrupt(format!("{}: {why}; build the {noun} again", at.display()))
             }
         }
     }
@@ -162,6 +190,48 @@ impl Envelope {
         };
         Ok(Self { kind, value })
     }
+
+    /// The checksum that it has of itself.
+    fn digits(&self) -> Option<&str> {
+        self.value.get("manifest_xxh3").and_then(Value::as_str)
+    }
+
+    /// The files that it names, one for each role of its kind.
+    pub(super) fn files(&self) -> std::result::Result<Files, Unreadable> {
+        let version = self.value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
+        if version > u64::from(FORMAT_VERSION) {
+            return Err(Unreadable::Newer(version));
+        }
+        let files: Files = understood(self.value.get("files").cloned().unwrap_or_default())?;
+        files.require(self.kind.roles()).map_err(|why| not_understood(&why))?;
+        Ok(files)
+    }
+}
+
+fn understood<T: DeserializeOwned>(value: Value) -> std::result::Result<T, Unreadable> {
+    serde_json::from_value(value).map_err(|error| not_understood(&error.to_string()))
+}
+
+fn not_understood(why: &str) -> Unreadable {
+    Unreadable::Damaged(format!("the manifest cannot be understood: {}", shortened(why)))
+}
+
+/// A manifest as stored: JSON that holds its own checksum, in whose place `blank` has [`NO_CHECKSUM`] at its end.
+pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
+    let text = serde_json::to_string_pretty(blank).expect("a manifest has no map with other keys than text") + "\n";
+    let digits = hexadecimal(checksum(text.as_bytes()));
+    let at = text.rfind(NO_CHECKSUM).expect("it was put there");
+    [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
+}
+
+/// What the manifest of a kind says, once it is whole, of this version, and names all of its files.
+pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], wanted: Kind) -> std::result::Result<M, Unreadable> {
+    let envelope = Envelope::parse(bytes)?;
+    if envelope.kind != wanted {
+        return Err(Unreadable::Other(envelope.kind));
+    }
+    envelope.files()?;
+    understood(envelope.value)
 }
 
 /// What a manifest says goes into messages only so far.
@@ -173,7 +243,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// The bytes of a folder's manifest.
-pub(super) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;
     if file.len() > Manifest::bytes_max() {
         return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
@@ -186,9 +256,11 @@ pub(super) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest
     Manifest::decode(folder, &read_manifest_bytes(context, folder)?)
 }
 
-/// Whether another manifest has taken the place of this one: the folder was built anew, and files may be gone.
-pub(super) fn is_replaced(context: &Context, folder: &Path, manifest: &Manifest) -> bool {
-    read_manifest(context, folder).is_ok_and(|now| now.manifest_xxh3 != manifest.manifest_xxh3)
+/// Whether another manifest has taken the place of the one with this checksum: the folder was built anew, and files may be
+/// gone.
+pub(crate) fn is_replaced(context: &Context, folder: &Path, digits: &str) -> bool {
+    let now = read_manifest_bytes(context, folder).ok().and_then(|bytes| Envelope::parse(&bytes).ok());
+    now.is_some_and(|now| now.digits() != Some(digits))
 }
 
 /// How centers are chosen.
@@ -236,12 +308,7 @@ impl Manifest {
 
     /// The manifest as stored: JSON that holds its own checksum.
     pub fn encode(&self) -> Vec<u8> {
-        let blank = Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() };
-        let text =
-            serde_json::to_string_pretty(&blank).expect("a manifest has no map with other keys than text") + "\n";
-        let digits = hexadecimal(checksum(text.as_bytes()));
-        let at = text.rfind(NO_CHECKSUM).expect("it was put there");
-        [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
+        sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 
     /// Reads a manifest and checks what can be checked without the other files.
@@ -249,21 +316,12 @@ impl Manifest {
     /// # Errors
     /// Where it is damaged, of a newer version, or promises what cannot be.
     pub fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder))
+        Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
     }
 
     /// The same, without the words around what is wrong.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
-        let Envelope { kind, value } = Envelope::parse(bytes)?;
-        if kind != Kind::Store {
-            return Err(Unreadable::NotStore(kind));
-        }
-        let version = value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
-        if version > u64::from(FORMAT_VERSION) {
-            return Err(Unreadable::Newer(version));
-        }
-        let read = serde_json::from_value::<Self>(value).map_err(|error| shortened(&error.to_string()));
-        let manifest = read.map_err(|why| Unreadable::Damaged(format!("the manifest cannot be understood: {why}")))?;
+        let manifest: Self = unsealed(bytes, Kind::Store)?;
         match manifest.contradiction() {
             None => Ok(manifest),
             Some(what) => Err(Unreadable::Damaged(format!("the manifest is impossible: {what}"))),
@@ -317,7 +375,7 @@ mod tests {
         let lengths = |role| match role {
             Role::Centers => 3 * 384 * 4,
             Role::Table => 3 * 32,
-            Role::Vectors => 12 * 4096,
+            _ => 12 * 4096,
         };
         let file = |role: Role| FileFacts { bytes: lengths(role), ..FileFacts::of(role.name(), b"its contents") };
         Manifest {
@@ -334,7 +392,7 @@ mod tests {
             centers: Centers::Trained,
             assignment: Assignment::TwoLevel,
             buckets: 3,
-            files: Files::new(file),
+            files: Files::new(&Role::STORE, file),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }
@@ -370,7 +428,7 @@ mod tests {
         let codes = r#""codes": {"name": "codes.bin", "bytes": 5, "xxh3": "0011223344556677", "bits": 4},"#;
         let read = edited("\"files\": {", &format!("\"files\": {{ {codes}")).unwrap();
         let facts = FileFacts { name: "codes.bin".into(), bytes: 5, xxh3: Some("0011223344556677".into()) };
-        assert_eq!(read.files.unknown().collect::<Vec<_>>(), [("codes", &facts)]);
+        assert_eq!(read.files.unknown(&Role::STORE).collect::<Vec<_>>(), [("codes", &facts)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod buckets;
 mod centers;
 mod draw;
 mod files;
+mod folder;
 pub mod format;
 mod ids;
 mod intake;
@@ -27,13 +28,17 @@ pub(crate) use buckets::{extent_rows_max, row_bytes};
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
+pub(crate) use folder::FolderFiles;
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
+pub(crate) use kind::has_manifest;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
+pub(crate) use manifest::{NO_CHECKSUM, is_replaced, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{PartitionSizes, Partitions, Records};
+pub(crate) use publish::{Drafts, check_target};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};
 pub(crate) use writer::NoUsableRow;

@@ -1,4 +1,4 @@
-//! What makes a store appear whole or not at all, though the power may go at any moment, any operation may fail, and
+//! What makes a store or an index appear whole or not at all, though the power may go at any moment, any operation may fail, and
 //! others may build into the same folder at the same time.
 //!
 //! A build writes into a folder of its own inside the store's. At the end its files get their names, which change with
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use adjoin_device::FileKind;
 
-use super::files::Role;
+use super::files::{Files, Role};
 use super::format::{MANIFEST_FILE, tag_of};
 use super::kind::{has_manifest, kind_of};
-use super::manifest::{Kind, Manifest, read_manifest};
+use super::manifest::{Envelope, Kind, read_manifest_bytes};
 use crate::context::Context;
 use crate::error::{self, Error, Result};
 use crate::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
@@ -28,28 +28,28 @@ const BEGINNINGS_MAX: usize = 10;
 /// Refuses a target that is taken. What builds that were killed have left is no obstacle.
 ///
 /// # Errors
-/// Where there is a store and `force` is not given, or something that is no store, or the device does not let us look.
-pub(super) fn check_target(context: &Context, store: &Path, force: bool) -> Result<()> {
+/// Where there is one of this kind and `force` is not given, or something else, or the device does not let us look.
+pub(crate) fn check_target(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
     let at = store.display();
     match context.device.kind(store)? {
         None => check_parent(&*context.device, store),
-        Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, store, force),
+        Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, (store, kind), force),
         Some(FileKind::Folder) => {
             let names = context.device.list(store)?;
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
                 return Ok(());
             }
-            Err(Error::input(format!("{at} holds files that are not a store; choose another folder")))
+            Err(Error::input(format!("{at} holds files that are not {kind}; choose another folder")))
         }
-        Some(_) => Err(Error::input(format!("{at} is a file; a store is a folder: choose another name"))),
+        Some(_) => Err(Error::input(format!("{at} is a file; {kind} is a folder: choose another name"))),
     }
 }
 
-/// Refuses a folder with a manifest that is not to be replaced, or is not that of a store.
-fn check_replaceable(context: &Context, store: &Path, force: bool) -> Result<()> {
+/// Refuses a folder with a manifest that is not to be replaced, or is of another kind.
+fn check_replaceable(context: &Context, (store, kind): (&Path, Kind), force: bool) -> Result<()> {
     match kind_of(context, store) {
-        Ok(Some(kind)) if kind != Kind::Store => {
-            return Err(Error::input(format!("{} is {kind}, not a store; choose another folder", store.display())));
+        Ok(Some(other)) if other != kind => {
+            return Err(Error::input(format!("{} is {other}, not {kind}; choose another folder", store.display())));
         }
         // A damaged store may be replaced too.
         Err(error) if error.kind() != error::ErrorKind::Corrupt => return Err(error),
@@ -59,7 +59,7 @@ fn check_replaceable(context: &Context, store: &Path, force: bool) -> Result<()>
         return Ok(());
     }
     let at = store.display();
-    Err(Error::input(message![format!("{at} is a store already; give "), Argument::Force, " to replace it"]))
+    Err(Error::input(message![format!("{at} is {kind} already; give "), Argument::Force, " to replace it"]))
 }
 
 /// Whether only a build gives such a name.
@@ -67,15 +67,16 @@ pub(super) fn is_ours(name: &str) -> bool {
     is_file_of_ours(name) || is_own_for("", name.as_ref()) || is_writer_file(name.as_ref())
 }
 
-/// Whether only a build gives such a name to a file of a store.
+/// Whether only a build gives such a name to a file.
 fn is_file_of_ours(name: &str) -> bool {
-    Role::ALL.iter().any(|role| tag_of(name, role.file()).is_some())
+    Role::STORE.iter().chain(&Role::INDEX).any(|role| tag_of(name, role.file()).is_some())
 }
 
-/// The files of a store before there is a store; what a build that fails has left is removed.
-pub(super) struct Drafts<'a> {
+/// The files of a store or an index before there is one; what a build that fails has left is removed.
+pub(crate) struct Drafts<'a> {
     context: &'a Context,
     store: &'a Path,
+    kind: Kind,
     made_store: bool,
     lock: Option<WriterLock>,
     folder: Option<OwnFolder>,
@@ -89,9 +90,9 @@ impl<'a> Drafts<'a> {
     ///
     /// # Errors
     /// Where it does, or another build writes there.
-    pub(super) fn begin(context: &'a Context, store: &'a Path) -> Result<Self> {
+    pub(crate) fn begin(context: &'a Context, (store, kind): (&'a Path, Kind)) -> Result<Self> {
         let device = &context.device;
-        let mut drafts = Self { context, store, made_store: false, lock: None, folder: None, placed: Vec::new() };
+        let mut drafts = Self { context, store, kind, made_store: false, lock: None, folder: None, placed: Vec::new() };
         drafts.lock = Some(drafts.lock()?);
         if drafts.made_store {
             // Else the folder could be gone after a loss of power, and the store in it, however durable.
@@ -124,7 +125,7 @@ impl<'a> Drafts<'a> {
     }
 
     /// Where a draft is to be written.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 
@@ -135,20 +136,25 @@ impl<'a> Drafts<'a> {
         Ok(file.sync()?)
     }
 
-    /// Makes a store of the draft of the vectors, which is durable, and of these contents. The files of the store that
-    /// this replaces are removed. Returns the bytes of the manifest.
+    /// Makes the drafts appear under the names that the manifest gives them: those of these contents, and of the other
+    /// roles, which are there and durable. The files of what this replaces are removed.
     ///
     /// # Errors
     /// Where there is a store by now and `force` is not given, or the disk refuses. The old store is then in force, or,
     /// where only the removal of its files fails, the new one.
-    pub(super) fn publish(mut self, manifest: &Manifest, centers: &[u8], table: &[u8], force: bool) -> Result<u64> {
+    pub(crate) fn publish(
+        mut self,
+        (files, manifest): (&Files, &[u8]),
+        contents: &[(Role, &[u8])],
+        force: bool,
+    ) -> Result<()> {
         let device = &self.context.device;
-        let encoded = manifest.encode();
-        self.write(Role::Centers.file(), centers)?;
-        self.write(Role::Table.file(), table)?;
-        self.write(MANIFEST_FILE, &encoded)?;
-        for role in Role::ALL {
-            let facts = &manifest.files[role];
+        for (role, contents) in contents {
+            self.write(role.file(), contents)?;
+        }
+        self.write(MANIFEST_FILE, manifest)?;
+        for &role in self.kind.roles() {
+            let facts = &files[role];
             // A file of that name may be there, of the old store or of another build: with the same contents, unless it
             // was damaged, so taking its place does no harm.
             self.placed.push(facts.name.clone());
@@ -158,7 +164,7 @@ impl<'a> Drafts<'a> {
         // Another build may have published here since the first look.
         let old = match has_manifest(self.context, self.store)? {
             true => {
-                check_replaceable(self.context, self.store, force)?;
+                check_replaceable(self.context, (self.store, self.kind), force)?;
                 self.named().or_else(|error| match error.kind() {
                     // A damaged store may be replaced too; its files are then left where they are.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
@@ -174,14 +180,15 @@ impl<'a> Drafts<'a> {
         // Before anything of the old store goes: until here, a loss of power may bring it back.
         device.sync_folder(self.store)?;
         self.remove_unnamed(self.removable(old.into_iter().chain(placed).collect())?)?;
-        self.lock.take().map_or(Ok(()), WriterLock::release)?;
-        Ok(encoded.len() as u64)
+        self.lock.take().map_or(Ok(()), WriterLock::release)
     }
 
     /// Names of the files of the manifest in force, those of roles that only a later version knows as well.
     fn named(&self) -> Result<Vec<String>> {
-        let manifest = read_manifest(self.context, self.store)?;
-        Ok(manifest.files.iter().map(|(_, facts)| facts.name.clone()).collect())
+        let bytes = read_manifest_bytes(self.context, self.store)?;
+        let files = Envelope::parse(&bytes).and_then(|envelope| envelope.files());
+        let files = files.map_err(|unreadable| unreadable.in_folder(self.store, self.kind))?;
+        Ok(files.iter().map(|(_, facts)| facts.name.clone()).collect())
     }
 
     /// Removes those files that the manifest in force, ours or meanwhile another's, does not name.

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
+use adjoin_device::{ReadFile, Reservation};
 use adjoin_kernels::Panel;
-use xxhash_rust::xxh3::Xxh3;
 
-use super::files::{FileFacts, Role, read_whole};
+use super::files::Role;
+use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, decode_bucket, decode_table};
 use super::kind::has_manifest;
-use super::manifest::{Manifest, is_replaced, read_manifest};
+use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
@@ -43,7 +43,7 @@ impl Store {
             let manifest = read_manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
             // Where a build has replaced it between two files, some are gone; then it is the new one that is opened.
-            if opened.is_ok() || !is_replaced(context, folder, &manifest) {
+            if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
             }
             context.cancel.check()?;
@@ -59,16 +59,16 @@ impl Store {
         let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, dimensions));
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
-        let open = |role| open_file(context, folder, &manifest.files[role]);
-        let table = checked(&*open(Role::Table)?, folder, &manifest.files[Role::Table])?;
-        let centers = open(Role::Centers)?;
-        read_checked(&*centers, folder, &manifest.files[Role::Centers], PIECE_BYTES, |_| ())?;
-        let file = open(Role::Vectors)?;
+        let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
+        let table = files.read(context, Role::Table)?;
+        let centers = files.open(context, Role::Centers)?;
+        read_checked(&*centers, files, Role::Centers, PIECE_BYTES, |_| ())?;
+        let file = files.open(context, Role::Vectors)?;
         if !file.is_direct() {
             context.progress.note("this file system refuses direct reads: data passes through the page cache");
         }
         let extents = decode_table(&table, &manifest.bucket_facts(), manifest.rows, file.len())
-            .map_err(|error| damaged(folder, &manifest.files[Role::Table], &error.to_string()))?;
+            .map_err(|error| files.damaged(Role::Table, &error.to_string()))?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
         Ok(Self { folder, manifest, extents, centers, file, _memory: memory })
     }
@@ -103,13 +103,16 @@ impl Store {
         if self.centers.len() != (bytes * self.extents.len()) as u64 {
             return Err(Error::input(format!("{}: its centers have other coordinates", self.folder.display())));
         }
-        let facts = &self.manifest.files[Role::Centers];
         let mut rows = first..;
-        read_checked(&*self.centers, &self.folder, facts, PIECE_BYTES.next_multiple_of(bytes), |piece| {
+        read_checked(&*self.centers, self.files(), Role::Centers, PIECE_BYTES.next_multiple_of(bytes), |piece| {
             for (center, row) in piece.chunks_exact(bytes).zip(&mut rows) {
                 T::read_center(space, center, panel.row_mut(row));
             }
         })
+    }
+
+    fn files(&self) -> FolderFiles<'_> {
+        FolderFiles { folder: &self.folder, kind: Kind::Store, files: &self.manifest.files }
     }
 
     /// The file of the buckets.
@@ -124,47 +127,6 @@ impl Store {
     pub(crate) fn decode(&self, number: u32, bytes: &[u8]) -> Result<Bucket> {
         let extent = &self.extents[number as usize];
         decode_bucket(number, &self.manifest.bucket_facts(), extent, bytes)
-            .map_err(|error| damaged(&self.folder, &self.manifest.files[Role::Vectors], &error.to_string()))
+            .map_err(|error| self.files().damaged(Role::Vectors, &error.to_string()))
     }
-}
-
-/// Opens a file of a store and compares its length.
-fn open_file(context: &Context, folder: &Path, facts: &FileFacts) -> Result<Arc<dyn ReadFile>> {
-    let file = context.device.open(&facts.path(folder))?;
-    if file.len() != facts.bytes {
-        return Err(damaged(folder, facts, &format!("has {} bytes instead of {}", file.len(), facts.bytes)));
-    }
-    Ok(file)
-}
-
-/// The bytes of a file that is checked as a whole, and for which there is memory.
-fn checked(file: &dyn ReadFile, folder: &Path, facts: &FileFacts) -> Result<Vec<u8>> {
-    let contents = read_whole(file)?;
-    if facts.matches(&contents) { Ok(contents) } else { Err(damaged(folder, facts, "checksum mismatch")) }
-}
-
-/// Hands over the bytes of a file, checked as a whole at the end, in pieces of `piece` bytes, the last shorter.
-fn read_checked(
-    file: &dyn ReadFile,
-    folder: &Path,
-    facts: &FileFacts,
-    piece: usize,
-    mut take: impl FnMut(&[u8]),
-) -> Result<()> {
-    let mut hash = Xxh3::new();
-    let mut buffer = AlignedBuffer::zeroed(piece.min(file.len() as usize));
-    for start in (0..file.len()).step_by(piece) {
-        let bytes = &mut buffer[..piece.min((file.len() - start) as usize)];
-        file.read_at(start, bytes)?;
-        hash.update(bytes);
-        take(bytes);
-    }
-    match facts.has_checksum(hash.digest()) {
-        true => Ok(()),
-        false => Err(damaged(folder, facts, "checksum mismatch")),
-    }
-}
-
-fn damaged(folder: &Path, facts: &FileFacts, why: &str) -> Error {
-    Error::corrupt(format!("{}: {why}; build the store again", facts.path(folder).display()))
 }

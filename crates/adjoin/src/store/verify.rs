@@ -17,7 +17,7 @@ use super::format::{
     self, Ascent, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, decode_table, hexadecimal,
 };
 use super::kind::has_manifest;
-use super::manifest::{Manifest, Unreadable, is_replaced};
+use super::manifest::{Kind, Manifest, Unreadable, is_replaced};
 use super::publish::is_ours;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -171,7 +171,7 @@ pub fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
         check.files(&manifest)?;
         // Where a build has replaced the store meanwhile, files may have been missed, and those of the new one taken for
         // leftovers: it is the new one that counts.
-        if !is_replaced(context, folder, &manifest) {
+        if !is_replaced(context, folder, &manifest.manifest_xxh3) {
             return Ok(check.report);
         }
     }
@@ -212,7 +212,7 @@ impl Check<'_> {
                 return Ok(Some(manifest));
             }
             Ok((Err(Unreadable::Damaged(fault)), _)) => self.report.add(damage(fault)),
-            Ok((Err(unreadable), _)) => return Err(unreadable.in_folder(self.folder)),
+            Ok((Err(unreadable), _)) => return Err(unreadable.in_folder(self.folder, Kind::Store)),
             Err(fault) => self.report.add(damage(fault)),
         }
         Ok(None)
@@ -236,7 +236,7 @@ impl Check<'_> {
     }
 
     fn files(&mut self, manifest: &Manifest) -> Result<()> {
-        for (role, facts) in manifest.files.unknown() {
+        for (role, facts) in manifest.files.unknown(&Role::STORE) {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
             self.whole(DamagedPart::Unknown, facts)?;
         }

@@ -19,7 +19,7 @@ use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
-use super::manifest::{Assignment, Centers, Manifest, NO_CHECKSUM};
+use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
@@ -197,12 +197,12 @@ pub fn build(
     if options.buckets == Some(0) {
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
-    check_target(context, store, options.force)?;
+    check_target(context, (store, Kind::Store), options.force)?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
-    let drafts = Drafts::begin(context, store)?;
+    let drafts = Drafts::begin(context, (store, Kind::Store))?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
@@ -282,8 +282,10 @@ impl Build<'_> {
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
         let centers = stored_centers(space, &centers, &written.centers);
         let manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
-        let manifest_bytes = self.drafts.publish(&manifest, &centers, &written.table, self.options.force)?;
-        let bytes_written = written.bytes + (centers.len() + written.table.len()) as u64 + manifest_bytes;
+        let encoded = manifest.encode();
+        let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
+        self.drafts.publish((&manifest.files, &encoded), &contents, self.options.force)?;
+        let bytes_written = written.bytes + (centers.len() + written.table.len() + encoded.len()) as u64;
         let center_distances = training_distances + distances;
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
     }
@@ -406,14 +408,11 @@ impl Build<'_> {
     }
 
     fn manifest(&self, scanned: Scanned, duplicate_ids: u64, written: &Written, centers: &[u8]) -> Manifest {
-        // Names that change with the contents: a store is replaced by the rename of its manifest and nothing else.
-        let contents = [&written.digest.to_le_bytes()[..], centers, &written.table].concat();
-        let tag = format::hexadecimal(format::checksum(&contents));
-        let name = |role: Role| role.file().replace(".bin", &format!("-{tag}.bin"));
-        let facts = |role| match role {
-            Role::Centers => FileFacts::of(&name(role), centers),
-            Role::Table => FileFacts::of(&name(role), &written.table),
-            Role::Vectors => FileFacts { name: name(role), bytes: written.bytes, xxh3: None },
+        let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
+        let facts = |role: Role| match role {
+            Role::Centers => FileFacts::of(&role.file_of(contents), centers),
+            Role::Table => FileFacts::of(&role.file_of(contents), &written.table),
+            _ => FileFacts { name: role.file_of(contents), bytes: written.bytes, xxh3: None },
         };
         Manifest {
             format_version: format::FORMAT_VERSION,
@@ -429,7 +428,7 @@ impl Build<'_> {
             centers: self.options.centers(),
             assignment: Assignment::TwoLevel,
             buckets: written.centers.len() as u32,
-            files: Files::new(facts),
+            files: Files::new(&Role::STORE, facts),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }

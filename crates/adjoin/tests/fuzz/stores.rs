@@ -271,7 +271,7 @@ impl Crafted {
             2 => manifest.skipped_rows = number,
             3 => manifest.buckets = number as u32,
             4 => manifest.vectors.dimensions = number as usize,
-            5 => manifest.files[Role::ALL[random.below(3) as usize]].bytes = number,
+            5 => manifest.files[Role::STORE[random.below(3) as usize]].bytes = number,
             6 => manifest.ids = [IdKind::None, IdKind::Int64, IdKind::Utf8][random.below(3) as usize],
             _ => manifest.metric = [Metric::L2, Metric::Cosine][random.below(2) as usize],
         }

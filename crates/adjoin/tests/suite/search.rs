@@ -229,7 +229,7 @@ fn the_recall_that_was_promised_is_reached_in_part_of_the_buckets() {
         assert!(recall.kept && at_k.low <= reached + 0.02 && reached - 0.02 <= at_k.high, "{recall:?}");
         assert!((0.0..=at_k.estimate).contains(&recall.p5.unwrap()));
         assert_eq!(recall.sample_queries, Some(2_000));
-        probes.push(statistics.search.probes_per_query);
+        probes.push(statistics.search.probes_per_query.unwrap());
     }
     assert!(probes.is_sorted() && probes[0] < 15.0 && probes[2] < 90.0, "{probes:?}");
 }
@@ -246,7 +246,7 @@ fn few_queries_are_compared_with_all_and_each_bucket_is_read_once() {
     let bytes: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
     let found = find(&setup, &built.store, &queries, Wanted::Nearest(4), Effort::Probes(30)).unwrap().statistics;
     assert_eq!(found.common.io.bytes_requested, Some(bytes), "2,500 queries look into every bucket");
-    assert_eq!(found.search.probes_per_query, 30.0);
+    assert_eq!(found.search.probes_per_query, Some(30.0));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
+use adjoin::report::SearchCounts;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
 use adjoin::sink::CollectHits;
 use adjoin::store::Store;
@@ -63,7 +64,7 @@ fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
         let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, Effort::Every).unwrap();
         assert_same(&hits, &truth.hits(wanted), &what);
         assert_eq!(statistics.common.strategy.probes, Some("bound"));
-        let share = statistics.search.probes_per_query / statistics.search.buckets as f64;
+        let share = statistics.search.probes_per_query.unwrap() / statistics.search.buckets.unwrap() as f64;
         assert!(share <= 1.0, "{what}: no bucket twice");
         (least, most) = (least.min(share), most.max(share));
     }
@@ -165,10 +166,12 @@ fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
         let built = setup.build(&set).unwrap();
         for wanted in [Wanted::Nearest(7), Wanted::Within(within(metric))] {
             let whole = find(&setup, &built.store, &queries, wanted, WHOLE).unwrap();
-            assert_eq!(whole.statistics.search.probes_per_query, whole.statistics.search.buckets as f64);
+            let SearchCounts { probes_per_query, buckets, .. } = whole.statistics.search;
+            assert_eq!(probes_per_query, buckets.map(|buckets| buckets as f64));
             let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, Effort::Every).unwrap();
             let first = of(&setup).statistics.search;
-            assert!(first.probes_per_query < 0.3 * first.buckets as f64, "{wanted:?}: {}", first.probes_per_query);
+            let (probes, buckets) = (first.probes_per_query.unwrap(), first.buckets.unwrap());
+            assert!(probes < 0.3 * buckets as f64, "{wanted:?}: {probes}");
             let mut others = [1, 2, 5].map(|threads| Setup { threads, ..setup.clone() }).to_vec();
             others.extend(Kernel::available().into_iter().map(|kernel| Setup { kernel, ..setup.clone() }));
             for other in others {
@@ -196,7 +199,7 @@ fn no_bucket_is_read_more_often_than_a_bound_is_worth() {
         let built = setup.build(set).unwrap();
         let found = find(&setup, &built.store, queries, wanted, Effort::Every).unwrap().statistics;
         let store: u64 = built.store.extents().iter().map(|extent| extent.bytes(false)).sum();
-        (found.common.io.bytes_requested.unwrap(), store, found.search.probes_per_query)
+        (found.common.io.bytes_requested.unwrap(), store, found.search.probes_per_query.unwrap())
     };
     let of_plane = plane(Element::F32);
     let some = |queries: &Set, count: usize| {

@@ -1,0 +1,121 @@
+//! How many reads does a search of a graph index take, and what recall does it have?
+//!
+//! `index BASE QUERIES FOLDER [LAYOUT [PAGE_BYTES [CODE_BYTES [DEGREE]]]]` builds a store and an index in FOLDER, unless they
+//! are there, and prints for lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and
+//! distances a query, and queries a second. Reads depend on nothing but the index and the queries; rates on the machine.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::geometry::{Coordinate, Space};
+use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions};
+use adjoin::kernels::Panel;
+use adjoin::options::Metric;
+use adjoin::sink::CollectHits;
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::store::{self, BuildOptions, Store};
+use adjoin::workers::map_items;
+
+const QUERIES: usize = 1_000;
+const K: usize = 10;
+const LISTS: [usize; 7] = [20, 30, 40, 60, 80, 120, 160];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("index: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N) -> Result<N> {
+    let Some(text) = arguments.get(place) else { return Ok(otherwise) };
+    text.parse().map_err(|_| Error::option(format!("{text} is none that can be given here")))
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let [base, queries, folder, ..] = arguments else { return Err(Error::input("give BASE QUERIES FOLDER")) };
+    let folder = Path::new(folder);
+    let mut options = IndexOptions::default();
+    options.layout = number(arguments, 3, options.layout)?;
+    options.page_bytes = number(arguments, 4, options.page_bytes)?;
+    options.code_bytes = number(arguments, 5, options.code_bytes)?;
+    options.graph.degree = number(arguments, 6, options.graph.degree)?;
+    let context = Context::default().with_memory(8 << 30);
+    let open = |file: &String| source::open(&context, std::slice::from_ref(file), &SourceOptions::default());
+    let (base, queries) = (open(base)?, open(queries)?);
+    let at = folder.join("store");
+    if !at.exists() {
+        store::build(&context, &*base, &at, &BuildOptions::default())?;
+    }
+    let IndexOptions { layout, page_bytes, code_bytes, graph } = options;
+    let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}", graph.degree));
+    if !place.exists() {
+        let built = index::build(&context, &Store::open(&context, &at)?, &place, &options, false)?;
+        let (load, graph) = (built.load_seconds, built.graph_seconds);
+        let (layout, write) = (built.layout_seconds, built.write_seconds);
+        println!("built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s");
+    }
+    let index = Index::open(&context, &place)?;
+    let facts = index.facts();
+    println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
+    let truth = truth(&context, &*base, &*queries)?;
+    println!("list  recall@10  reads  distances  queries/s  p50 ms  p99 ms");
+    for list in LISTS {
+        let sink = CollectHits::default();
+        let options = IndexSearchOptions { k: K as u64, list };
+        let found = index::search(&context, &index, &*queries, &options, Box::new(sink.clone()))?.search;
+        let hits = sink.hits();
+        let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
+        let right: usize = hits.iter().zip(&truth).map(right).sum();
+        let recall = right as f64 / (K * truth.len()) as f64;
+        let latency = found.latency_ms.unwrap_or(index_latency());
+        println!(
+            "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {:7.2} {:7.2}",
+            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.p50, latency.p99
+        );
+    }
+    Ok(())
+}
+
+fn index_latency() -> adjoin::report::LatencyStatistics {
+    adjoin::report::LatencyStatistics { mean: 0.0, p50: 0.0, p95: 0.0, p99: 0.0, max: 0.0 }
+}
+
+/// The first vectors of a source as coordinates of a plain space of bytes.
+fn read(context: &Context, source: &dyn VectorSource, most: usize) -> Result<Panel<u8>> {
+    let info = source.info();
+    let space = Space::plain(info.vectors, Metric::L2);
+    if !space.is_of_bytes() {
+        return Err(Error::input("give vectors of bytes"));
+    }
+    let rows = most.min(info.rows as usize);
+    let mut panel = Panel::zeroed(rows, info.vectors.dimensions);
+    let (mut scan, mut next) = (source.scan(1 << 20)?, 0);
+    while let Some(batch) = scan.next_batch()? {
+        let mut some = Panel::<u8>::zeroed(batch.rows, info.vectors.dimensions);
+        u8::load(space, context.kernel, &batch.bytes, &mut some);
+        for row in 0..batch.rows.min(rows - next) {
+            panel.row_mut(next + row).copy_from_slice(&some.row(row)[..info.vectors.dimensions]);
+        }
+        next += batch.rows.min(rows - next);
+    }
+    Ok(panel)
+}
+
+/// The distance of the farthest of the nearest vectors of each query.
+fn truth(context: &Context, base: &dyn VectorSource, queries: &dyn VectorSource) -> Result<Vec<f32>> {
+    let (base, queries) = (read(context, base, usize::MAX)?, read(context, queries, QUERIES)?);
+    let farthest = |distances: &mut Vec<u32>, query: usize| {
+        distances.resize(base.rows(), 0);
+        context.kernel.one_to_many(queries.row(query), &base, distances);
+        let (_, &mut farthest, _) = distances.select_nth_unstable(K - 1);
+        Ok(f64::from(farthest).sqrt() as f32)
+    };
+    map_items(context.threads, queries.rows(), &context.cancel, Vec::new, farthest)
+}

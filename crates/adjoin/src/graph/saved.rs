@@ -1,0 +1,68 @@
+//! Graphs as bytes: numbers as u32, little-endian.
+
+use super::adjacency::Graph;
+use super::options::GraphOptions;
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// Bytes of a number.
+const NUMBER_BYTES: usize = size_of::<u32>();
+
+impl Graph {
+    /// The graph for [`Graph::from_bytes`]: how many vertices, the most out-neighbours of one, the entry point, and for each
+    /// vertex how many out-neighbours it has, and these.
+    ///
+    /// # Panics
+    /// If a vertex is not in the graph, or deleted.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let vertices = self.vertices() as u32;
+        assert_eq!(self.live(), u64::from(vertices), "all vertices are in the graph");
+        let mut numbers = vec![vertices, self.options().degree as u32, self.entry().unwrap_or_default()];
+        for vertex in 0..vertices {
+            let neighbours = self.neighbours(vertex);
+            numbers.push(neighbours.len() as u32);
+            numbers.extend_from_slice(neighbours);
+        }
+        numbers.into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
+    /// The graph that [`Graph::to_bytes`] wrote, with the usual options but for the degree.
+    ///
+    /// # Errors
+    /// Where these are not such bytes, or memory does not suffice.
+    pub fn from_bytes(context: &Context, bytes: &[u8]) -> Result<Self> {
+        let damaged = |what: &str| Error::corrupt(format!("a graph in memory: {what}"));
+        let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();
+        let mut numbers = numbers.iter().map(|&number| u32::from_le_bytes(number));
+        let mut next = || numbers.next().ok_or_else(|| damaged("it ends early"));
+        let [vertices, degree, entry] = [next()?, next()?, next()?];
+        let options = GraphOptions { degree: degree as usize, build_list: degree as usize, ..GraphOptions::default() };
+        options.check().map_err(|error| damaged(&error.to_string()))?;
+        if vertices as usize > bytes.len() / NUMBER_BYTES || (vertices > 0 && entry >= vertices) {
+            return Err(damaged("it has fewer vertices than it says"));
+        }
+        let mut graph = Self::empty(context, vertices as usize, &options)?;
+        let mut neighbours = Vec::new();
+        for vertex in 0..vertices {
+            let count = next()?;
+            if count > degree {
+                return Err(damaged("a vertex has too many neighbours"));
+            }
+            neighbours.clear();
+            for _ in 0..count {
+                neighbours.push(next()?);
+            }
+            if neighbours.iter().any(|&neighbour| neighbour >= vertices || neighbour == vertex) {
+                return Err(damaged("a vertex has neighbours that cannot be"));
+            }
+            graph.set_neighbours(vertex, &neighbours);
+            graph.present.insert(vertex.into());
+        }
+        graph.entry = (vertices > 0).then_some(entry);
+        if numbers.next().is_some() || !rest.is_empty() {
+            return Err(damaged("something follows it"));
+        }
+        graph.narrow();
+        Ok(graph)
+    }
+}

@@ -1,0 +1,148 @@
+//! In which order vertices lie on pages, so that the neighbours of a vertex lie on its page.
+
+use super::options::Layout;
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::Graph;
+
+/// Rounds of block neighbour frequency at most (Starling's beta, appendix C).
+const ROUNDS_MAX: usize = 8;
+/// Rounds end where the overlap ratio gains less than this (Starling's tau, appendix C).
+const GAIN_MIN: f64 = 0.01;
+/// What no page has.
+const NO_PAGE: u32 = u32::MAX;
+
+/// Where vertices lie: in which order, and what of it.
+pub(super) struct Arrangement {
+    /// The vertex of the graph at each place.
+    pub(super) order: Vec<u32>,
+    /// The overlap ratio OR(G): which share of the other vertices on its page are neighbours of a vertex, on average
+    /// (Starling, section 4.1).
+    pub(super) overlap_ratio: f64,
+}
+
+impl Arrangement {
+    /// Arranges the vertices of a graph, which are numbered in the order of buckets, on pages of so many.
+    ///
+    /// # Errors
+    /// Where the work is cancelled.
+    pub(super) fn of(
+        context: &Context,
+        graph: &Graph,
+        layout: Layout,
+        records: usize,
+        first_row: impl Fn(u32) -> u64,
+    ) -> Result<Self> {
+        let mut order: Vec<u32> = (0..graph.vertices() as u32).collect();
+        match layout {
+            Layout::Buckets => {}
+            Layout::Rows => order.sort_unstable_by_key(|&vertex| first_row(vertex)),
+            Layout::Bnf => return bnf(context, graph, order, records),
+        }
+        let overlap_ratio = overlap_ratio(graph, &order, records);
+        Ok(Self { order, overlap_ratio })
+    }
+
+    /// Bytes that arranging so many vertices takes.
+    pub(super) fn memory_bytes(vertices: u64) -> u64 {
+        5 * vertices * size_of::<u32>() as u64
+    }
+}
+
+/// Block neighbour frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbours
+/// lay in the round before, among those with room; what finds no room fills up the rest.
+fn bnf(context: &Context, graph: &Graph, order: Vec<u32>, records: usize) -> Result<Arrangement> {
+    let mut best = Arrangement { overlap_ratio: overlap_ratio(graph, &order, records), order };
+    context.progress.begin("layout", "rounds", ROUNDS_MAX as u64);
+    for round in 0..ROUNDS_MAX {
+        context.cancel.check()?;
+        let order = bnf_round(graph, &best.order, records);
+        let next = Arrangement { overlap_ratio: overlap_ratio(graph, &order, records), order };
+        let gain = next.overlap_ratio - best.overlap_ratio;
+        if gain > 0.0 {
+            best = next;
+        }
+        if gain < GAIN_MIN {
+            break;
+        }
+        context.progress.advance(round as u64 + 1);
+    }
+    Ok(best)
+}
+
+fn bnf_round(graph: &Graph, order: &[u32], records: usize) -> Vec<u32> {
+    let pages = order.len().div_ceil(records);
+    let before = pages_of(order, records);
+    let mut of_vertex = vec![NO_PAGE; order.len()];
+    let mut filled = vec![0u32; pages];
+    let room = |page: u32| match page as usize + 1 == pages {
+        true => order.len() - (pages - 1) * records,
+        false => records,
+    };
+    let mut of_neighbours: Vec<u32> = Vec::new();
+    for &vertex in order {
+        of_neighbours.clear();
+        of_neighbours.extend(graph.neighbours(vertex).iter().map(|&neighbour| before[neighbour as usize]));
+        of_neighbours.sort_unstable();
+        // The most frequent page with room; of equally frequent ones the first.
+        let mut most: Option<(usize, u32)> = None;
+        for same in of_neighbours.chunk_by(|a, b| a == b) {
+            let has_room = (filled[same[0] as usize] as usize) < room(same[0]);
+            if has_room && most.is_none_or(|(count, _)| same.len() > count) {
+                most = Some((same.len(), same[0]));
+            }
+        }
+        if let Some((_, page)) = most {
+            of_vertex[vertex as usize] = page;
+            filled[page as usize] += 1;
+        }
+    }
+    let mut free = 0;
+    for &vertex in order {
+        if of_vertex[vertex as usize] == NO_PAGE {
+            while filled[free as usize] as usize == room(free) {
+                free += 1;
+            }
+            of_vertex[vertex as usize] = free;
+            filled[free as usize] += 1;
+        }
+    }
+    by_page(order, &of_vertex, pages)
+}
+
+/// The vertices in the order of their pages, and on one page in that of `order`.
+fn by_page(order: &[u32], of_vertex: &[u32], pages: usize) -> Vec<u32> {
+    let mut starts = vec![0u32; pages + 1];
+    of_vertex.iter().for_each(|&page| starts[page as usize + 1] += 1);
+    for page in 0..pages {
+        starts[page + 1] += starts[page];
+    }
+    let mut sorted = vec![0; order.len()];
+    for &vertex in order {
+        let start = &mut starts[of_vertex[vertex as usize] as usize];
+        sorted[*start as usize] = vertex;
+        *start += 1;
+    }
+    sorted
+}
+
+/// The page of each vertex.
+fn pages_of(order: &[u32], records: usize) -> Vec<u32> {
+    let mut pages = vec![0; order.len()];
+    (0..).zip(order.chunks(records)).for_each(|(page, on_page): (u32, &[u32])| {
+        on_page.iter().for_each(|&vertex| pages[vertex as usize] = page);
+    });
+    pages
+}
+
+/// OR(G) of vertices in this order; 0 where no vertex shares its page.
+fn overlap_ratio(graph: &Graph, order: &[u32], records: usize) -> f64 {
+    let pages = pages_of(order, records);
+    let of_page = |(page, on_page): (u32, &[u32])| {
+        let others = on_page.len() - 1;
+        let neighbours = on_page.iter().flat_map(|&vertex| graph.neighbours(vertex));
+        let near = neighbours.filter(|&&neighbour| pages[neighbour as usize] == page).count();
+        if others == 0 { 0.0 } else { near as f64 / others as f64 }
+    };
+    (0..).zip(order.chunks(records)).map(of_page).sum::<f64>() / order.len().max(1) as f64
+}

@@ -1,0 +1,137 @@
+//! What an index says of itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::options::{IndexOptions, Layout};
+use super::page::PageShape;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Space;
+use crate::graph::{GraphOptions, VERTICES_MAX};
+use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
+use crate::report::CommonStatistics;
+use crate::source::IdKind;
+use crate::store::{Files, Kind, NO_CHECKSUM, Role, read_manifest_bytes, sealed, unsealed};
+
+/// Version of the format of an index.
+pub(super) const FORMAT_VERSION: u32 = 1;
+/// Its kind, as its manifest calls it.
+pub(super) const KIND: &str = "index";
+
+/// What an index says of itself. It holds no time, path, thread count or budget.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IndexManifest {
+    /// `index`.
+    pub kind: String,
+    /// Version of the format.
+    pub format_version: u32,
+    /// Type of the vectors.
+    #[serde(flatten)]
+    pub vectors: VectorType,
+    /// Vectors of the store that it was made of.
+    pub rows: u64,
+    /// Rows of the source of that store; row numbers are below it.
+    pub source_rows: u64,
+    /// Vertices: vectors that differ.
+    pub vertices: u32,
+    /// Metric of the searches.
+    pub metric: Metric,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// Most neighbours of a vertex.
+    pub degree: usize,
+    /// Candidates that the search for a vertex's neighbours kept.
+    pub build_list: usize,
+    /// The factor of distances by which edges were left out.
+    pub alpha: f64,
+    /// Seed of graph, codes and navigation graph.
+    pub seed: u64,
+    /// Bytes of the code of a vector.
+    pub code_bytes: usize,
+    /// Bytes of a page; where a record is larger, it has several.
+    pub page_bytes: u64,
+    /// In which order vertices lie on pages.
+    pub layout: Layout,
+    /// Which share of the other vertices on its page are neighbours of a vertex, on average.
+    pub overlap_ratio: f64,
+    /// The vertex from which all can be reached.
+    pub entry: u32,
+    /// Files by role.
+    pub files: Files,
+    /// Checksum of the manifest with these 16 digits as zeros.
+    pub manifest_xxh3: String,
+}
+
+impl IndexManifest {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
+    }
+
+    /// The manifest of an index.
+    ///
+    /// # Errors
+    /// Where it is damaged, of a newer version or another kind, or says what cannot be.
+    pub(super) fn read(context: &Context, folder: &std::path::Path) -> Result<Self> {
+        let bytes = read_manifest_bytes(context, folder)?;
+        let read =
+            unsealed::<Self>(&bytes, Kind::Index).map_err(|unreadable| unreadable.in_folder(folder, Kind::Index));
+        let manifest = read?;
+        match manifest.contradiction() {
+            None => Ok(manifest),
+            Some(what) => Err(Error::corrupt(format!(
+                "{}: the manifest is impossible: {what}; build the index again",
+                folder.display()
+            ))),
+        }
+    }
+
+    /// What it says that cannot be, or not together.
+    fn contradiction(&self) -> Option<&'static str> {
+        let options = self.options();
+        let vertices = u64::from(self.vertices);
+        // Before anything is computed of them.
+        if options.check().is_err() || !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
+            return Some("its options or its number of dimensions");
+        }
+        let shape = self.shape();
+        let facts = [
+            ("its number of rows", (1..=self.source_rows).contains(&self.rows) && self.source_rows <= ROWS_MAX),
+            ("its number of vertices", (1..=self.rows.min(VERTICES_MAX as u64)).contains(&vertices)),
+            ("its entry point", self.entry < self.vertices),
+            ("its code bytes", self.code_bytes <= self.vectors.dimensions),
+            (
+                "the length of its pages",
+                self.files[Role::Pages].bytes == shape.pages(self.vertices) * shape.bytes() as u64,
+            ),
+            ("the length of its codes", self.files[Role::Codes].bytes == vertices * self.code_bytes as u64),
+        ];
+        facts.into_iter().find(|(_, holds)| !holds).map(|(what, _)| what)
+    }
+
+    /// With which options it was built.
+    pub fn options(&self) -> IndexOptions {
+        let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, layout, .. } = *self;
+        IndexOptions { graph: GraphOptions { degree, build_list, alpha, seed }, code_bytes, page_bytes, layout }
+    }
+
+    pub(super) fn shape(&self) -> PageShape {
+        PageShape::new(self.vectors, self.degree, self.page_bytes)
+    }
+
+    pub(super) fn space(&self) -> Space<'static> {
+        Space::plain(self.vectors, self.metric)
+    }
+
+    /// What a command on the index reports of it.
+    pub(super) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
+        CommonStatistics {
+            rows: self.rows,
+            dimensions: self.vectors.dimensions,
+            element: self.vectors.element.to_string(),
+            metric: self.metric.to_string(),
+            seed: self.seed,
+            skipped_rows: self.source_rows - self.rows,
+            ..context.statistics(command)
+        }
+    }
+}

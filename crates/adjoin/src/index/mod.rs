@@ -1,0 +1,107 @@
+//! A graph index on disk: *which vectors are near this query, by a walk over pages?*
+//!
+//! An index is a folder that [`build`] makes of a store and [`search()`] reads. It owns copies of the vectors: each lies on a
+//! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout.rs` can have it so
+//! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
+//! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
+//! many under way.
+
+mod blocks;
+mod build;
+mod layout;
+mod manifest;
+mod navigation;
+mod options;
+mod page;
+mod reader;
+mod rows;
+mod run;
+mod walk;
+
+use std::path::Path;
+
+use self::build::{Build, check_rows, least_bytes};
+pub use self::manifest::IndexManifest;
+pub use self::options::{IndexOptions, IndexSearchOptions, Layout};
+pub use self::reader::Index;
+use self::run::Run;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Space, with_coordinates};
+use crate::report::SearchStatistics;
+use crate::search::SourceQueries;
+use crate::sink::{HitSchema, HitSink};
+use crate::source::VectorSource;
+use crate::store::{Drafts, Kind, Store, check_target};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE_BUILD: &str = "building the index";
+
+/// What the build of an index did.
+#[derive(Debug, Clone)]
+pub struct BuiltIndex {
+    /// The manifest that was published.
+    pub manifest: IndexManifest,
+    /// Bytes written to the index.
+    pub bytes_written: u64,
+    /// Reading the vectors, and finding equal ones.
+    pub load_seconds: f64,
+    /// Building the graph.
+    pub graph_seconds: f64,
+    /// Finding an order for the pages.
+    pub layout_seconds: f64,
+    /// Learning codes, the navigation graph, and writing.
+    pub write_seconds: f64,
+}
+
+/// Builds an index of a store in `folder`; replaces one that is there where that is wanted (`force`). The same store and
+/// options give the same bytes.
+///
+/// # Errors
+/// Where an option is out of range, the budget is too small, something is at `folder` already, or the store cannot be read or
+/// the index written. The folder is then as it was before.
+pub fn build(
+    context: &Context,
+    store: &Store,
+    folder: &Path,
+    options: &IndexOptions,
+    force: bool,
+) -> Result<BuiltIndex> {
+    options.check()?;
+    check_rows(store)?;
+    check_target(context, (folder, Kind::Index), force)?;
+    let manifest = store.manifest();
+    let space = Space::plain(manifest.vectors, manifest.metric);
+    with_coordinates!(space, T => {
+        let context = &context.for_run(least_bytes::<T>(context, store, options), PURPOSE_BUILD)?;
+        let drafts = Drafts::begin(context, (folder, Kind::Index))?;
+        Build { context, store, options, drafts, force }.run::<T>(space)
+    })
+}
+
+/// Finds what is nearest to each query and hands it to `sink`, in the order of the queries.
+///
+/// # Errors
+/// Where an option is out of range, the queries are not of the index's kind, the budget is too small, the index cannot be read,
+/// or the sink fails.
+pub fn search(
+    context: &Context,
+    index: &Index,
+    queries: &dyn VectorSource,
+    options: &IndexSearchOptions,
+    sink: Box<dyn HitSink + '_>,
+) -> Result<SearchStatistics> {
+    options.check()?;
+    let space = index.facts().space();
+    SourceQueries { source: queries, space }.check(index.folder())?;
+    with_coordinates!(space, T => {
+        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, options), run::PURPOSE)?;
+        Run::<T>::new(context, index, queries, options)?.run(sink)
+    })
+}
+
+/// What is known of the hits of queries in an index.
+pub fn hit_schema(index: &Index, queries: &dyn VectorSource) -> HitSchema {
+    let facts = index.facts();
+    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
+}

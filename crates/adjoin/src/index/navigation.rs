@@ -1,0 +1,120 @@
+//! The navigation graph: a graph in memory over a sample of the vertices, whose nearest to a query are where its search of the
+//! pages begins (Starling, section 4.2).
+
+use adjoin_kernels::{Kernel, Panel};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Space};
+use crate::graph::{Graph, GraphOptions, GreedySearch};
+use crate::random::Random;
+
+/// One vertex of so many is in the sample.
+const SHARE: u64 = 100;
+/// Most vertices of the sample.
+const SAMPLE_MAX: u64 = 10_000;
+/// Candidates that a search keeps.
+const LIST: usize = 32;
+/// Entry points of a search of the pages.
+const ENTRIES: usize = 8;
+const NUMBER_BYTES: usize = size_of::<u32>();
+
+/// A navigation graph as it is stored.
+pub(super) struct Navigation {
+    /// The vertices of the index that it is over.
+    vertices: Vec<u32>,
+    /// Their vectors, end to end.
+    stored: Vec<u8>,
+    graph: Graph,
+}
+
+/// Bytes that the navigation graph of an index of so many vertices takes, several copies among them.
+pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
+    let count = sample_len(vertices);
+    let panel = Panel::<f32>::bytes_for(count as usize, space.vectors.dimensions);
+    3 * count * space.vectors.bytes() as u64 + 2 * panel + 4 * Graph::memory_bytes(count as usize, 2 * options.degree)
+}
+
+fn sample_len(vertices: u64) -> u64 {
+    (vertices / SHARE).clamp(1, SAMPLE_MAX)
+}
+
+impl Navigation {
+    /// Makes one for so many vertices, whose vectors `vector` gives.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or the work is cancelled.
+    pub(super) fn build<'v, T: Coordinate>(
+        context: &Context,
+        space: Space<'_>,
+        vertices: u32,
+        options: &GraphOptions,
+        vector: impl Fn(u32) -> &'v [u8],
+    ) -> Result<Self> {
+        let mut random = Random::new(options.seed, "navigation graph");
+        let sample = random.ascending_sample(sample_len(vertices.into()), vertices.into());
+        let vertices: Vec<u32> = sample.into_iter().map(|vertex| vertex as u32).collect();
+        let stored = vertices.iter().flat_map(|&vertex| vector(vertex)).copied().collect();
+        let panel = panel_of::<T>(context.kernel, space, &stored);
+        Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
+    }
+
+    /// How many vertices, these, their vectors, and the graph.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let count = self.vertices.len() as u32;
+        let mut bytes: Vec<u8> = [count].iter().chain(&self.vertices).flat_map(|number| number.to_le_bytes()).collect();
+        bytes.extend_from_slice(&self.stored);
+        bytes.extend(self.graph.to_bytes());
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] wrote for an index of so many vertices.
+    ///
+    /// # Errors
+    /// Where these are not such bytes, or memory does not suffice.
+    pub(super) fn from_bytes(context: &Context, space: Space<'_>, vertices: u32, bytes: &[u8]) -> Result<Self> {
+        let damaged = || Error::corrupt("the navigation graph ends early");
+        let number = |bytes: &[u8; NUMBER_BYTES]| u32::from_le_bytes(*bytes);
+        let (count, rest) = bytes.split_first_chunk::<NUMBER_BYTES>().ok_or_else(damaged)?;
+        let count = number(count) as usize;
+        let (numbers, rest) = rest.split_at_checked(count.saturating_mul(NUMBER_BYTES)).ok_or_else(damaged)?;
+        let (stored, graph) = rest.split_at_checked(count.saturating_mul(space.vectors.bytes())).ok_or_else(damaged)?;
+        let own: Vec<u32> = numbers.as_chunks::<NUMBER_BYTES>().0.iter().map(number).collect();
+        let graph = Graph::from_bytes(context, graph)?;
+        if own.iter().any(|&vertex| vertex >= vertices) || graph.vertices() != count || count == 0 {
+            return Err(Error::corrupt("the navigation graph has vertices that the index has not"));
+        }
+        Ok(Self { vertices: own, stored: stored.to_vec(), graph })
+    }
+}
+
+fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &Vec<u8>) -> Panel<T> {
+    let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+    T::load(space, kernel, stored, &mut panel);
+    panel
+}
+
+/// A navigation graph whose vectors are coordinates.
+pub(super) struct Navigator<'a, T: Coordinate> {
+    navigation: &'a Navigation,
+    panel: Panel<T>,
+    kernel: Kernel,
+}
+
+impl<'a, T: Coordinate> Navigator<'a, T> {
+    pub(super) fn new(kernel: Kernel, space: Space<'_>, navigation: &'a Navigation) -> Self {
+        Self { navigation, panel: panel_of(kernel, space, &navigation.stored), kernel }
+    }
+
+    pub(super) fn search(&self) -> GreedySearch<T> {
+        GreedySearch::new(&self.navigation.graph)
+    }
+
+    /// Adds the vertices at which the search for a query, a padded row, begins; returns how many distances that took.
+    pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {
+        let Navigation { graph, vertices, .. } = self.navigation;
+        search.run(self.kernel, graph, &self.panel, query, LIST);
+        entries.extend(search.nearest(graph, ENTRIES).map(|near| vertices[near.vertex as usize]));
+        search.distances()
+    }
+}

@@ -1,0 +1,164 @@
+//! The bytes of a page: vectors, each with its neighbours, its row and how many neighbours those are.
+//!
+//! A page has a checksum of what follows it, seeded by its number, so that a page in the place of another is found. Then come
+//! the vectors of its records end to end, their neighbours, their rows, and their degrees; each of these parts has room for
+//! as many records as fit, and zeros where the last page has fewer. The number of a vertex says where it lies: vertices are
+//! numbered in the order of the pages.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::options::VectorType;
+use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+
+const CHECKSUM_BYTES: usize = size_of::<u64>();
+const NEIGHBOUR_BYTES: usize = size_of::<u32>();
+const DEGREE_BYTES: usize = size_of::<u16>();
+
+/// How the pages of an index are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PageShape {
+    vector_bytes: usize,
+    degree: usize,
+    /// Bytes of a page: a multiple of the size asked for where a record is larger than that.
+    bytes: usize,
+    records: usize,
+}
+
+impl PageShape {
+    pub(super) fn new(vectors: VectorType, degree: usize, page_bytes: u64) -> Self {
+        let record = vectors.bytes() + degree * NEIGHBOUR_BYTES + ROW_BYTES + DEGREE_BYTES;
+        let bytes = (CHECKSUM_BYTES + record).next_multiple_of(page_bytes as usize);
+        Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
+    }
+
+    /// Bytes of a page.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Vertices of a page, but perhaps the last.
+    pub(super) fn records(&self) -> usize {
+        self.records
+    }
+
+    pub(super) fn pages(&self, vertices: u32) -> u64 {
+        u64::from(vertices).div_ceil(self.records as u64)
+    }
+
+    /// The page of a vertex.
+    pub(super) fn page_of(&self, vertex: u32) -> u32 {
+        vertex / self.records as u32
+    }
+
+    /// The vertices of a page, of so many in all.
+    pub(super) fn vertices(&self, page: u32, vertices: u32) -> std::ops::Range<u32> {
+        let first = page * self.records as u32;
+        first..vertices.min(first + self.records as u32)
+    }
+
+    fn neighbours_at(&self, slot: usize) -> usize {
+        CHECKSUM_BYTES + self.records * self.vector_bytes + slot * self.degree * NEIGHBOUR_BYTES
+    }
+
+    fn row_at(&self, slot: usize) -> usize {
+        self.neighbours_at(self.records) + slot * ROW_BYTES
+    }
+
+    fn degree_at(&self, slot: usize) -> usize {
+        self.row_at(self.records) + slot * DEGREE_BYTES
+    }
+
+    /// Puts a record into a page that is being made.
+    pub(super) fn put(&self, page: &mut [u8], slot: usize, vector: &[u8], row: u64, neighbours: &[u32]) {
+        page[CHECKSUM_BYTES + slot * self.vector_bytes..][..self.vector_bytes].copy_from_slice(vector);
+        let to = page[self.neighbours_at(slot)..].chunks_exact_mut(NEIGHBOUR_BYTES);
+        to.zip(neighbours).for_each(|(to, neighbour)| to.copy_from_slice(&neighbour.to_le_bytes()));
+        page[self.row_at(slot)..][..ROW_BYTES].copy_from_slice(&packed(row));
+        page[self.degree_at(slot)..][..DEGREE_BYTES].copy_from_slice(&(neighbours.len() as u16).to_le_bytes());
+    }
+
+    /// Ends a page that is being made.
+    pub(super) fn seal(page: &mut [u8], number: u32) {
+        let checksum = xxh3_64_with_seed(&page[CHECKSUM_BYTES..], number.into());
+        page[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// A page whose checksum is right.
+#[derive(Clone, Copy)]
+pub(super) struct Page<'a> {
+    shape: PageShape,
+    bytes: &'a [u8],
+}
+
+impl<'a> Page<'a> {
+    /// Bytes that were checked before.
+    pub(super) fn of_checked(shape: PageShape, bytes: &'a [u8]) -> Self {
+        Self { shape, bytes }
+    }
+
+    /// None where the bytes are not as they were written as that page.
+    pub(super) fn check(shape: PageShape, number: u32, bytes: &'a [u8]) -> Option<Self> {
+        let (checksum, rest) = bytes.split_first_chunk::<CHECKSUM_BYTES>()?;
+        let written = xxh3_64_with_seed(rest, number.into()) == u64::from_le_bytes(*checksum);
+        (bytes.len() == shape.bytes && written).then_some(Self { shape, bytes })
+    }
+
+    /// The vectors of its first records, end to end.
+    pub(super) fn vectors(self, records: usize) -> &'a [u8] {
+        &self.bytes[CHECKSUM_BYTES..][..records * self.shape.vector_bytes]
+    }
+
+    pub(super) fn row(self, slot: usize) -> u64 {
+        unpacked(&self.bytes[self.shape.row_at(slot)..][..ROW_BYTES])
+    }
+
+    /// The neighbours of a record; none where it says that it has more than there is room for.
+    pub(super) fn neighbours(self, slot: usize) -> Option<impl Iterator<Item = u32> + 'a> {
+        let degree = &self.bytes[self.shape.degree_at(slot)..][..DEGREE_BYTES];
+        let degree = usize::from(u16::from_le_bytes([degree[0], degree[1]]));
+        let stored = &self.bytes[self.shape.neighbours_at(slot)..][..self.shape.degree * NEIGHBOUR_BYTES];
+        let stored = stored.as_chunks::<NEIGHBOUR_BYTES>().0.get(..degree)?;
+        Some(stored.iter().map(|&neighbour| u32::from_le_bytes(neighbour)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Element;
+
+    #[test]
+    fn records_come_back_as_written_and_each_flipped_bit_is_found() {
+        for (dimensions, degree, records) in [(128, 32, 15), (3, 2, 226), (8_192, 5, 1)] {
+            let shape = PageShape::new(VectorType { element: Element::U8, dimensions }, degree, 4_096);
+            assert_eq!((shape.records(), shape.bytes() % 4_096), (records, 0));
+            let mut bytes = vec![0; shape.bytes()];
+            let vector = |slot: usize| vec![slot as u8 ^ 0x5a; dimensions];
+            let neighbours = |slot: usize| (0..(slot % (degree + 1)) as u32).map(|k| u32::MAX - k).collect::<Vec<_>>();
+            let row = |slot: usize| (1 << 40) - 1 - slot as u64;
+            (0..records).for_each(|slot| shape.put(&mut bytes, slot, &vector(slot), row(slot), &neighbours(slot)));
+            PageShape::seal(&mut bytes, 7);
+            let page = Page::check(shape, 7, &bytes).unwrap();
+            for slot in 0..records {
+                assert_eq!(page.vectors(records)[slot * dimensions..][..dimensions], vector(slot));
+                assert_eq!(page.row(slot), row(slot));
+                assert_eq!(page.neighbours(slot).unwrap().collect::<Vec<_>>(), neighbours(slot));
+            }
+            assert!(Page::check(shape, 8, &bytes).is_none(), "a page in the place of another");
+            for bit in (0..bytes.len() * 8).step_by(7) {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Page::check(shape, 7, &flipped).is_none(), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_degree_that_cannot_be_is_no_panic() {
+        let shape = PageShape::new(VectorType { element: Element::U8, dimensions: 1 }, 2, 4_096);
+        let mut bytes = vec![0xff; shape.bytes()];
+        PageShape::seal(&mut bytes, 0);
+        assert!(Page::check(shape, 0, &bytes).unwrap().neighbours(0).is_none());
+    }
+}

@@ -1,0 +1,122 @@
+//! An open index: codes and the navigation graph in memory, pages and ids on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation};
+
+use super::blocks::{BlockReader, Unreadable};
+use super::manifest::IndexManifest;
+use super::navigation::{self, Navigation};
+use super::rows::{Duplicates, IdReader, least_id_bytes};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::quantize::Quantizer;
+use crate::source::{IdKind, Ids};
+use crate::store::{FolderFiles, Kind, Role, has_manifest, is_replaced};
+
+const PURPOSE: &str = "opening the index";
+
+/// An index, open for searches from any thread.
+pub struct Index {
+    folder: PathBuf,
+    manifest: IndexManifest,
+    pub(super) pages: Arc<dyn ReadFile>,
+    ids: Arc<dyn ReadFile>,
+    pub(super) codes: Vec<u8>,
+    pub(super) quantizer: Quantizer,
+    pub(super) navigation: Navigation,
+    pub(super) duplicates: Duplicates,
+    /// Of all that is in memory.
+    _memory: Reservation,
+}
+
+impl Index {
+    /// Opens the index in a folder and checks everything but pages and ids, which are checked as they are read. It stays the
+    /// one that was opened, whatever takes its place in the folder.
+    ///
+    /// # Errors
+    /// Where there is none, it is damaged or of a newer version, or the budget does not hold its codes.
+    pub fn open(context: &Context, folder: &Path) -> Result<Self> {
+        if !has_manifest(context, folder)? {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is not a graph index; make one with: adjoin index build")));
+        }
+        loop {
+            let manifest = IndexManifest::read(context, folder)?;
+            let opened = Self::of_manifest(context, folder, &manifest);
+            // Where a build has replaced it between two files, some are gone; then it is the new one that is opened.
+            if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
+                return opened;
+            }
+            context.cancel.check()?;
+        }
+    }
+
+    fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
+        let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
+        let vertices = manifest.vertices;
+        let small: u64 =
+            [Role::Codebook, Role::Navigation, Role::Duplicates].iter().map(|&role| manifest.files[role].bytes).sum();
+        let of_navigation = navigation::memory_bytes(vertices.into(), manifest.space(), &manifest.options().graph);
+        let memory = context.reserve(manifest.files[Role::Codes].bytes + 4 * small + of_navigation, PURPOSE)?;
+        let damaged = |role| move |error: Error| files.damaged(role, &error.to_string());
+        let quantizer =
+            Quantizer::from_bytes(&files.read(context, Role::Codebook)?).map_err(damaged(Role::Codebook))?;
+        if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.vectors.dimensions {
+            return Err(files.damaged(Role::Codebook, "it is for other codes than the manifest says"));
+        }
+        let navigation = files.read(context, Role::Navigation)?;
+        let navigation = Navigation::from_bytes(context, manifest.space(), vertices, &navigation);
+        let navigation = navigation.map_err(damaged(Role::Navigation))?;
+        let duplicates = Duplicates::from_bytes(&files.read(context, Role::Duplicates)?, vertices)
+            .filter(|duplicates| u64::from(vertices) + duplicates.len() as u64 == manifest.rows)
+            .ok_or_else(|| files.damaged(Role::Duplicates, "its rows and those of the manifest differ"))?;
+        let ids = files.open(context, Role::Ids)?;
+        if ids.len() < least_id_bytes(manifest.ids, manifest.rows) {
+            return Err(files.damaged(Role::Ids, "it has fewer ids than there are rows"));
+        }
+        let pages = files.open(context, Role::Pages)?;
+        if !pages.is_direct() {
+            context.progress.note("this file system refuses direct reads: pages pass through the page cache");
+        }
+        let codes = files.read(context, Role::Codes)?;
+        let (folder, manifest) = (folder.to_owned(), manifest.clone());
+        Ok(Self { folder, manifest, pages, ids, codes, quantizer, navigation, duplicates, _memory: memory })
+    }
+
+    /// What the index says of itself.
+    pub fn facts(&self) -> &IndexManifest {
+        &self.manifest
+    }
+
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn files(&self) -> FolderFiles<'_> {
+        FolderFiles { folder: &self.folder, kind: Kind::Index, files: &self.manifest.files }
+    }
+
+    /// The error of a page that is not as written.
+    pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
+        self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
+    }
+
+    /// The ids of entries, in their order.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or are not as written.
+    pub(super) fn ids_of(&self, kind: IdKind, entries: &[u32]) -> Result<Ids> {
+        let blocks = BlockReader::new(&*self.ids);
+        let mut reader = IdReader { kind, entries: self.manifest.rows, blocks };
+        reader.of(entries).map_err(|unreadable| match unreadable {
+            Unreadable::Device(error) => error,
+            Unreadable::Damaged(block) => self.files().damaged(Role::Ids, &format!("block {block}: checksum mismatch")),
+            Unreadable::Impossible(entry) => {
+                self.files().damaged(Role::Ids, &format!("the id of entry {entry} lies where none can be"))
+            }
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Rows of vertices beyond their first, which lies on their page, and ids of all.
+//!
+//! An *entry* is a row of a vertex: entries of first rows have the numbers of their vertices, those of other rows follow, by
+//! vertex. The file of duplicates holds the number of vertices that stand for several rows, each of these with the end of its
+//! further rows among all (u32, u32), and the rows (u64). Ids lie by entry: as i64, or as ends of texts (u64) and the texts.
+
+use super::blocks::{BlockReader, Unreadable, file_bytes};
+use crate::execute::Hit;
+use crate::source::{IdKind, Ids};
+
+const NUMBER_BYTES: usize = size_of::<u64>();
+
+/// Rows of vertices beyond their first.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Duplicates {
+    /// Vertices that stand for several rows, ascending, and where their further rows end.
+    ends: Vec<(u32, u32)>,
+    rows: Vec<u64>,
+}
+
+impl Duplicates {
+    /// Takes the further rows of a vertex, which ascend; vertices come in their order.
+    pub(super) fn push(&mut self, vertex: u32, rows: impl Iterator<Item = u64>) {
+        let before = self.rows.len();
+        self.rows.extend(rows);
+        if self.rows.len() > before {
+            self.ends.push((vertex, self.rows.len() as u32));
+        }
+    }
+
+    /// How many rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The further rows of a vertex, and the number of the first among all.
+    pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
+        match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
+            Ok(place) => {
+                let start = if place == 0 { 0 } else { self.ends[place - 1].1 as usize };
+                (start, &self.rows[start..self.ends[place].1 as usize])
+            }
+            Err(_) => (0, &[]),
+        }
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = (self.ends.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(self.ends.iter().flat_map(|&(vertex, end)| [vertex.to_le_bytes(), end.to_le_bytes()].concat()));
+        bytes.extend(self.rows.iter().flat_map(|row| row.to_le_bytes()));
+        bytes
+    }
+
+    /// What [`Self::to_bytes`] wrote for an index of so many vertices; none where these are not such bytes.
+    pub(super) fn from_bytes(bytes: &[u8], vertices: u32) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();
+        let (&count, numbers) = numbers.split_first()?;
+        let (ends, rows) = numbers.split_at_checked(usize::try_from(u64::from_le_bytes(count)).ok()?)?;
+        let half = |number: &[u8; 8], at: usize| {
+            u32::from_le_bytes([number[at], number[at + 1], number[at + 2], number[at + 3]])
+        };
+        let ends: Vec<(u32, u32)> = ends.iter().map(|number| (half(number, 0), half(number, 4))).collect();
+        let rows: Vec<u64> = rows.iter().map(|&row| u64::from_le_bytes(row)).collect();
+        let ascends = ends.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1);
+        let last = ends.last().map_or((0, 0), |&(vertex, end)| (vertex, end as usize));
+        (rest.is_empty() && ascends && last.0 < vertices && last.1 == rows.len()).then_some(Self { ends, rows })
+    }
+
+    /// Puts in for each hit of a vertex, whose place is that vertex, hits of all of its rows, and keeps `k`. Their places are
+    /// their entries.
+    pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize) -> Vec<Hit> {
+        if self.rows.is_empty() {
+            return hits;
+        }
+        let further = |hit: &Hit| {
+            let (first, rows) = self.of(hit.place.0);
+            let nearness = hit.nearness;
+            let entry = vertices + first as u32;
+            (entry..).zip(rows).map(move |(entry, &row)| Hit { nearness, row, place: (entry, 0) })
+        };
+        let mut all: Vec<Hit> = hits.iter().flat_map(further).collect();
+        all.extend(hits);
+        all.sort_unstable();
+        all.truncate(k);
+        all
+    }
+}
+
+/// The contents of the file of ids.
+pub(super) fn ids_to_bytes(ids: &Ids) -> Vec<u8> {
+    match ids {
+        Ids::None => Vec::new(),
+        Ids::Int64(ids) => ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
+        Ids::Utf8(texts) => {
+            let mut bytes: Vec<u8> = texts.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+            bytes.extend_from_slice(&texts.bytes);
+            bytes
+        }
+    }
+}
+
+/// Least length of the file of ids of so many entries.
+pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
+    match kind {
+        IdKind::None => 0,
+        IdKind::Int64 | IdKind::Utf8 => file_bytes(NUMBER_BYTES as u64 * entries),
+    }
+}
+
+/// Ids of entries.
+pub(super) struct IdReader<'a> {
+    pub(super) kind: IdKind,
+    pub(super) entries: u64,
+    pub(super) blocks: BlockReader<'a>,
+}
+
+impl IdReader<'_> {
+    /// The ids of these entries, in their order; reads each block once.
+    pub(super) fn of(&mut self, entries: &[u32]) -> std::result::Result<Ids, Unreadable> {
+        let mut ids = Ids::empty(self.kind);
+        if self.kind == IdKind::None {
+            return Ok(ids);
+        }
+        let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+        order.sort_unstable_by_key(|&hit| entries[hit as usize]);
+        let spans: Vec<(u64, u64)> =
+            order.iter().map(|&hit| self.span(entries[hit as usize].into())).collect::<std::result::Result<_, _>>()?;
+        let mut found = Ids::empty(self.kind);
+        for &(start, end) in &spans {
+            self.push(start, end, &mut found)?;
+        }
+        let mut found_at = vec![0u32; entries.len()];
+        (0..).zip(&order).for_each(|(at, &hit)| found_at[hit as usize] = at);
+        found_at.iter().for_each(|&at| ids.push_from(&found, at as usize));
+        Ok(ids)
+    }
+
+    /// Where the id of an entry lies in the contents.
+    fn span(&mut self, entry: u64) -> std::result::Result<(u64, u64), Unreadable> {
+        let width = NUMBER_BYTES as u64;
+        if self.kind == IdKind::Int64 {
+            return Ok((width * entry, width * (entry + 1)));
+        }
+        let texts = width * self.entries;
+        let end = self.number(width * entry)?;
+        let start = if entry == 0 { 0 } else { self.number(width * (entry - 1))? };
+        let (from, to) = (texts.saturating_add(start), texts.saturating_add(end));
+        // A text is shorter than its file: what is asked for is bounded before it is read.
+        if start > end || to > super::blocks::held_bytes(self.blocks.file_bytes()) {
+            return Err(Unreadable::Impossible(entry));
+        }
+        Ok((from, to))
+    }
+
+    fn number(&mut self, at: u64) -> std::result::Result<u64, Unreadable> {
+        let mut bytes = Vec::with_capacity(NUMBER_BYTES);
+        self.blocks.read(at..at + NUMBER_BYTES as u64, &mut bytes)?;
+        Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    }
+
+    fn push(&mut self, start: u64, end: u64, ids: &mut Ids) -> std::result::Result<(), Unreadable> {
+        let mut bytes = Vec::new();
+        self.blocks.read(start..end, &mut bytes)?;
+        match ids {
+            Ids::None => {}
+            Ids::Int64(ids) => {
+                ids.extend(bytes.as_chunks::<NUMBER_BYTES>().0.iter().map(|&id| i64::from_le_bytes(id)));
+            }
+            Ids::Utf8(texts) => texts.push(&bytes),
+        }
+        Ok(())
+    }
+}

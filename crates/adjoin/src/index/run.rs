@@ -1,0 +1,329 @@
+//! A search of an index from its first query to its last: some queries under way on each thread, each with one read in flight.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use adjoin_device::{AlignedBuffer, Cause, ReadQueue, Reservation};
+
+use super::Index;
+use super::navigation::Navigator;
+use super::options::IndexSearchOptions;
+use super::walk::{Next, Searched, Walk, WalkCounts};
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::{Hit, Nearest};
+use crate::geometry::{Coordinate, Space};
+use crate::load::{Members, ReadCounts};
+use crate::report::{
+    CommonStatistics, LatencyStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
+    StrategyStatistics,
+};
+use crate::search::{Answered, QueryBatch, SourceQueries, give_hits, hand_over};
+use crate::sink::{HitBatch, HitSink};
+use crate::source::{IdKind, VectorSource};
+use crate::workers::map_items;
+
+pub(super) const PURPOSE: &str = "this search";
+/// Queries under way on a thread, at most.
+const WALKS_MAX: usize = 32;
+/// Queries that are taken in at once, at most.
+const QUERIES_MAX: u64 = 4_096;
+/// Reads of a query that a trace tells apart.
+const STEPS_OF_QUERY: u64 = 1 << 20;
+/// Pages that a walk may hold beyond one for each candidate.
+const PAGES_BEYOND: u64 = 64;
+
+/// A search under way.
+pub(super) struct Run<'a, T: Coordinate> {
+    context: &'a Context,
+    index: &'a Index,
+    queries: SourceQueries<'a>,
+    k: usize,
+    list: usize,
+    walks: usize,
+    at_once: usize,
+    navigator: Navigator<'a, T>,
+}
+
+/// What one query found, and what that took.
+struct Found {
+    query: u32,
+    hits: Vec<Hit>,
+    counts: WalkCounts,
+    latency_ms: f32,
+}
+
+/// What all queries so far took.
+#[derive(Default)]
+struct Totals {
+    counts: WalkCounts,
+    latencies_ms: Vec<f32>,
+}
+
+impl<'a, T: Coordinate> Run<'a, T> {
+    /// # Errors
+    /// Where the queries are not of the index's kind, or the budget is too small.
+    pub(super) fn new(
+        context: &'a Context,
+        index: &'a Index,
+        source: &'a dyn VectorSource,
+        options: &IndexSearchOptions,
+    ) -> Result<Self> {
+        let facts = index.facts();
+        let k = options.k.min(facts.rows) as usize;
+        let list = options.list.max(k);
+        let queries = SourceQueries { source, space: facts.space() };
+        let navigator = Navigator::new(context.kernel, facts.space(), &index.navigation);
+        let free = context.budget().free();
+        let of_walk = Self::walk_bytes(index, list, k);
+        let of_query = Self::query_bytes(index, k);
+        let walks = (free / 2 / of_walk / context.threads.max(1) as u64).clamp(1, WALKS_MAX as u64) as usize;
+        let at_once = (free / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
+        Ok(Self { context, index, queries, k, list, walks, at_once, navigator })
+    }
+
+    /// Bytes that one query at a time takes.
+    pub(super) fn least_bytes(
+        context: &Context,
+        index: &Index,
+        source: &dyn VectorSource,
+        options: &IndexSearchOptions,
+    ) -> u64 {
+        let k = options.k.min(index.facts().rows) as usize;
+        let list = options.list.max(k);
+        let queries = SourceQueries { source, space: index.facts().space() };
+        let walks = context.threads as u64 * Self::walk_bytes(index, list, k);
+        queries.reading_bytes() + 2 * walks + 4 * Self::query_bytes(index, k)
+    }
+
+    /// Bytes of a walk: its pages, its list, what it has seen, and a table of distances.
+    fn walk_bytes(index: &Index, list: usize, k: usize) -> u64 {
+        let facts = index.facts();
+        let pages = Self::pages_of_walk(index, list);
+        let held = pages * facts.shape().bytes() as u64;
+        let seen = 4 * 4 * pages * facts.degree as u64;
+        held + seen + 16 * list as u64 + 1_024 * facts.code_bytes as u64 + Nearest::memory_bytes(k as u64)
+    }
+
+    /// Pages that a walk holds at the end, about.
+    fn pages_of_walk(index: &Index, list: usize) -> u64 {
+        let facts = index.facts();
+        (list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices))
+    }
+
+    fn query_bytes(index: &Index, k: usize) -> u64 {
+        let facts = index.facts();
+        Members::<T>::memory_bytes(1, facts.vectors, facts.metric)
+            + 4 * facts.vectors.dimensions as u64
+            + 4 * Nearest::memory_bytes(k as u64)
+    }
+
+    /// Answers all queries.
+    ///
+    /// # Errors
+    /// Where queries or pages cannot be read, or the sink fails.
+    pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+        let watch = Stopwatch::start();
+        let writing = SharedSeconds::default();
+        let kind = if sink.wants_ids() { self.index.facts().ids } else { IdKind::None };
+        let mut totals = Totals::default();
+        let answered = hand_over(&mut *sink, &writing, |give| {
+            self.queries.each(self.context, self.at_once, &mut |batch| self.answer(batch, kind, &mut totals, give))
+        })?;
+        let execute = watch.seconds();
+        let written = writing.measure(|| sink.finish())?;
+        let seconds = SecondsStatistics {
+            total: watch.seconds(),
+            execute: Some(execute),
+            write: Some(writing.seconds()),
+            ..SecondsStatistics::default()
+        };
+        Ok(self.statistics(answered, totals, (seconds, written)))
+    }
+
+    fn statistics(
+        &self,
+        answered: Answered,
+        totals: Totals,
+        (seconds, written): (SecondsStatistics, crate::report::Written),
+    ) -> SearchStatistics {
+        let (facts, page_bytes) = (self.index.facts(), self.index.facts().shape().bytes() as u64);
+        let WalkCounts { reads, distances } = totals.counts;
+        let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
+        let search = SearchCounts {
+            queries: answered.queries,
+            k: Some(self.k as u64),
+            hits: answered.hits,
+            buckets: None,
+            probes_per_query: None,
+            distances_per_query: per(distances),
+            center_distances_per_query: None,
+            reads_per_query: per(reads),
+            bytes_per_query: per(reads * page_bytes),
+            queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
+            latency_ms: LatencyStatistics::of(totals.latencies_ms),
+        };
+        let counts = ReadCounts { reads, bytes_requested: reads * page_bytes, bytes_read: reads * page_bytes };
+        let all = (self.index.pages.len(), self.index.pages.is_direct());
+        let common = CommonStatistics {
+            io: counts.statistics(self.context, all, written),
+            seconds,
+            strategy: StrategyStatistics { order: Some(facts.layout.name()), ..StrategyStatistics::default() },
+            ..facts.statistics(self.context, "index search")
+        };
+        SearchStatistics { common, search }
+    }
+
+    fn answer(
+        &self,
+        batch: QueryBatch,
+        kind: IdKind,
+        totals: &mut Totals,
+        give: &dyn Fn(HitBatch) -> Result<()>,
+    ) -> Result<()> {
+        let QueryBatch { vectors, stored, rows, ids, .. } = batch;
+        let facts = self.index.facts();
+        let space = Space { vectors, ..facts.space() };
+        let members = Members::<T>::new(self.context.kernel, space, &stored);
+        let mut found = self.search(&members)?;
+        found.sort_unstable_by_key(|found| found.query);
+        for Found { counts, latency_ms, .. } in &found {
+            totals.counts.reads += counts.reads;
+            totals.counts.distances += counts.distances;
+            totals.latencies_ms.push(*latency_ms);
+        }
+        let entries: Vec<u32> = match kind {
+            IdKind::None => Vec::new(),
+            _ => found.iter().flat_map(|found| &found.hits).map(|hit| hit.place.0).collect(),
+        };
+        let hit_ids = self.index.ids_of(kind, &entries)?;
+        let hits = found.into_iter().map(|found| found.hits).collect();
+        give_hits(facts.metric, (&rows, &ids, 0), (hits, &hit_ids), give)
+    }
+
+    /// What the queries of a batch find, on all threads.
+    fn search(&self, queries: &Members<T>) -> Result<Vec<Found>> {
+        let Context { threads, cancel, .. } = self.context;
+        let next = AtomicU32::new(0);
+        let work = |(): &mut (), _: usize| Worker::new(self, queries)?.run(&next);
+        Ok(map_items(*threads, *threads, cancel, || (), work)?.into_iter().flatten().collect())
+    }
+}
+
+/// A thread that searches: walks under way, each with a read in flight.
+struct Worker<'a, T: Coordinate> {
+    run: &'a Run<'a, T>,
+    queries: &'a Members<T>,
+    searched: Searched<'a, T>,
+    queue: Box<dyn ReadQueue>,
+    walks: Vec<UnderWay<T>>,
+    spare: Vec<AlignedBuffer>,
+    found: Vec<Found>,
+    /// Buffers for pages, and those for which there is memory.
+    buffers: u64,
+    buffers_max: u64,
+    memory: Reservation,
+}
+
+/// A walk, and when it began.
+struct UnderWay<T: Coordinate> {
+    walk: Walk<T>,
+    query: u32,
+    page: u32,
+    begun: Stopwatch,
+}
+
+impl<'a, T: Coordinate> Worker<'a, T> {
+    fn new(run: &'a Run<'a, T>, queries: &'a Members<T>) -> Result<Self> {
+        let (context, index) = (run.context, run.index);
+        let facts = index.facts();
+        let searched = Searched {
+            kernel: context.kernel,
+            index,
+            shape: facts.shape(),
+            space: facts.space(),
+            navigator: &run.navigator,
+            k: run.k,
+            list: run.list,
+        };
+        let queue = context.device.read_queue(run.walks)?;
+        let memory = context.reserve(run.walks as u64 * Run::<T>::walk_bytes(index, run.list, run.k), PURPOSE)?;
+        let buffers_max = run.walks as u64 * Run::<T>::pages_of_walk(index, run.list);
+        let (walks, spare, found) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { run, queries, searched, queue, walks, spare, found, buffers: 0, buffers_max, memory })
+    }
+
+    /// A buffer for a page. Walks that hold more pages than was thought take more memory.
+    fn buffer(&mut self) -> Result<AlignedBuffer> {
+        if let Some(buffer) = self.spare.pop() {
+            return Ok(buffer);
+        }
+        let bytes = self.searched.shape.bytes();
+        self.buffers += 1;
+        if self.buffers > self.buffers_max {
+            let more = self.memory.bytes() + bytes as u64;
+            self.run.context.grow(&mut self.memory, more, PURPOSE)?;
+        }
+        Ok(AlignedBuffer::zeroed(bytes))
+    }
+
+    /// Answers queries until there are no more.
+    fn run(mut self, next: &AtomicU32) -> Result<Vec<Found>> {
+        for slot in 0..self.run.walks {
+            let walk = Walk::new(&self.searched);
+            self.walks.push(UnderWay { walk, query: 0, page: 0, begun: Stopwatch::start() });
+            if !self.begin(slot, next)? {
+                break;
+            }
+        }
+        while let Some(done) = self.queue.wait() {
+            self.run.context.cancel.check()?;
+            done.result?;
+            let slot = done.token as usize;
+            let UnderWay { walk, page, .. } = &mut self.walks[slot];
+            walk.take(&self.searched, self.queries, *page, done.buffer)?;
+            if !self.go_on(slot)? {
+                self.begin(slot, next)?;
+            }
+        }
+        Ok(self.found)
+    }
+
+    /// Begins queries until one waits for a page; false where there are no more.
+    fn begin(&mut self, slot: usize, next: &AtomicU32) -> Result<bool> {
+        loop {
+            let query = next.fetch_add(1, Ordering::Relaxed);
+            if query as usize >= self.queries.len() {
+                return Ok(false);
+            }
+            let under_way = &mut self.walks[slot];
+            (under_way.query, under_way.begun) = (query, Stopwatch::start());
+            under_way.walk.begin(&self.searched, (self.queries, query));
+            if self.go_on(slot)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Lets a walk go on until it waits for a page; false where it has ended.
+    fn go_on(&mut self, slot: usize) -> Result<bool> {
+        let UnderWay { walk, query, page, begun } = &mut self.walks[slot];
+        match walk.next(&self.searched)? {
+            Next::Read(number) => {
+                *page = number;
+                let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
+                let after = (walk.counts.reads > 0).then(|| step - 1);
+                let cause = Cause { consumer: "index", step: Some(step), after };
+                let offset = u64::from(number) * self.searched.shape.bytes() as u64;
+                let buffer = self.buffer()?;
+                self.queue.submit(slot as u64, cause, &self.run.index.pages, offset, buffer)?;
+                Ok(true)
+            }
+            Next::End => {
+                let hits = walk.end(&self.searched, &mut self.spare);
+                let latency_ms = (begun.seconds() * 1e3) as f32;
+                self.found.push(Found { query: *query, hits, counts: walk.counts, latency_ms });
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Block search (Starling, Algorithm 2): the walk of one query over the pages of an index.
+//!
+//! A walk keeps the nearest vertices that it has seen, by codes, and looks at the page of the nearest whose neighbours it does
+//! not know. All vertices of a page are compared exactly and seen, so that they lead on without another read where they are
+//! near enough: a walk keeps its pages until it ends. It depends on nothing but the index and the query.
+
+use adjoin_device::AlignedBuffer;
+
+use super::Index;
+use super::navigation::Navigator;
+use super::page::{Page, PageShape};
+use crate::error::Result;
+use crate::execute::{Hit, Nearest};
+use crate::geometry::{Coordinate, Space};
+use crate::graph::GreedySearch;
+use crate::load::Members;
+use crate::options::Metric;
+use crate::predicate::Predicate;
+use crate::quantize::Table;
+use adjoin_kernels::Kernel;
+
+/// A vertex that was seen.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    distance: f32,
+    vertex: u32,
+    /// Its neighbours were seen.
+    expanded: bool,
+    /// Its page is held.
+    held: bool,
+}
+
+impl Candidate {
+    fn is_before(&self, other: &Self) -> bool {
+        self.distance.total_cmp(&other.distance).then(self.vertex.cmp(&other.vertex)).is_lt()
+    }
+}
+
+/// What a walk needs next.
+pub(super) enum Next {
+    /// A page.
+    Read(u32),
+    /// Nothing: it has ended.
+    End,
+}
+
+/// Queries that are searched for, and what they are searched in.
+pub(super) struct Searched<'a, T: Coordinate> {
+    pub(super) kernel: Kernel,
+    pub(super) index: &'a Index,
+    pub(super) shape: PageShape,
+    pub(super) space: Space<'a>,
+    pub(super) navigator: &'a Navigator<'a, T>,
+    pub(super) k: usize,
+    pub(super) list: usize,
+}
+
+/// What a walk has counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WalkCounts {
+    pub(super) reads: u64,
+    pub(super) distances: u64,
+}
+
+/// The walk of a query, and the memory that it needs: made once, used for any number of queries.
+pub(super) struct Walk<T: Coordinate> {
+    query: u32,
+    list: Vec<Candidate>,
+    seen: Seen,
+    held: Vec<(u32, AlignedBuffer)>,
+    table: Table,
+    nearest: Nearest,
+    navigation: GreedySearch<T>,
+    /// Vertices that are new, and their distances by codes.
+    new: Vec<u32>,
+    distances: Vec<f32>,
+    pub(super) counts: WalkCounts,
+    tuning: Tuning,
+}
+
+#[derive(Clone, Copy)]
+struct Tuning {
+    sigma: f64,
+    exact: bool,
+    insert: bool,
+    resident: bool,
+}
+
+fn tuning() -> Tuning {
+    let of = |name: &str, or: f64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
+    Tuning {
+        sigma: of("SIGMA", 0.0),
+        exact: of("EXACT", 0.0) > 0.0,
+        insert: of("INSERT", 1.0) > 0.0,
+        resident: of("RESIDENT", 1.0) > 0.0,
+    }
+}
+
+impl<T: Coordinate> Walk<T> {
+    pub(super) fn new(searched: &Searched<'_, T>) -> Self {
+        Self {
+            query: 0,
+            list: Vec::new(),
+            seen: Seen::default(),
+            held: Vec::new(),
+            table: Table::default(),
+            nearest: Nearest::of(0, searched.space.metric, None),
+            navigation: searched.navigator.search(),
+            new: Vec::new(),
+            distances: Vec::new(),
+            counts: WalkCounts::default(),
+            tuning: tuning(),
+        }
+    }
+
+    /// Begins with a query; what it held before goes to `spare`.
+    pub(super) fn begin(&mut self, searched: &Searched<'_, T>, (queries, query): (&Members<T>, u32)) {
+        self.query = query;
+        self.list.clear();
+        self.seen.clear();
+        self.counts = WalkCounts::default();
+        self.nearest = Nearest::of(searched.k, searched.space.metric, None);
+        let row = queries.panel.row(query as usize);
+        searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
+        self.new.clear();
+        self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
+        self.new.push(searched.index.facts().entry);
+        let mut new = std::mem::take(&mut self.new);
+        new.retain(|&vertex| self.seen.insert(vertex));
+        self.new = new;
+        self.see(searched);
+    }
+
+    /// Goes on as far as it can without another page.
+    ///
+    /// # Errors
+    /// Where a page says what cannot be.
+    pub(super) fn next(&mut self, searched: &Searched<'_, T>) -> Result<Next> {
+        loop {
+            let open = |candidate: &Candidate| !candidate.expanded;
+            let resident = self.tuning.resident;
+            let place = self.list.iter().position(|candidate| open(candidate) && candidate.held && resident);
+            let place = place.or_else(|| self.list.iter().position(open));
+            let Some(place) = place else { return Ok(Next::End) };
+            let vertex = self.list[place].vertex;
+            if !self.list[place].held {
+                return Ok(Next::Read(searched.shape.page_of(vertex)));
+            }
+            self.list[place].expanded = true;
+            self.expand(searched, vertex)?;
+        }
+    }
+
+    /// Takes a page that was read: compares its vertices, and sees them.
+    ///
+    /// # Errors
+    /// Where it is not as written.
+    pub(super) fn take(
+        &mut self,
+        searched: &Searched<'_, T>,
+        queries: &Members<T>,
+        number: u32,
+        buffer: AlignedBuffer,
+    ) -> Result<()> {
+        let Searched { kernel, index, shape, space, .. } = *searched;
+        let page =
+            Page::check(shape, number, &buffer).ok_or_else(|| index.damaged_page(number, "checksum mismatch"))?;
+        let vertices = shape.vertices(number, index.facts().vertices);
+        let members = Members::new(kernel, space, page.vectors(vertices.len()));
+        let all = Predicate::all(space.metric);
+        let first = vertices.start;
+        let nearest = &mut self.nearest;
+        let mut exact: Vec<(f64, u32)> = Vec::new();
+        queries.each_nearness((kernel, all), self.query, (&members, 0..vertices.len() as u32), |member, nearness| {
+            nearest.offer(Hit { nearness, row: page.row(member as usize), place: (first + member, 0) });
+            exact.push((nearness, first + member));
+            all
+        });
+        self.counts.reads += 1;
+        self.counts.distances += vertices.len() as u64;
+        for candidate in &mut self.list {
+            candidate.held |= vertices.contains(&candidate.vertex);
+        }
+        self.held.push((number, buffer));
+        if self.tuning.exact {
+            for &(nearness, vertex) in &exact {
+                let distance = match space.metric {
+                    Metric::L2 => nearness,
+                    Metric::Cosine => 2.0 + 2.0 * nearness,
+                } as f32;
+                if let Some(place) = self.list.iter().position(|c| c.vertex == vertex) {
+                    let mut c = self.list.remove(place);
+                    c.distance = distance;
+                    let place = self.list.partition_point(|other| other.is_before(&c));
+                    self.list.insert(place, c);
+                } else if self.tuning.insert && self.seen.insert(vertex) {
+                    let c = Candidate { distance, vertex, expanded: false, held: true };
+                    self.insert(c, searched.list);
+                }
+            }
+        } else if self.tuning.insert {
+            self.new.clear();
+            let seen = &mut self.seen;
+            self.new.extend(vertices.clone().filter(|&vertex| seen.insert(vertex)));
+            self.see(searched);
+        }
+        if self.tuning.sigma > 0.0 {
+            exact.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            let count = (exact.len() as f64 * self.tuning.sigma).round() as usize;
+            for &(_, vertex) in &exact[..count] {
+                let place = self.list.iter().position(|c| c.vertex == vertex);
+                if let Some(place) = place {
+                    if self.list[place].expanded {
+                        continue;
+                    }
+                    self.list[place].expanded = true;
+                }
+                self.expand(searched, vertex)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was found, nearest first; the pages that were held go to `spare`.
+    pub(super) fn end(&mut self, searched: &Searched<'_, T>, spare: &mut Vec<AlignedBuffer>) -> Vec<Hit> {
+        spare.extend(self.held.drain(..).map(|(_, buffer)| buffer));
+        let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
+        let vertices = searched.index.facts().vertices;
+        searched.index.duplicates.expand(vertices, nearest.into_sorted(), searched.k)
+    }
+
+    /// Sees the neighbours of a vertex whose page is held.
+    fn expand(&mut self, searched: &Searched<'_, T>, vertex: u32) -> Result<()> {
+        let Searched { index, shape, .. } = *searched;
+        let number = shape.page_of(vertex);
+        let (_, buffer) = self.held.iter().find(|(held, _)| *held == number).expect("its page is held");
+        let vertices = index.facts().vertices;
+        let slot = (vertex - shape.vertices(number, vertices).start) as usize;
+        let impossible = || index.damaged_page(number, "a vertex has neighbours that cannot be");
+        let neighbours = Page::of_checked(shape, buffer).neighbours(slot).ok_or_else(impossible)?;
+        self.new.clear();
+        for neighbour in neighbours {
+            if neighbour >= vertices {
+                return Err(impossible());
+            }
+            if self.seen.insert(neighbour) {
+                self.new.push(neighbour);
+            }
+        }
+        self.see(searched);
+        Ok(())
+    }
+
+    /// Takes those of the new vertices into the list that are near enough.
+    fn see(&mut self, searched: &Searched<'_, T>) {
+        let Searched { kernel, index, shape, .. } = *searched;
+        let new = std::mem::take(&mut self.new);
+        self.distances.resize(new.len(), 0.0);
+        index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
+        let distances = std::mem::take(&mut self.distances);
+        for (&vertex, &distance) in new.iter().zip(&distances) {
+            let number = shape.page_of(vertex);
+            let farthest = self.list.last().filter(|_| self.list.len() == searched.list);
+            if farthest.is_some_and(|farthest| farthest.distance < distance) {
+                continue;
+            }
+            let held = self.held.iter().any(|(page, _)| *page == number);
+            self.insert(Candidate { distance, vertex, expanded: false, held }, searched.list);
+        }
+        (self.new, self.distances) = (new, distances);
+    }
+
+    fn insert(&mut self, candidate: Candidate, most: usize) {
+        if self.list.len() == most {
+            match self.list.last() {
+                Some(last) if candidate.is_before(last) => self.list.pop(),
+                _ => return,
+            };
+        }
+        let place = self.list.partition_point(|other| other.is_before(&candidate));
+        self.list.insert(place, candidate);
+    }
+}
+
+/// Vertices that a walk has seen: a table of vertices with open addresses.
+#[derive(Default)]
+struct Seen {
+    /// One more than the vertex, 0 where there is none; a power of two of them.
+    table: Vec<u32>,
+    count: usize,
+}
+
+impl Seen {
+    const LEAST: usize = 1 << 10;
+    /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
+    const MULTIPLIER: u32 = 0x9e37_79b1;
+
+    fn clear(&mut self) {
+        self.table.fill(0);
+        self.count = 0;
+    }
+
+    /// Puts a vertex in; whether it was not there.
+    fn insert(&mut self, vertex: u32) -> bool {
+        if self.table.len() < 2 * (self.count + 1) {
+            self.grow();
+        }
+        let place = self.place(vertex + 1);
+        let is_new = self.table[place] == 0;
+        self.table[place] = vertex + 1;
+        self.count += usize::from(is_new);
+        is_new
+    }
+
+    /// Where a number is, or is to be.
+    fn place(&self, number: u32) -> usize {
+        let mask = self.table.len() - 1;
+        let mut place = number.wrapping_mul(Self::MULTIPLIER) as usize & mask;
+        while self.table[place] != 0 && self.table[place] != number {
+            place = (place + 1) & mask;
+        }
+        place
+    }
+
+    fn grow(&mut self) {
+        let len = (2 * self.table.len()).max(Self::LEAST);
+        let old = std::mem::replace(&mut self.table, vec![0; len]);
+        for number in old.into_iter().filter(|&number| number != 0) {
+            let place = self.place(number);
+            self.table[place] = number;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Queries of a source on their way in: checked, of the store's kind, and as many at once as memory holds.
+
+use std::path::Path;
+
+use adjoin_kernels::Kernel;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Space, as_floats};
+use crate::options::{Element, VectorType};
+use crate::source::{IdKind, Ids, VectorSource};
+use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
+
+/// Some queries as they are stored.
+pub(crate) struct QueryBatch {
+    pub(crate) vectors: VectorType,
+    pub(crate) stored: Vec<u8>,
+    pub(crate) rows: Vec<u64>,
+    pub(crate) ids: Ids,
+    /// Where they lie in the store, of queries that do.
+    pub(super) places: Option<Vec<(u32, u32)>>,
+}
+
+impl QueryBatch {
+    /// Keeps the queries of some rows.
+    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        let bytes = self.vectors.bytes();
+        let mut ids = Ids::empty(self.ids.kind());
+        let mut stored = Vec::new();
+        for (k, _) in self.rows.iter().enumerate().filter(|(_, row)| keep(**row)) {
+            stored.extend_from_slice(&self.stored[k * bytes..][..bytes]);
+            ids.push_from(&self.ids, k);
+        }
+        let mut kept = self.rows.iter().map(|&row| keep(row));
+        self.places.iter_mut().for_each(|places| places.retain(|_| kept.next() == Some(true)));
+        self.rows.retain(|&row| keep(row));
+        (self.stored, self.ids) = (stored, ids);
+    }
+}
+
+/// Queries that wait until they are as many as are searched at once.
+pub(super) struct Gathering<'a> {
+    at_once: usize,
+    waiting: QueryBatch,
+    take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
+}
+
+/// The queries of a source, for vectors of a space.
+#[derive(Clone, Copy)]
+pub(crate) struct SourceQueries<'a> {
+    pub(crate) source: &'a dyn VectorSource,
+    pub(crate) space: Space<'a>,
+}
+
+impl SourceQueries<'_> {
+    /// Their type once they are compared: their own where coordinates are floats, else that of the space.
+    pub(crate) fn vectors(self) -> VectorType {
+        if self.space.is_of_floats() { self.source.info().vectors } else { self.space.vectors }
+    }
+
+    /// Bytes that are held while they are read.
+    pub(crate) fn reading_bytes(self) -> u64 {
+        scan_bytes(self.source.info(), batch_bytes(0)) + self.source.scan_bytes(batch_bytes(0))
+    }
+
+    /// Refuses queries of other dimensions than the vectors in a folder.
+    ///
+    /// # Errors
+    /// Where they have others.
+    pub(crate) fn check(self, folder: &Path) -> Result<()> {
+        let (theirs, ours) = (self.source.info().vectors.dimensions, self.space.vectors.dimensions);
+        if theirs == ours {
+            return Ok(());
+        }
+        let (file, folder) = (self.source.locate(0).0, folder.display());
+        Err(Error::input(format!(
+            "{}: queries have {theirs} dimensions, the vectors of {folder} {ours}; give queries of the same model",
+            file.display()
+        )))
+    }
+
+    /// Hands all queries to `take`, at most `at_once` at a time.
+    ///
+    /// # Errors
+    /// Where they cannot be read or are none that the vectors can have, or `take` fails.
+    pub(crate) fn each(
+        self,
+        context: &Context,
+        at_once: usize,
+        take: &mut dyn FnMut(QueryBatch) -> Result<()>,
+    ) -> Result<()> {
+        let Self { source, space } = self;
+        let vectors = self.vectors();
+        let mut all = Gathering::new(at_once, (vectors, source.info().ids), None, take);
+        let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
+        tell(context, source);
+        let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
+        intake.scan(|usable| {
+            let from = source.info().vectors;
+            for (k, vector) in usable.stored.chunks_exact(from.bytes()).enumerate() {
+                all.add(usable.rows[k], (&usable.ids, k), None, |stored| {
+                    convert(context.kernel, source, (vector, usable.rows[k]), vectors.element, stored)
+                })?;
+            }
+            Ok(())
+        })?;
+        all.finish()
+    }
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(
+        at_once: usize,
+        (vectors, ids): (VectorType, IdKind),
+        places: Option<Vec<(u32, u32)>>,
+        take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
+    ) -> Self {
+        let waiting = QueryBatch { vectors, stored: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), places };
+        Self { at_once, waiting, take }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        row: u64,
+        (ids, k): (&Ids, usize),
+        place: Option<(u32, u32)>,
+        vector: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        vector(&mut self.waiting.stored)?;
+        self.waiting.rows.push(row);
+        self.waiting.ids.push_from(ids, k);
+        if let Some(places) = &mut self.waiting.places {
+            places.extend(place);
+        }
+        if self.waiting.rows.len() < self.at_once {
+            return Ok(());
+        }
+        let QueryBatch { vectors, ids, places, .. } = &self.waiting;
+        let (vectors, ids, places) = (*vectors, Ids::empty(ids.kind()), places.as_ref().map(|_| Vec::new()));
+        let empty = QueryBatch { vectors, stored: Vec::new(), rows: Vec::new(), ids, places };
+        (self.take)(std::mem::replace(&mut self.waiting, empty))
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        if self.waiting.rows.is_empty() { Ok(()) } else { (self.take)(self.waiting) }
+    }
+}
+
+/// Adds a vector of a source to those of an element type.
+fn convert(
+    kernel: Kernel,
+    source: &dyn VectorSource,
+    (vector, row): (&[u8], u64),
+    to: Element,
+    stored: &mut Vec<u8>,
+) -> Result<()> {
+    let from = source.info().vectors;
+    if from.element == to {
+        stored.extend_from_slice(vector);
+        return Ok(());
+    }
+    let mut floats = vec![0.0; from.dimensions];
+    as_floats(kernel, from.element, vector, &mut floats);
+    for (place, &value) in floats.iter().enumerate() {
+        stored.push(byte_of(value, to).ok_or_else(|| {
+            let (file, row) = source.locate(row);
+            Error::input(format!(
+                "{}: element {place} of row {row} is {value}; the vectors of the store are {to}, so queries hold whole \
+                 numbers of that type",
+                file.display()
+            ))
+        })?);
+    }
+    Ok(())
+}
+
+/// The stored byte of an integer element.
+fn byte_of(value: f32, element: Element) -> Option<u8> {
+    let whole = value.fract() == 0.0;
+    match element {
+        Element::I8 if whole && (-128.0..=127.0).contains(&value) => Some((value as i8).cast_unsigned()),
+        Element::U8 if whole && (0.0..=255.0).contains(&value) => Some(value as u8),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_numbers_of_the_type_become_bytes() {
+        assert_eq!(byte_of(255.0, Element::U8), Some(255));
+        assert_eq!(byte_of(-128.0, Element::I8), Some(0x80));
+        for (value, element) in [(0.5, Element::U8), (-1.0, Element::U8), (128.0, Element::I8), (f32::NAN, Element::U8)]
+        {
+            assert_eq!(byte_of(value, element), None, "{value}");
+        }
+    }
+}

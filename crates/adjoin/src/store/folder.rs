@@ -1,0 +1,75 @@
+//! The files of a folder as they are read: each as long as its manifest says, and as it was written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::{AlignedBuffer, ReadFile};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::files::{Files, Role, read_whole};
+use super::manifest::Kind;
+use crate::context::Context;
+use crate::error::{Error, Result};
+
+/// The files that a manifest names.
+#[derive(Clone, Copy)]
+pub(crate) struct FolderFiles<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) kind: Kind,
+    pub(crate) files: &'a Files,
+}
+
+impl FolderFiles<'_> {
+    /// Opens a file and compares its length.
+    ///
+    /// # Errors
+    /// Where it is missing or of another length.
+    pub(crate) fn open(self, context: &Context, role: Role) -> Result<Arc<dyn ReadFile>> {
+        let facts = &self.files[role];
+        let file = context.device.open(&facts.path(self.folder))?;
+        if file.len() != facts.bytes {
+            return Err(self.damaged(role, &format!("has {} bytes instead of {}", file.len(), facts.bytes)));
+        }
+        Ok(file)
+    }
+
+    /// The bytes of a file that is checked as a whole, and for which there is memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and where it is not as written.
+    pub(crate) fn read(self, context: &Context, role: Role) -> Result<Vec<u8>> {
+        let contents = read_whole(&*self.open(context, role)?)?;
+        if self.files[role].matches(&contents) { Ok(contents) } else { Err(self.damaged(role, "checksum mismatch")) }
+    }
+
+    /// The error of a file that is not as written.
+    pub(crate) fn damaged(self, role: Role, why: &str) -> Error {
+        let (at, noun) = (self.files[role].path(self.folder), self.kind.noun());
+        Error::corrupt(format!("{}: {why}; build the {noun} again", at.display()))
+    }
+}
+
+/// Hands over the bytes of an open file, checked as a whole at the end, in pieces of `piece` bytes, the last shorter.
+///
+/// # Errors
+/// Where the device fails, or the file is not as written.
+pub(super) fn read_checked(
+    file: &dyn ReadFile,
+    files: FolderFiles<'_>,
+    role: Role,
+    piece: usize,
+    mut take: impl FnMut(&[u8]),
+) -> Result<()> {
+    let mut hash = Xxh3::new();
+    let mut buffer = AlignedBuffer::zeroed(piece.min(file.len() as usize));
+    for start in (0..file.len()).step_by(piece) {
+        let bytes = &mut buffer[..piece.min((file.len() - start) as usize)];
+        file.read_at(start, bytes)?;
+        hash.update(bytes);
+        take(bytes);
+    }
+    match files.files[role].has_checksum(hash.digest()) {
+        true => Ok(()),
+        false => Err(files.damaged(role, "checksum mismatch")),
+    }
+}
