@@ -23,6 +23,9 @@ pub(crate) enum Command {
     Dedupe(Dedupe),
     /// Find what is nearest to each of some queries
     Search(Search),
+    /// Make and search a graph index: few reads for each query
+    #[command(subcommand)]
+    Index(Index),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
     /// Show what a store holds
@@ -257,6 +260,95 @@ pub(crate) struct Search {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Index {
+    /// Lay vectors on disk with their neighbours in a graph
+    Build(IndexBuild),
+    /// Find what is nearest to each of some queries
+    Search(IndexSearch),
+    /// Show what an index holds
+    Info(IndexInfo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexBuild {
+    /// A store, or what `build` takes: the store is then built in a temporary place first
+    #[arg(required = true, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) inputs: Vec<String>,
+    /// Folder of the index
+    #[arg(short, long, value_name = "INDEX")]
+    pub(crate) output: PathBuf,
+    /// Of a SOURCE, the metric of the searches to come: l2 (where not given) or cosine
+    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
+    pub(crate) metric: Option<String>,
+    /// Neighbours of a vector at most (R)
+    #[arg(long, value_name = "R", default_value_t = 32)]
+    pub(crate) degree: usize,
+    /// Candidates that are looked at for the neighbours of a vector (L)
+    #[arg(long, value_name = "L", default_value_t = 75)]
+    pub(crate) build_list: usize,
+    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
+    #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
+    pub(crate) alpha: f64,
+    /// Bytes of the code of a vector, which is held in memory
+    #[arg(long, value_name = "B", default_value_t = 32)]
+    pub(crate) code_bytes: usize,
+    /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub(crate) page: String,
+    /// In which order vectors lie on pages: bnf, buckets or rows (for experts)
+    #[arg(long, value_name = "NAME", default_value = "bnf", hide_short_help = true)]
+    pub(crate) layout: String,
+    /// Replace an index that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexSearch {
+    /// The index
+    #[arg(value_name = "INDEX")]
+    pub(crate) index: PathBuf,
+    /// The queries: what `build` takes
+    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) queries: Vec<String>,
+    /// Find so many nearest vectors of each query
+    #[arg(short, value_name = "K")]
+    pub(crate) k: u64,
+    /// Candidates that a search keeps (L): more find more, and read more
+    #[arg(short = 'L', long, value_name = "L", default_value_t = 100)]
+    pub(crate) list: usize,
+    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
+    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
+    pub(crate) output: String,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    /// Write what the run did to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Replace a result that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexInfo {
+    /// The index
+    #[arg(value_name = "INDEX")]
+    pub(crate) index: PathBuf,
+    /// Print the manifest as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

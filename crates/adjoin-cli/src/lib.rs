@@ -58,6 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Verify(arguments) => commands::verify(&arguments, &stopped),
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
         Command::Search(arguments) => commands::search(&arguments, &stopped),
+        Command::Index(arguments) => commands::index(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
         Command::Report(arguments) => commands::report(&arguments, &stopped),
         Command::Man => commands::man(),

@@ -23,7 +23,7 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
 }
 
 /// JSON in which no name steers a terminal: its writer leaves those control characters that a file may hold.
-fn escaped(json: &str) -> String {
+pub(super) fn escaped(json: &str) -> String {
     let escaped = |c: char| match c {
         c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),
@@ -31,15 +31,19 @@ fn escaped(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
+/// A kind of ids, as it is printed.
+pub(super) fn kind_of_ids(ids: IdKind) -> &'static str {
+    match ids {
+        IdKind::None => "none",
+        IdKind::Int64 => "int64",
+        IdKind::Utf8 => "utf8",
+    }
+}
+
 fn describe(store: &Store) -> String {
     let manifest = store.manifest();
     let buckets = store.extents().len() as u64;
     let largest = store.extents().iter().map(|extent| extent.rows.into()).max().unwrap_or(0);
-    let ids = match manifest.ids {
-        IdKind::None => "none",
-        IdKind::Int64 => "int64",
-        IdKind::Utf8 => "utf8",
-    };
     let lines = [
         format!(
             "vectors      {} of {} x {}",
@@ -52,7 +56,7 @@ fn describe(store: &Store) -> String {
             format_count(manifest.skipped_rows, "row"),
             format_number(manifest.source_rows)
         ),
-        format!("ids          {ids}"),
+        format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
         format!(
             "buckets      {}, of {} on average, {} at most",

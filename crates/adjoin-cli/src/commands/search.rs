@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::check_free;
@@ -22,7 +23,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let options = SearchOptions { wanted, effort, seed: arguments.seed };
     let target = resolve::target(&arguments.output, arguments.force, false);
-    check_outputs(&context, arguments)?;
+    let inputs = inputs(&arguments.queries, &arguments.store);
+    check_outputs(&context, &inputs, (&arguments.output, arguments.stats.as_deref()), arguments.force)?;
     let stats =
         arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
     let store = Store::open(&context, &arguments.store)?;
@@ -55,23 +57,36 @@ fn is_itself(arguments: &Search) -> bool {
     real(Path::new(queries)).is_some_and(|queries| real(&arguments.store) == Some(queries))
 }
 
-/// Refuses names that are taken before any work is done.
-fn check_outputs(context: &adjoin::context::Context, arguments: &Search) -> Result<()> {
-    let hits = Some(Path::new(&arguments.output)).filter(|path| *path != Path::new("-"));
-    let outputs = [("-o", hits), ("--stats", arguments.stats.as_deref())];
+/// What a search reads.
+pub(super) fn inputs(queries: &[String], searched: &Path) -> Vec<String> {
+    queries.iter().cloned().chain([searched.display().to_string()]).collect()
+}
+
+/// Refuses names of hits and statistics that are taken before any work is done.
+pub(super) fn check_outputs(
+    context: &Context,
+    inputs: &[String],
+    (hits, stats): (&str, Option<&Path>),
+    force: bool,
+) -> Result<()> {
+    let hits = Some(Path::new(hits)).filter(|path| *path != Path::new("-"));
+    let outputs = [("-o", hits), ("--stats", stats)];
     let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
-    let store = arguments.store.display().to_string();
-    let inputs: Vec<String> = arguments.queries.iter().cloned().chain([store]).collect();
-    resolve::check_files(context, &inputs, &outputs)?;
+    resolve::check_files(context, inputs, &outputs)?;
     hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, arguments.force))
+    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))
+}
+
+/// Says how much was found, and where it is.
+pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &str) {
+    let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
+    let place = if output == "-" { String::new() } else { format!(" written to {output}") };
+    eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
 }
 
 fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { common, search } = statistics;
-    let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
-    let place = if arguments.output == "-" { String::new() } else { format!(" written to {}", arguments.output) };
-    eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
+    print_found(statistics, &arguments.output);
     let read = format_bytes(search.bytes_per_query as u64);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
         let buckets = format_number(buckets);

@@ -38,20 +38,36 @@ pub struct Opened {
     _temporary: Option<TemporaryStore>,
 }
 
+impl Opened {
+    /// Opens a store, or builds one of sources where temporary files go.
+    ///
+    /// # Errors
+    /// Where an input cannot be read or is not what it must be, or it is a store and an option is given that only a build
+    /// heeds.
+    pub fn new(
+        context: &Context,
+        inputs: &[String],
+        (source, build): (&SourceOptions, &BuildOptions),
+        only_for_builds: Option<Mention>,
+    ) -> Result<Self> {
+        if let Some(folder) = sole_store(context, inputs, only_for_builds)? {
+            return Ok(Self { store: Store::open(context, folder)?, built: None, _temporary: None });
+        }
+        let source = source::open_nonempty(context, inputs, source)?;
+        let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
+        let store = Store::open(context, temporary.folder())?;
+        Ok(Self { store, built: Some(report), _temporary: Some(temporary) })
+    }
+}
+
 impl Job<'_> {
     /// Opens the store, or builds one of sources where temporary files go.
     ///
     /// # Errors
-    /// Where an input cannot be read or is not what it must be, or an option is given that means nothing for a store.
+    /// As [`Opened::new`].
     pub fn open(&self, context: &Context) -> Result<Opened> {
-        if let Some(folder) = sole_store(context, self.inputs, only_for_builds(&self.source, &self.build))? {
-            return Ok(Opened { store: Store::open(context, folder)?, built: None, _temporary: None });
-        }
-        let source = source::open_nonempty(context, self.inputs, &self.source)?;
-        let options = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
-        let (temporary, report) = TemporaryStore::build(context, &*source, &options)?;
-        let store = Store::open(context, temporary.folder())?;
-        Ok(Opened { store, built: Some(report), _temporary: Some(temporary) })
+        let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
+        Opened::new(context, self.inputs, (&self.source, &build), only_for_builds(&self.source, &build))
     }
 
     /// Joins what was opened. What a build took and wrote on the way is part of the statistics.

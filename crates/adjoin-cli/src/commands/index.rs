@@ -1,0 +1,154 @@
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+use adjoin::graph::GraphOptions;
+use adjoin::index::{
+    BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, build as build_index, hit_schema,
+    search as find,
+};
+use adjoin::job::{Opened, only_for_builds};
+use adjoin::message::Argument;
+use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
+use adjoin::output::parent;
+use adjoin::report::SearchStatistics;
+use adjoin::sink::HitWriter;
+
+use super::info::{escaped, kind_of_ids};
+use super::join::StatisticsFile;
+use super::memory::{memory_verdict, print_memory};
+use super::search::{check_outputs, inputs, print_found};
+use crate::Outcome;
+use crate::args::{Index, IndexBuild, IndexInfo, IndexSearch};
+use crate::print::{percent, print};
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
+    match command {
+        Index::Build(arguments) => build(arguments, stopped),
+        Index::Search(arguments) => search(arguments, stopped),
+        Index::Info(arguments) => info(arguments),
+    }
+}
+
+fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(parent(&arguments.output));
+    let options = options(arguments)?;
+    options.check()?;
+    let source = resolve::source_options(&arguments.store.columns)?;
+    let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
+    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, false)?;
+    let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
+    resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
+    let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds)?;
+    let built = build_index(&context, &opened.store, &arguments.output, &options, arguments.force)?;
+    drop(opened);
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise_build(&built, &arguments.output);
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
+    let IndexBuild { degree, build_list, alpha, code_bytes, .. } = *arguments;
+    let graph = GraphOptions { degree, build_list, alpha, seed: arguments.store.seed };
+    let page_bytes = parse_bytes(&arguments.page)?;
+    Ok(IndexOptions { graph, code_bytes, page_bytes, layout: arguments.layout.parse()? })
+}
+
+fn summarise_build(built: &BuiltIndex, output: &Path) {
+    let BuiltIndex { manifest, bytes_written, load_seconds, graph_seconds, layout_seconds, write_seconds } = built;
+    eprintln!(
+        "{}: {} of {} x {}, {} written in {:.1} s",
+        output.display(),
+        format_count(manifest.rows, "vector"),
+        manifest.vectors.dimensions,
+        manifest.vectors.element,
+        format_bytes(*bytes_written),
+        load_seconds + graph_seconds + layout_seconds + write_seconds,
+    );
+    eprintln!(
+        "read in {load_seconds:.1} s, graph in {graph_seconds:.1} s, order of pages in {layout_seconds:.1} s, codes and \
+         pages in {write_seconds:.1} s; {} of a vector's page are neighbours",
+        percent(manifest.overlap_ratio)
+    );
+}
+
+fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let options = IndexSearchOptions { k: arguments.k, list: arguments.list };
+    options.check()?;
+    let target = resolve::target(&arguments.output, arguments.force, false);
+    let read = inputs(&arguments.queries, &arguments.index);
+    check_outputs(&context, &read, (&arguments.output, arguments.stats.as_deref()), arguments.force)?;
+    let stats =
+        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
+    let index = GraphIndex::open(&context, &arguments.index)?;
+    let queries = resolve::source(&context, &arguments.queries, &arguments.columns)?;
+    let schema = hit_schema(&index, &*queries);
+    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
+    let sink = Box::new(HitWriter::new(&context, &target, schema));
+    let mut statistics = find(&context, &index, &*queries, &options, sink)?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop((index, context)); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise_search(&statistics, arguments);
+    }
+    Ok(memory_verdict(&statistics.common.memory))
+}
+
+fn summarise_search(statistics: &SearchStatistics, arguments: &IndexSearch) {
+    let SearchStatistics { common, search } = statistics;
+    print_found(statistics, &arguments.output);
+    let (reads, distances) = (search.reads_per_query, search.distances_per_query);
+    eprintln!(
+        "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
+        search.queries_per_second
+    );
+    eprintln!("recall: nothing is promised with --list");
+    print_memory(&common.memory);
+}
+
+fn info(arguments: &IndexInfo) -> Result<Outcome> {
+    let context = resolve::own_context();
+    let index = GraphIndex::open(&context, &arguments.index)?;
+    let facts = index.facts();
+    if arguments.json {
+        let text = serde_json::to_string_pretty(facts);
+        print(&(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n"))?;
+        return Ok(Outcome::Done);
+    }
+    print(&describe(facts))?;
+    Ok(Outcome::Done)
+}
+
+fn describe(facts: &IndexManifest) -> String {
+    let lines = [
+        format!(
+            "vectors      {} of {} x {}, {} of them different",
+            format_number(facts.rows),
+            facts.vectors.dimensions,
+            facts.vectors.element,
+            format_number(facts.vertices.into())
+        ),
+        format!("ids          {}", kind_of_ids(facts.ids)),
+        format!("metric       {}", facts.metric),
+        format!(
+            "graph        {} neighbours at most, of {} candidates, alpha {}",
+            facts.degree, facts.build_list, facts.alpha
+        ),
+        format!(
+            "pages        of {}, in the order {}; {} of a vector's page are neighbours",
+            format_bytes(facts.page_bytes),
+            facts.layout,
+            percent(facts.overlap_ratio)
+        ),
+        format!("codes        {} of a vector, in memory", format_count(facts.code_bytes as u64, "byte")),
+        format!("seed         {}", facts.seed),
+    ];
+    lines.map(|line| line + "\n").concat()
+}
