@@ -9,6 +9,7 @@ mod explain;
 mod formats;
 mod groups;
 mod ids;
+mod index;
 mod inputs;
 mod layouts;
 mod leftovers;

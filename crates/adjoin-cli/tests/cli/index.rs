@@ -1,0 +1,95 @@
+//! `adjoin index`: built of a store or of sources, searched, described, and what is refused.
+
+use serde_json::Value;
+
+use crate::inputs::{fbin, sample};
+use crate::place::Place;
+
+/// An index of 9 vectors of the plane, of which two are equal, and queries.
+fn small() -> Place {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
+    place.write("queries.fbin", &fbin(2, &[0., 0., 9., 8.]));
+    place.done("build set.fbin -o set.store --quiet");
+    place.done("index build set.store -o set.index --quiet");
+    place
+}
+
+#[test]
+fn hits_are_those_of_the_store_where_all_is_looked_at() {
+    let place = small();
+    for k in [1, 3, 4, 9, 100] {
+        let hits = place.done(&format!("index search set.index --queries queries.fbin -k {k} --quiet")).out;
+        let of_store = place.done(&format!("search set.store --queries queries.fbin -k {k} --exact --quiet")).out;
+        assert_eq!(hits, of_store, "{k}");
+    }
+    place.done("index search set.index --queries queries.fbin -k 3 -L 5 -o hits.csv --quiet");
+    assert_eq!(place.text("hits.csv").lines().count(), 1 + 2 * 3);
+    place.refused("index search set.index --queries queries.fbin -k 3 -o hits.csv", &["hits.csv", "--force"]);
+}
+
+#[test]
+fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
+    let place = Place::new();
+    let build = format!("index build {} --id-column name --metric cosine -o names.index", sample());
+    let said = place.done(&build).said;
+    for words in ["names.index: 24,000 vectors", "graph in", "neighbours", "memory: "] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(place.listing().iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "store")).count(), 0);
+    place.refused(&build, &["names.index", "--force"]);
+    let line = format!("index search names.index --queries {} --id-column name -k 3 -L 60 -o hits.csv", sample());
+    let said = place.done(&format!("{line} --stats stats.json --memory 100MB")).said;
+    for words in ["queries: 24,000; 72,000 hits", "reads", "queries a second", "nothing is promised", "memory: "] {
+        assert!(said.contains(words), "{said}");
+    }
+    let text = place.text("hits.csv");
+    assert_eq!(text.lines().next(), Some("query,rank,id,similarity"));
+    let own = text.lines().skip(1).step_by(3).filter(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        fields[0] == fields[2]
+    });
+    assert!(own.count() > 22_000, "each row is its own nearest, but for equal ones");
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"index search".into()));
+    assert_eq!((&statistics["recall"], &statistics["memory"]["kept"]), (&Value::Null, &true.into()));
+    let search = &statistics["search"];
+    assert!((5.0..100.0).contains(&search["reads_per_query"].as_f64().unwrap()), "{search}");
+    assert!(search["latency_ms"]["p99"].as_f64() >= search["latency_ms"]["p50"].as_f64(), "{search}");
+    let described = place.done("index info names.index").out;
+    for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "32 bytes of a vector"] {
+        assert!(described.contains(words), "{described}");
+    }
+    let told: Value = serde_json::from_str(&place.done("index info names.index --json").out).unwrap();
+    assert_eq!((&told["kind"], &told["rows"]), (&"index".into(), &24_000.into()));
+}
+
+#[test]
+fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
+    let place = small();
+    place.write("three.fbin", &fbin(3, &[0., 0., 1.]));
+    place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));
+    for (line, words) in [
+        ("index build set.store -o new.index --degree 1", &["degree is 1"][..]),
+        ("index build set.store -o new.index --build-list 5", &["build-list is 5"]),
+        ("index build set.store -o new.index --alpha 0.5", &["alpha is 0.5"]),
+        ("index build set.store -o new.index --code-bytes 0", &["code-bytes is 0"]),
+        ("index build set.store -o new.index --page 5KiB", &["page is 5120 bytes", "4KiB"]),
+        ("index build set.store -o new.index --layout best", &["layout is \"best\"", "bnf"]),
+        ("index build set.store -o new.index --metric l2", &["--metric", "set.store is a store"]),
+        ("index build set.store -o set.store --force", &["set.store"]),
+        ("index build set.index -o new.index", &["set.index", "not a store"]),
+        ("index build nan.fbin -o new.index", &["nan.fbin", "row 1"]),
+        ("index search set.store --queries queries.fbin -k 3", &["set.store", "adjoin index build"]),
+        ("index search set.index --queries queries.fbin -k 0", &["-k 0", "at least 1"]),
+        ("index search set.index --queries queries.fbin -k 3 -L 0", &["list is 0"]),
+        ("index search set.index --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions"]),
+        ("index search set.index --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
+        ("index search nothing --queries queries.fbin -k 3", &["nothing"]),
+        ("index info set.store", &["set.store", "adjoin index build"]),
+        ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store"]),
+        ("join set.index --eps 1", &["set.index", "not a store"]),
+    ] {
+        place.refused(line, words);
+    }
+}
