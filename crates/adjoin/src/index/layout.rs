@@ -1,9 +1,12 @@
 //! In which order vertices lie on pages, so that the neighbours of a vertex lie on its page.
 
+use std::cmp::Reverse;
+
 use super::options::Layout;
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::Graph;
+use crate::row_numbers::RowSet;
 
 /// Rounds of block neighbour frequency at most (Starling's beta, appendix C).
 const ROUNDS_MAX: usize = 8;
@@ -38,6 +41,7 @@ impl Arrangement {
             Layout::Buckets => {}
             Layout::Rows => order.sort_unstable_by_key(|&vertex| first_row(vertex)),
             Layout::Bnf => return bnf(context, graph, order, records),
+            Layout::Grown => order = grown(context, graph, &order, records)?,
         }
         let overlap_ratio = overlap_ratio(graph, &order, records);
         Ok(Self { order, overlap_ratio })
@@ -68,6 +72,57 @@ fn bnf(context: &Context, graph: &Graph, order: Vec<u32>, records: usize) -> Res
         context.progress.advance(round as u64 + 1);
     }
     Ok(best)
+}
+
+/// Pages filled one after the other, each from the first vertex in `order` that has no page: always with the vertex that has
+/// the most edges from and to those on the page, of equal ones the first.
+fn grown(context: &Context, graph: &Graph, order: &[u32], records: usize) -> Result<Vec<u32>> {
+    let mut growth = Growth { graph, placed: RowSet::new(order.len() as u64), near: Vec::new() };
+    let mut grown: Vec<u32> = Vec::with_capacity(order.len());
+    let mut seeds = order.iter().copied();
+    for start in (0..order.len()).step_by(records) {
+        context.cancel.check()?;
+        growth.near.clear();
+        while grown.len() < (start + records).min(order.len()) {
+            let seed = || seeds.find(|&vertex| !growth.placed.contains(vertex.into())).expect("some have no page");
+            let vertex = growth.nearest().unwrap_or_else(seed);
+            grown.push(vertex);
+            growth.place(vertex, &grown[start..]);
+        }
+    }
+    Ok(grown)
+}
+
+/// A page that grows.
+struct Growth<'a> {
+    graph: &'a Graph,
+    /// Vertices that have a page.
+    placed: RowSet,
+    /// Vertices without one that edges lead to from this page, and how many edges lie between each and the page.
+    near: Vec<(u32, u32)>,
+}
+
+impl Growth<'_> {
+    /// The vertex with the most edges.
+    fn nearest(&self) -> Option<u32> {
+        self.near.iter().max_by_key(|near| (near.1, Reverse(near.0))).map(|near| near.0)
+    }
+
+    /// Puts a vertex on the page, whose vertices it is among.
+    fn place(&mut self, vertex: u32, page: &[u32]) {
+        let Self { graph, placed, near } = self;
+        placed.insert(vertex.into());
+        near.retain(|near| near.0 != vertex);
+        near.iter_mut().for_each(|near| near.1 += u32::from(graph.neighbours(near.0).contains(&vertex)));
+        for &neighbour in graph.neighbours(vertex).iter().filter(|&&neighbour| !placed.contains(neighbour.into())) {
+            if let Some(near) = near.iter_mut().find(|near| near.0 == neighbour) {
+                near.1 += 1;
+                continue;
+            }
+            let back = graph.neighbours(neighbour).iter().filter(|member| page.contains(member)).count();
+            near.push((neighbour, 1 + back as u32));
+        }
+    }
 }
 
 fn bnf_round(graph: &Graph, order: &[u32], records: usize) -> Vec<u32> {

@@ -33,6 +33,11 @@ impl Duplicates {
         self.rows.len()
     }
 
+    /// All further rows, by vertex.
+    pub(super) fn rows(&self) -> &[u64] {
+        &self.rows
+    }
+
     /// The further rows of a vertex, and the number of the first among all.
     pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
         match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
@@ -146,7 +151,7 @@ impl IdReader<'_> {
         let start = if entry == 0 { 0 } else { self.number(width * (entry - 1))? };
         let (from, to) = (texts.saturating_add(start), texts.saturating_add(end));
         // A text is shorter than its file: what is asked for is bounded before it is read.
-        if start > end || to > super::blocks::held_bytes(self.blocks.file_bytes()) {
+        if start > end || to > self.blocks.held_bytes() {
             return Err(Unreadable::Impossible(entry));
         }
         Ok((from, to))
