@@ -121,7 +121,11 @@ impl<'a> Check<'a> {
         for number in 0..blocks.count() {
             block.clear();
             if blocks.read_block(number, &mut block).is_err() {
-                self.report.add(Some(name), None, format!("block {number}: it cannot be read, or not as it was written"));
+                self.report.add(
+                    Some(name),
+                    None,
+                    format!("block {number}: it cannot be read, or not as it was written"),
+                );
             }
             self.report.bytes_read += block.len() as u64;
         }
