@@ -201,3 +201,46 @@ fn overlap_ratio(graph: &Graph, order: &[u32], records: usize) -> f64 {
     };
     (0..).zip(order.chunks(records)).map(of_page).sum::<f64>() / order.len().max(1) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use adjoin_kernels::Panel;
+
+    use super::*;
+    use crate::graph::GraphOptions;
+    use crate::random::Random;
+
+    /// OR(G) by its formula.
+    fn ratio(graph: &Graph, order: &[u32], records: usize) -> f64 {
+        let of = |page: &[u32], vertex: u32| {
+            let near = page.iter().filter(|&&other| graph.neighbours(vertex).contains(&other)).count();
+            if page.len() == 1 { 0.0 } else { near as f64 / (page.len() - 1) as f64 }
+        };
+        let pages = order.chunks(records);
+        let all: f64 = pages.flat_map(|page| page.iter().map(move |&vertex| of(page, vertex))).sum();
+        all / order.len() as f64
+    }
+
+    #[test]
+    fn all_layouts_are_orders_of_all_vertices_with_the_ratio_that_they_say() {
+        let (context, mut random) = (Context::default(), Random::new(1, "layouts"));
+        for vertices in [1, 2, 15, 16, 200] {
+            let mut panel = Panel::<u8>::zeroed(vertices, 3);
+            (0..vertices).for_each(|row| panel.row_mut(row).fill_with(|| random.below(256) as u8));
+            let options = GraphOptions { degree: 5, build_list: 10, ..GraphOptions::default() };
+            let graph = Graph::build(&context, &panel, &options).unwrap();
+            for (layout, records) in [Layout::Rows, Layout::Buckets, Layout::Bnf, Layout::Grown]
+                .into_iter()
+                .flat_map(|layout| [1, 4, 15].map(|records| (layout, records)))
+            {
+                let first_row = |vertex: u32| u64::from(1_000 - vertex);
+                let arrangement = Arrangement::of(&context, &graph, layout, records, first_row).unwrap();
+                let mut sorted = arrangement.order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..vertices as u32).collect::<Vec<_>>(), "{layout}");
+                let difference = arrangement.overlap_ratio - ratio(&graph, &arrangement.order, records);
+                assert!(difference.abs() < 1e-12, "{layout}: {difference}");
+            }
+        }
+    }
+}

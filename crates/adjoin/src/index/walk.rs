@@ -301,3 +301,24 @@ impl Seen {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn what_was_seen_is_a_set() {
+        let (mut seen, mut random) = (Seen::default(), Random::new(1, "seen"));
+        for values in [10, 3_000, 1 << 31] {
+            seen.clear();
+            let mut wanted = HashSet::new();
+            for _ in 0..5_000 {
+                let vertex = random.below(values) as u32;
+                assert_eq!(seen.insert(vertex), wanted.insert(vertex), "{vertex}");
+            }
+        }
+    }
+}
