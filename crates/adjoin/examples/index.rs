@@ -74,17 +74,13 @@ fn run(arguments: &[String]) -> Result<()> {
         let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
         let right: usize = hits.iter().zip(&truth).map(right).sum();
         let recall = right as f64 / (K * truth.len()) as f64;
-        let latency = found.latency_ms.unwrap_or(index_latency());
+        let latency_ms = found.latency_ms.map_or((0.0, 0.0), |latency| (latency.p50, latency.p99));
         println!(
             "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {:7.2} {:7.2}",
-            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.p50, latency.p99
+            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency_ms.0, latency_ms.1
         );
     }
     Ok(())
-}
-
-fn index_latency() -> adjoin::report::LatencyStatistics {
-    adjoin::report::LatencyStatistics { mean: 0.0, p50: 0.0, p95: 0.0, p99: 0.0, max: 0.0 }
 }
 
 /// The first vectors of a source as coordinates of a plain space of bytes.

@@ -405,3 +405,28 @@ fn builds_that_cannot_be_are_refused() {
     context.cancel.cancel();
     assert_eq!(kind(&context, &GraphOptions::default()), Some(ErrorKind::Cancelled));
 }
+
+#[test]
+fn graphs_come_back_from_their_bytes_and_no_other_bytes_are_a_panic() {
+    let mut panel = Panel::<u8>::zeroed(60, 2);
+    (0..60).for_each(|row| panel.row_mut(row).copy_from_slice(&[row as u8, (7 * row % 60) as u8]));
+    let context = Context::default();
+    let options = GraphOptions { degree: 4, build_list: 8, ..GraphOptions::default() };
+    let graph = Graph::build(&context, &panel, &options).unwrap();
+    let bytes = graph.to_bytes();
+    let read = Graph::from_bytes(&context, &bytes).unwrap();
+    assert_eq!((read.vertices(), read.entry(), read.live()), (60, graph.entry(), 60));
+    assert!((0..60).all(|vertex| read.neighbours(vertex) == graph.neighbours(vertex)));
+    for len in 0..bytes.len() {
+        assert!(Graph::from_bytes(&context, &bytes[..len]).is_err(), "{len} bytes");
+    }
+    assert!(Graph::from_bytes(&context, &[&bytes[..], &[0]].concat()).is_err());
+    for at in 0..bytes.len() {
+        let mut other = bytes.clone();
+        other[at] ^= 0x80;
+        // What still is a graph has neighbours that are there.
+        if let Ok(other) = Graph::from_bytes(&context, &other) {
+            assert!((0..60).all(|vertex| other.neighbours(vertex).iter().all(|&neighbour| neighbour < 60)));
+        }
+    }
+}

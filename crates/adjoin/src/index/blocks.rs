@@ -32,11 +32,6 @@ pub(super) fn file_bytes(contents: u64) -> u64 {
     contents.div_ceil(HELD_BYTES as u64) * BLOCK_BYTES as u64
 }
 
-/// Bytes of contents that a file of blocks has room for.
-pub(super) fn held_bytes(file_bytes: u64) -> u64 {
-    file_bytes / BLOCK_BYTES as u64 * HELD_BYTES as u64
-}
-
 /// Reads contents of blocks, the last block kept.
 pub(super) struct BlockReader<'a> {
     file: &'a dyn ReadFile,
@@ -59,8 +54,20 @@ impl<'a> BlockReader<'a> {
         Self { file, block: vec![0; BLOCK_BYTES], number: None }
     }
 
-    pub(super) fn file_bytes(&self) -> u64 {
-        self.file.len()
+    /// How many blocks there are, one that is cut off among them.
+    pub(super) fn count(&self) -> u64 {
+        self.file.len().div_ceil(BLOCK_BYTES as u64)
+    }
+
+    /// Bytes that contents have room in.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.count() * HELD_BYTES as u64
+    }
+
+    /// Appends all that a block holds to `out`.
+    pub(super) fn read_block(&mut self, number: u64, out: &mut Vec<u8>) -> std::result::Result<(), Unreadable> {
+        let held = HELD_BYTES as u64;
+        self.read(number * held..(number + 1) * held, out)
     }
 
     /// Appends a range of the contents to `out`.

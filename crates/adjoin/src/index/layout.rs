@@ -1,9 +1,12 @@
 //! In which order vertices lie on pages, so that the neighbours of a vertex lie on its page.
 
+use std::cmp::Reverse;
+
 use super::options::Layout;
 use crate::context::Context;
 use crate::error::Result;
 use crate::graph::Graph;
+use crate::row_numbers::RowSet;
 
 /// Rounds of block neighbour frequency at most (Starling's beta, appendix C).
 const ROUNDS_MAX: usize = 8;
@@ -38,6 +41,7 @@ impl Arrangement {
             Layout::Buckets => {}
             Layout::Rows => order.sort_unstable_by_key(|&vertex| first_row(vertex)),
             Layout::Bnf => return bnf(context, graph, order, records),
+            Layout::Grown => order = grown(context, graph, &order, records)?,
         }
         let overlap_ratio = overlap_ratio(graph, &order, records);
         Ok(Self { order, overlap_ratio })
@@ -68,6 +72,57 @@ fn bnf(context: &Context, graph: &Graph, order: Vec<u32>, records: usize) -> Res
         context.progress.advance(round as u64 + 1);
     }
     Ok(best)
+}
+
+/// Pages filled one after the other, each from the first vertex in `order` that has no page: always with the vertex that has
+/// the most edges from and to those on the page, of equal ones the first.
+fn grown(context: &Context, graph: &Graph, order: &[u32], records: usize) -> Result<Vec<u32>> {
+    let mut growth = Growth { graph, placed: RowSet::new(order.len() as u64), near: Vec::new() };
+    let mut grown: Vec<u32> = Vec::with_capacity(order.len());
+    let mut seeds = order.iter().copied();
+    for start in (0..order.len()).step_by(records) {
+        context.cancel.check()?;
+        growth.near.clear();
+        while grown.len() < (start + records).min(order.len()) {
+            let seed = || seeds.find(|&vertex| !growth.placed.contains(vertex.into())).expect("some have no page");
+            let vertex = growth.nearest().unwrap_or_else(seed);
+            grown.push(vertex);
+            growth.place(vertex, &grown[start..]);
+        }
+    }
+    Ok(grown)
+}
+
+/// A page that grows.
+struct Growth<'a> {
+    graph: &'a Graph,
+    /// Vertices that have a page.
+    placed: RowSet,
+    /// Vertices without one that edges lead to from this page, and how many edges lie between each and the page.
+    near: Vec<(u32, u32)>,
+}
+
+impl Growth<'_> {
+    /// The vertex with the most edges.
+    fn nearest(&self) -> Option<u32> {
+        self.near.iter().max_by_key(|near| (near.1, Reverse(near.0))).map(|near| near.0)
+    }
+
+    /// Puts a vertex on the page, whose vertices it is among.
+    fn place(&mut self, vertex: u32, page: &[u32]) {
+        let Self { graph, placed, near } = self;
+        placed.insert(vertex.into());
+        near.retain(|near| near.0 != vertex);
+        near.iter_mut().for_each(|near| near.1 += u32::from(graph.neighbours(near.0).contains(&vertex)));
+        for &neighbour in graph.neighbours(vertex).iter().filter(|&&neighbour| !placed.contains(neighbour.into())) {
+            if let Some(near) = near.iter_mut().find(|near| near.0 == neighbour) {
+                near.1 += 1;
+                continue;
+            }
+            let back = graph.neighbours(neighbour).iter().filter(|member| page.contains(member)).count();
+            near.push((neighbour, 1 + back as u32));
+        }
+    }
 }
 
 fn bnf_round(graph: &Graph, order: &[u32], records: usize) -> Vec<u32> {
@@ -145,4 +200,47 @@ fn overlap_ratio(graph: &Graph, order: &[u32], records: usize) -> f64 {
         if others == 0 { 0.0 } else { near as f64 / others as f64 }
     };
     (0..).zip(order.chunks(records)).map(of_page).sum::<f64>() / order.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin_kernels::Panel;
+
+    use super::*;
+    use crate::graph::GraphOptions;
+    use crate::random::Random;
+
+    /// OR(G) by its formula.
+    fn ratio(graph: &Graph, order: &[u32], records: usize) -> f64 {
+        let of = |page: &[u32], vertex: u32| {
+            let near = page.iter().filter(|&&other| graph.neighbours(vertex).contains(&other)).count();
+            if page.len() == 1 { 0.0 } else { near as f64 / (page.len() - 1) as f64 }
+        };
+        let pages = order.chunks(records);
+        let all: f64 = pages.flat_map(|page| page.iter().map(move |&vertex| of(page, vertex))).sum();
+        all / order.len() as f64
+    }
+
+    #[test]
+    fn all_layouts_are_orders_of_all_vertices_with_the_ratio_that_they_say() {
+        let (context, mut random) = (Context::default(), Random::new(1, "layouts"));
+        for vertices in [1, 2, 15, 16, 200] {
+            let mut panel = Panel::<u8>::zeroed(vertices, 3);
+            (0..vertices).for_each(|row| panel.row_mut(row).fill_with(|| random.below(256) as u8));
+            let options = GraphOptions { degree: 5, build_list: 10, ..GraphOptions::default() };
+            let graph = Graph::build(&context, &panel, &options).unwrap();
+            for (layout, records) in [Layout::Rows, Layout::Buckets, Layout::Bnf, Layout::Grown]
+                .into_iter()
+                .flat_map(|layout| [1, 4, 15].map(|records| (layout, records)))
+            {
+                let first_row = |vertex: u32| u64::from(1_000 - vertex);
+                let arrangement = Arrangement::of(&context, &graph, layout, records, first_row).unwrap();
+                let mut sorted = arrangement.order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..vertices as u32).collect::<Vec<_>>(), "{layout}");
+                let difference = arrangement.overlap_ratio - ratio(&graph, &arrangement.order, records);
+                assert!(difference.abs() < 1e-12, "{layout}: {difference}");
+            }
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod page;
 mod reader;
 mod rows;
 mod run;
+mod verify;
 mod walk;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ pub use self::manifest::IndexManifest;
 pub use self::options::{IndexOptions, IndexSearchOptions, Layout};
 pub use self::reader::Index;
 use self::run::Run;
+pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Space, with_coordinates};

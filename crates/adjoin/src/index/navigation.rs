@@ -54,7 +54,7 @@ impl Navigation {
         let mut random = Random::new(options.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into()), vertices.into());
         let vertices: Vec<u32> = sample.into_iter().map(|vertex| vertex as u32).collect();
-        let stored = vertices.iter().flat_map(|&vertex| vector(vertex)).copied().collect();
+        let stored: Vec<u8> = vertices.iter().flat_map(|&vertex| vector(vertex)).copied().collect();
         let panel = panel_of::<T>(context.kernel, space, &stored);
         Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
     }
@@ -88,7 +88,7 @@ impl Navigation {
     }
 }
 
-fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &Vec<u8>) -> Panel<T> {
+fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> Panel<T> {
     let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
     T::load(space, kernel, stored, &mut panel);
     panel

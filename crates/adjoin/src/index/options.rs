@@ -25,12 +25,14 @@ pub enum Layout {
     /// As they lie in the buckets of the store.
     Buckets,
     /// Neighbours of a vertex on its page: block neighbour frequency (Starling, section 4.1), from the order of buckets.
-    #[default]
     Bnf,
+    /// The same by pages that grow along the edges of the graph, from the order of buckets.
+    #[default]
+    Grown,
 }
 
 impl Layout {
-    const ALL: [Self; 3] = [Self::Rows, Self::Buckets, Self::Bnf];
+    const ALL: [Self; 4] = [Self::Rows, Self::Buckets, Self::Bnf, Self::Grown];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Layout {
             Self::Rows => "rows",
             Self::Buckets => "buckets",
             Self::Bnf => "bnf",
+            Self::Grown => "grown",
         }
     }
 }
@@ -53,7 +56,7 @@ impl FromStr for Layout {
 
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| {
-            Error::option(message![Argument::Layout, format!(" is {name:?}; give rows, buckets or bnf")])
+            Error::option(message![Argument::Layout, format!(" is {name:?}; give rows, buckets, bnf or grown")])
         })
     }
 }

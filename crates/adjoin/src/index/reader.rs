@@ -99,6 +99,10 @@ impl Index {
         FolderFiles { folder: &self.folder, kind: Kind::Index, files: &self.manifest.files }
     }
 
+    pub(super) fn id_file(&self) -> &dyn ReadFile {
+        &*self.ids
+    }
+
     /// The error of a page that is not as written.
     pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))

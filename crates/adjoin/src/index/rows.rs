@@ -33,6 +33,11 @@ impl Duplicates {
         self.rows.len()
     }
 
+    /// All further rows, by vertex.
+    pub(super) fn rows(&self) -> &[u64] {
+        &self.rows
+    }
+
     /// The further rows of a vertex, and the number of the first among all.
     pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
         match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
@@ -146,7 +151,7 @@ impl IdReader<'_> {
         let start = if entry == 0 { 0 } else { self.number(width * (entry - 1))? };
         let (from, to) = (texts.saturating_add(start), texts.saturating_add(end));
         // A text is shorter than its file: what is asked for is bounded before it is read.
-        if start > end || to > super::blocks::held_bytes(self.blocks.file_bytes()) {
+        if start > end || to > self.blocks.held_bytes() {
             return Err(Unreadable::Impossible(entry));
         }
         Ok((from, to))
@@ -169,5 +174,42 @@ impl IdReader<'_> {
             Ids::Utf8(texts) => texts.push(&bytes),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Duplicates {
+        let mut duplicates = Duplicates::default();
+        for (vertex, rows) in [(0, vec![]), (2, vec![9, 12]), (3, vec![]), (7, vec![30])] {
+            duplicates.push(vertex, rows.into_iter());
+        }
+        duplicates
+    }
+
+    #[test]
+    fn further_rows_come_back_and_what_cannot_be_is_refused() {
+        let bytes = sample().to_bytes();
+        assert_eq!(Duplicates::from_bytes(&bytes, 8), Some(sample()));
+        assert_eq!((sample().of(2), sample().of(7), sample().of(3)), ((0, &[9, 12][..]), (2, &[30][..]), (0, &[][..])));
+        assert_eq!(Duplicates::from_bytes(&bytes, 7), None, "there is no vertex 7");
+        (0..bytes.len()).for_each(|len| assert_eq!(Duplicates::from_bytes(&bytes[..len], 8), None, "{len} bytes"));
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 0x81;
+            if let Some(other) = Duplicates::from_bytes(&other, 8) {
+                (0..8).for_each(|vertex| assert!(other.of(vertex).1.len() <= 3));
+            }
+        }
+    }
+
+    #[test]
+    fn hits_of_a_vertex_become_those_of_its_rows() {
+        let hit = |nearness, row, place| Hit { nearness, row, place: (place, 0) };
+        let found = sample().expand(8, vec![hit(1.0, 5, 2), hit(1.0, 10, 3), hit(2.0, 1, 7)], 4);
+        let rows: Vec<(u64, u32)> = found.iter().map(|hit| (hit.row, hit.place.0)).collect();
+        assert_eq!(rows, [(5, 2), (9, 8), (10, 3), (12, 9)]);
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Run<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
     queries: SourceQueries<'a>,
+    /// Hits that are asked for of each query, and as many as there can be.
+    wanted: u64,
     k: usize,
     list: usize,
     walks: usize,
@@ -78,7 +80,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let of_query = Self::query_bytes(index, k);
         let walks = (free / 2 / of_walk / context.threads.max(1) as u64).clamp(1, WALKS_MAX as u64) as usize;
         let at_once = (free / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, queries, k, list, walks, at_once, navigator })
+        Ok(Self { context, index, queries, wanted: options.k, k, list, walks, at_once, navigator })
     }
 
     /// Bytes that one query at a time takes.
@@ -151,7 +153,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
         let search = SearchCounts {
             queries: answered.queries,
-            k: Some(self.k as u64),
+            k: Some(self.wanted),
             hits: answered.hits,
             buckets: None,
             probes_per_query: None,

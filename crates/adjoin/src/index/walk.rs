@@ -5,6 +5,7 @@
 //! near enough: a walk keeps its pages until it ends. It depends on nothing but the index and the query.
 
 use adjoin_device::AlignedBuffer;
+use adjoin_kernels::Kernel;
 
 use super::Index;
 use super::navigation::Navigator;
@@ -14,10 +15,12 @@ use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
 use crate::graph::GreedySearch;
 use crate::load::Members;
-use crate::options::Metric;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
-use adjoin_kernels::Kernel;
+
+/// Share of the vertices of a page, the nearest, whose neighbours are seen even where the list has nearer vertices (Starling's
+/// sigma, appendix K).
+const EXPANDED_SHARE: f64 = 0.3;
 
 /// A vertex that was seen.
 #[derive(Debug, Clone, Copy)]
@@ -74,26 +77,9 @@ pub(super) struct Walk<T: Coordinate> {
     /// Vertices that are new, and their distances by codes.
     new: Vec<u32>,
     distances: Vec<f32>,
+    /// Vertices of a page that are near, by their exact nearness.
+    on_page: Vec<(f64, u32)>,
     pub(super) counts: WalkCounts,
-    tuning: Tuning,
-}
-
-#[derive(Clone, Copy)]
-struct Tuning {
-    sigma: f64,
-    exact: bool,
-    insert: bool,
-    resident: bool,
-}
-
-fn tuning() -> Tuning {
-    let of = |name: &str, or: f64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
-    Tuning {
-        sigma: of("SIGMA", 0.0),
-        exact: of("EXACT", 0.0) > 0.0,
-        insert: of("INSERT", 1.0) > 0.0,
-        resident: of("RESIDENT", 1.0) > 0.0,
-    }
 }
 
 impl<T: Coordinate> Walk<T> {
@@ -109,11 +95,11 @@ impl<T: Coordinate> Walk<T> {
             new: Vec::new(),
             distances: Vec::new(),
             counts: WalkCounts::default(),
-            tuning: tuning(),
+            on_page: Vec::new(),
         }
     }
 
-    /// Begins with a query; what it held before goes to `spare`.
+    /// Begins with a query.
     pub(super) fn begin(&mut self, searched: &Searched<'_, T>, (queries, query): (&Members<T>, u32)) {
         self.query = query;
         self.list.clear();
@@ -137,9 +123,9 @@ impl<T: Coordinate> Walk<T> {
     /// Where a page says what cannot be.
     pub(super) fn next(&mut self, searched: &Searched<'_, T>) -> Result<Next> {
         loop {
+            // What costs no read comes first: it may lead nearer than what costs one.
             let open = |candidate: &Candidate| !candidate.expanded;
-            let resident = self.tuning.resident;
-            let place = self.list.iter().position(|candidate| open(candidate) && candidate.held && resident);
+            let place = self.list.iter().position(|candidate| open(candidate) && candidate.held);
             let place = place.or_else(|| self.list.iter().position(open));
             let Some(place) = place else { return Ok(Next::End) };
             let vertex = self.list[place].vertex;
@@ -167,13 +153,12 @@ impl<T: Coordinate> Walk<T> {
             Page::check(shape, number, &buffer).ok_or_else(|| index.damaged_page(number, "checksum mismatch"))?;
         let vertices = shape.vertices(number, index.facts().vertices);
         let members = Members::new(kernel, space, page.vectors(vertices.len()));
-        let all = Predicate::all(space.metric);
-        let first = vertices.start;
-        let nearest = &mut self.nearest;
-        let mut exact: Vec<(f64, u32)> = Vec::new();
+        let (all, first, nearest) = (Predicate::all(space.metric), vertices.start, &mut self.nearest);
+        let on_page = &mut self.on_page;
+        on_page.clear();
         queries.each_nearness((kernel, all), self.query, (&members, 0..vertices.len() as u32), |member, nearness| {
             nearest.offer(Hit { nearness, row: page.row(member as usize), place: (first + member, 0) });
-            exact.push((nearness, first + member));
+            on_page.push((nearness, first + member));
             all
         });
         self.counts.reads += 1;
@@ -182,42 +167,27 @@ impl<T: Coordinate> Walk<T> {
             candidate.held |= vertices.contains(&candidate.vertex);
         }
         self.held.push((number, buffer));
-        if self.tuning.exact {
-            for &(nearness, vertex) in &exact {
-                let distance = match space.metric {
-                    Metric::L2 => nearness,
-                    Metric::Cosine => 2.0 + 2.0 * nearness,
-                } as f32;
-                if let Some(place) = self.list.iter().position(|c| c.vertex == vertex) {
-                    let mut c = self.list.remove(place);
-                    c.distance = distance;
-                    let place = self.list.partition_point(|other| other.is_before(&c));
-                    self.list.insert(place, c);
-                } else if self.tuning.insert && self.seen.insert(vertex) {
-                    let c = Candidate { distance, vertex, expanded: false, held: true };
-                    self.insert(c, searched.list);
+        self.new.clear();
+        self.new.extend(vertices.filter(|&vertex| self.seen.insert(vertex)));
+        self.see(searched);
+        self.expand_nearest(searched)
+    }
+
+    /// Expands the vertices of a page that are nearest, wherever they are in the list.
+    fn expand_nearest(&mut self, searched: &Searched<'_, T>) -> Result<()> {
+        let mut on_page = std::mem::take(&mut self.on_page);
+        on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let count = (on_page.len() as f64 * EXPANDED_SHARE).round() as usize;
+        for &(_, vertex) in &on_page[..count] {
+            if let Some(candidate) = self.list.iter_mut().find(|candidate| candidate.vertex == vertex) {
+                if candidate.expanded {
+                    continue;
                 }
+                candidate.expanded = true;
             }
-        } else if self.tuning.insert {
-            self.new.clear();
-            let seen = &mut self.seen;
-            self.new.extend(vertices.clone().filter(|&vertex| seen.insert(vertex)));
-            self.see(searched);
+            self.expand(searched, vertex)?;
         }
-        if self.tuning.sigma > 0.0 {
-            exact.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-            let count = (exact.len() as f64 * self.tuning.sigma).round() as usize;
-            for &(_, vertex) in &exact[..count] {
-                let place = self.list.iter().position(|c| c.vertex == vertex);
-                if let Some(place) = place {
-                    if self.list[place].expanded {
-                        continue;
-                    }
-                    self.list[place].expanded = true;
-                }
-                self.expand(searched, vertex)?;
-            }
-        }
+        self.on_page = on_page;
         Ok(())
     }
 
@@ -328,6 +298,27 @@ impl Seen {
         for number in old.into_iter().filter(|&number| number != 0) {
             let place = self.place(number);
             self.table[place] = number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn what_was_seen_is_a_set() {
+        let (mut seen, mut random) = (Seen::default(), Random::new(1, "seen"));
+        for values in [10, 3_000, 1 << 31] {
+            seen.clear();
+            let mut wanted = HashSet::new();
+            for _ in 0..5_000 {
+                let vertex = random.below(values) as u32;
+                assert_eq!(seen.insert(vertex), wanted.insert(vertex), "{vertex}");
+            }
         }
     }
 }

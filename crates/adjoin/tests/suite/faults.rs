@@ -13,7 +13,7 @@ use adjoin::options::Element;
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use forgetful::{Forgetful, Forgets};
-use subjects::{Build, Join, Subject, Wanted};
+use subjects::{Build, IndexBuild, Join, Subject, Wanted};
 use trials::Trials;
 
 /// A budget so small that everything which can go to temporary files does.
@@ -85,6 +85,15 @@ fn a_build_that_spills_under_every_fault() {
 fn a_build_that_spills_over_an_old_store_under_every_fault() {
     let [old, _] = old_and_small();
     try_all("spilling over a store", &Build::new("", large(1), spilling(), Some(&old)));
+}
+
+#[test]
+fn a_build_of_an_index_under_every_fault() {
+    let [old, store] = old_and_small();
+    let fresh = IndexBuild::new(&store, None);
+    try_all("an index", &fresh);
+    try_all("an index over another", &IndexBuild::new(&store, Some(&IndexBuild::new(&old, None))));
+    try_all("an index over the same", &IndexBuild::new(&store, Some(&fresh)));
 }
 
 #[test]

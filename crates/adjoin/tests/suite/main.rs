@@ -12,6 +12,7 @@ mod faults;
 mod groups;
 mod hard;
 mod harness;
+mod index;
 mod invariance;
 mod model;
 mod opened;

@@ -15,13 +15,13 @@ use adjoin::store::Store;
 
 use crate::harness::{Set, Setup, error_of};
 
-const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+pub(crate) const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
 /// Rows and values of what a query found.
-type Hits = Vec<(u64, f32)>;
+pub(crate) type Hits = Vec<(u64, f32)>;
 
 /// Vectors around a few places, some of them several times.
-fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
+pub(crate) fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "search");
     let places: Vec<f64> = (0..8 * dimensions).map(|_| random.uniform() * 100.0).collect();
     let mut values: Vec<f64> = Vec::with_capacity(rows * dimensions);
@@ -75,7 +75,7 @@ fn in_order(set: &Set, query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
     all
 }
 
-fn true_hits(set: &Set, queries: &Set, wanted: Wanted, metric: Metric) -> Vec<Hits> {
+pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: Wanted, metric: Metric) -> Vec<Hits> {
     let (k, within) = match wanted {
         Wanted::Nearest(k) => (k as usize, f64::INFINITY),
         Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
@@ -120,7 +120,7 @@ fn find_like(
 }
 
 #[track_caller]
-fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
+pub(crate) fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}: queries");
     for (query, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let bits = |hits: &Hits| hits.iter().map(|&(row, value)| (row, value.to_bits())).collect::<Vec<_>>();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
+use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::Metric;
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
@@ -148,6 +149,80 @@ impl Subject for Build {
 
     fn folder(&self) -> &Path {
         Path::new(Self::STORE)
+    }
+
+    fn draft(&self) -> &str {
+        MANIFEST_FILE
+    }
+
+    fn force(&self) -> bool {
+        self.old.is_some()
+    }
+}
+
+/// A build of an index of a store.
+pub(crate) struct IndexBuild {
+    store: Tree,
+    old: Option<Tree>,
+    new: Tree,
+}
+
+impl IndexBuild {
+    const INDEX: &str = "data/index";
+
+    /// Of the store that a build makes, into a folder that is not there, or over another index.
+    pub(crate) fn new(store: &Build, old: Option<&Self>) -> Self {
+        let mut subject = Self { store: store.new.clone(), old: old.map(|old| old.new.clone()), new: Tree::new() };
+        let device = subject.device();
+        subject.work(Arc::new(device.clone()), subject.force()).unwrap();
+        subject.new = Self::index_files(&device).unwrap();
+        assert!(subject.new.len() == 7, "{:?}", subject.new.keys());
+        subject
+    }
+
+    /// The files that an index consists of, by their names.
+    fn index_files(device: &SimulatedDevice) -> std::result::Result<Tree, String> {
+        let context = Setup::default().context_on(Arc::new(device.clone()));
+        let folder = Path::new(Self::INDEX);
+        let report = index::verify(&context, folder).map_err(|error| error.to_string())?;
+        if !report.is_sound() {
+            return Err(format!("the index is damaged: {:?}", report.damages));
+        }
+        let index = Index::open(&context, folder).map_err(|error| error.to_string())?;
+        let files = index.facts().files.iter().map(|(_, facts)| &*facts.name);
+        let paths = files.chain([MANIFEST_FILE]).map(|name| folder.join(name));
+        Ok(paths.map(|path| (path.clone(), device.bytes(&path))).collect())
+    }
+}
+
+impl Subject for IndexBuild {
+    fn device(&self) -> SimulatedDevice {
+        let mut files = self.store.clone();
+        files.extend(self.old.clone().unwrap_or_default());
+        device_with(&files)
+    }
+
+    fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
+        let context = Setup { threads: 1, ..Setup::default() }.context_on(device);
+        let store = Store::open(&context, Path::new(Build::STORE))?;
+        index::build(&context, &store, Path::new(Self::INDEX), &IndexOptions::default(), force).map(|_| ())
+    }
+
+    fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
+        let context = Setup::default().context_on(Arc::new(device.clone()));
+        if kind_of(&context, Path::new(Self::INDEX)).map_err(|error| error.to_string())?.is_none() {
+            return match self.old {
+                None => Ok(Found { before: true, after: false }),
+                Some(_) => Err("the old index is gone".into()),
+            };
+        }
+        let files = Self::index_files(device)?;
+        let found = Found { before: Some(&files) == self.old.as_ref(), after: files == self.new };
+        if found.before || found.after { Ok(found) } else { Err(format!("another index: {:?}", files.keys())) }
+    }
+
+    fn folder(&self) -> &Path {
+        Path::new(Self::INDEX)
     }
 
     fn draft(&self) -> &str {

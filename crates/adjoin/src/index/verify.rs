@@ -1,0 +1,234 @@
+//! Is every byte of an index as it was written, and is it a graph of which each vertex can be reached?
+
+use std::fmt;
+use std::path::Path;
+
+use adjoin_device::AlignedBuffer;
+
+use super::Index;
+use super::blocks::BlockReader;
+use super::page::{Page, PageShape};
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::message::one_line;
+use crate::row_numbers::RowSet;
+use crate::store::Role;
+
+const PURPOSE: &str = "verifying";
+/// Bytes that are read at once, about.
+const PIECE_BYTES: usize = 1 << 20;
+/// Damages that are listed one by one; further ones are counted.
+const LISTED_MAX: usize = 1_000;
+
+/// A part of an index that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDamage {
+    /// Name of the file in the index's folder; none where opening the index told it.
+    pub file: Option<String>,
+    /// Which page of the file.
+    pub page: Option<u32>,
+    /// What is wrong.
+    pub fault: String,
+}
+
+/// One line: names come from the manifest.
+impl fmt::Display for IndexDamage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.as_ref().map_or(String::new(), |file| format!("{file}: "));
+        let page = self.page.map_or(String::new(), |page| format!("page {page}: "));
+        out.write_str(&one_line(format!("{file}{page}{}", self.fault)))
+    }
+}
+
+/// What [`verify`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IndexVerifyReport {
+    /// Pages looked at.
+    pub pages: u64,
+    /// Bytes read of pages and ids.
+    pub bytes_read: u64,
+    /// What is damaged; the first thousand of it.
+    pub damages: Vec<IndexDamage>,
+    /// Number of damages in all.
+    pub damage_count: u64,
+}
+
+impl IndexVerifyReport {
+    /// Whether all is as it must be.
+    pub fn is_sound(&self) -> bool {
+        self.damage_count == 0
+    }
+
+    fn add(&mut self, file: Option<&str>, page: Option<u32>, fault: impl Into<String>) {
+        self.damage_count += 1;
+        if self.damages.len() < LISTED_MAX {
+            self.damages.push(IndexDamage { file: file.map(str::to_owned), page, fault: fault.into() });
+        }
+    }
+}
+
+/// Reads every file of an index: checksums, degrees, neighbours, that each row is there once, and that each vertex can be
+/// reached. Needs some bits for each row whatever the size of the index, and reads its pages several times.
+///
+/// # Errors
+/// Where there is no index, it is of a newer version, memory is short, or the caller cancels. Damage is no error: it is in the
+/// report.
+pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
+    let mut report = IndexVerifyReport::default();
+    match Index::open(context, folder) {
+        Ok(index) => Check::new(context, &index, &mut report)?.run()?,
+        Err(error) if error.kind() == ErrorKind::Corrupt => report.add(None, None, error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(report)
+}
+
+struct Check<'a> {
+    context: &'a Context,
+    index: &'a Index,
+    report: &'a mut IndexVerifyReport,
+    shape: PageShape,
+    vertices: u32,
+    buffer: AlignedBuffer,
+    _memory: adjoin_device::Reservation,
+}
+
+impl<'a> Check<'a> {
+    fn new(context: &'a Context, index: &'a Index, report: &'a mut IndexVerifyReport) -> Result<Self> {
+        let (shape, vertices) = (index.facts().shape(), index.facts().vertices);
+        let piece = (PIECE_BYTES / shape.bytes()).max(1) * shape.bytes();
+        let sets = RowSet::memory_bytes(index.facts().source_rows) + 2 * RowSet::memory_bytes(vertices.into());
+        let memory = context.reserve(2 * piece as u64 + sets, PURPOSE)?;
+        Ok(Self { context, index, report, shape, vertices, buffer: AlignedBuffer::zeroed(piece), _memory: memory })
+    }
+
+    fn run(mut self) -> Result<()> {
+        self.ids();
+        self.pages()?;
+        // Through pages that are not as written, nothing leads anywhere.
+        if self.report.is_sound() { self.reach() } else { Ok(()) }
+    }
+
+    fn name(&self, role: Role) -> &'a str {
+        &self.index.facts().files[role].name
+    }
+
+    /// Reads all ids.
+    fn ids(&mut self) {
+        let name = self.name(Role::Ids);
+        let mut blocks = BlockReader::new(self.index.id_file());
+        let mut block = Vec::new();
+        for number in 0..blocks.count() {
+            block.clear();
+            if blocks.read_block(number, &mut block).is_err() {
+                self.report.add(
+                    Some(name),
+                    None,
+                    format!("block {number}: it cannot be read, or not as it was written"),
+                );
+            }
+            self.report.bytes_read += block.len() as u64;
+        }
+    }
+
+    /// Looks at all pages.
+    fn pages(&mut self) -> Result<()> {
+        let facts = self.index.facts();
+        let mut rows = RowSet::new(facts.source_rows);
+        self.context.progress.begin("verify", "pages", self.shape.pages(self.vertices));
+        for row in self.index.duplicates.rows() {
+            if *row < facts.source_rows {
+                rows.insert(*row);
+            }
+        }
+        let (shape, vertices) = (self.shape, self.vertices);
+        let mut neighbours = Vec::new();
+        self.each_page(&mut |number, page, report| {
+            report.pages += 1;
+            for (slot, vertex) in shape.vertices(number, vertices).enumerate() {
+                let fault = match page.neighbours(slot) {
+                    None => Some("has more neighbours than there is room for"),
+                    Some(all) => {
+                        neighbours.clear();
+                        neighbours.extend(all);
+                        impossible(&mut neighbours, vertex, vertices)
+                    }
+                };
+                if let Some(fault) = fault {
+                    report.add(None, Some(number), format!("vertex {vertex} {fault}"));
+                }
+                match page.row(slot) {
+                    row if row >= facts.source_rows => report.add(None, Some(number), format!("there is no row {row}")),
+                    row if rows.contains(row) => report.add(None, Some(number), format!("row {row} is there twice")),
+                    row => rows.insert(row),
+                }
+            }
+        })?;
+        if rows.len() != facts.rows && self.report.is_sound() {
+            self.report.add(None, None, format!("{} rows are there instead of {}", rows.len(), facts.rows));
+        }
+        Ok(())
+    }
+
+    /// Follows edges from the entry point, in as many passes over the pages as find something.
+    fn reach(&mut self) -> Result<()> {
+        let all = u64::from(self.vertices);
+        let (mut reached, mut followed) = (RowSet::new(all), RowSet::new(all));
+        reached.insert(self.index.facts().entry.into());
+        let (shape, vertices) = (self.shape, self.vertices);
+        let mut before = 0;
+        while reached.len() > before {
+            before = reached.len();
+            self.each_page(&mut |number, page, _| {
+                for (slot, vertex) in shape.vertices(number, vertices).enumerate() {
+                    if reached.contains(vertex.into()) && !followed.contains(vertex.into()) {
+                        followed.insert(vertex.into());
+                        let neighbours = page.neighbours(slot).into_iter().flatten();
+                        neighbours.for_each(|neighbour| reached.insert(neighbour.into()));
+                    }
+                }
+            })?;
+        }
+        if before != all {
+            let fault = format!("{} of {all} vertices cannot be reached from the entry point", all - before);
+            self.report.add(Some(self.name(Role::Pages)), None, fault);
+        }
+        Ok(())
+    }
+
+    /// Hands over all pages that are as written; others are damages.
+    fn each_page(&mut self, take: &mut dyn FnMut(u32, Page<'_>, &mut IndexVerifyReport)) -> Result<()> {
+        let (shape, name) = (self.shape, self.name(Role::Pages));
+        let pages = shape.pages(self.vertices) as u32;
+        let together = self.buffer.len() / shape.bytes();
+        for first in (0..pages).step_by(together) {
+            self.context.cancel.check()?;
+            let some = together.min((pages - first) as usize);
+            let bytes = &mut self.buffer[..some * shape.bytes()];
+            if let Err(error) = self.index.pages.read_at(u64::from(first) * shape.bytes() as u64, bytes) {
+                self.report.add(Some(name), Some(first), error.to_string());
+                continue;
+            }
+            self.report.bytes_read += bytes.len() as u64;
+            for (number, bytes) in (first..).zip(bytes.chunks_exact(shape.bytes())) {
+                match Page::check(shape, number, bytes) {
+                    Some(page) => take(number, page, self.report),
+                    None => self.report.add(Some(name), Some(number), "checksum mismatch"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with the neighbours of a vertex.
+fn impossible(neighbours: &mut [u32], vertex: u32, vertices: u32) -> Option<&'static str> {
+    neighbours.sort_unstable();
+    if neighbours.contains(&vertex) {
+        return Some("is its own neighbour");
+    }
+    if neighbours.windows(2).any(|two| two[0] == two[1]) {
+        return Some("has a neighbour twice");
+    }
+    neighbours.last().is_some_and(|&last| last >= vertices).then_some("has a neighbour that is not there")
+}
