@@ -270,6 +270,8 @@ pub(crate) enum Index {
     Search(IndexSearch),
     /// Show what an index holds
     Info(IndexInfo),
+    /// Read every byte of an index and list what is damaged
+    Verify(IndexVerify),
 }
 
 #[derive(Debug, Args)]
@@ -298,8 +300,8 @@ pub(crate) struct IndexBuild {
     /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub(crate) page: String,
-    /// In which order vectors lie on pages: bnf, buckets or rows (for experts)
-    #[arg(long, value_name = "NAME", default_value = "bnf", hide_short_help = true)]
+    /// In which order vectors lie on pages: grown, bnf, buckets or rows (for experts)
+    #[arg(long, value_name = "NAME", default_value = "grown", hide_short_help = true)]
     pub(crate) layout: String,
     /// Replace an index that is there
     #[arg(long)]
@@ -349,6 +351,19 @@ pub(crate) struct IndexInfo {
     /// Print the manifest as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexVerify {
+    /// The index
+    #[arg(value_name = "INDEX")]
+    pub(crate) index: PathBuf,
+    /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Print nothing but damage
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{
     BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, build as build_index, hit_schema,
-    search as find,
+    search as find, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
@@ -17,8 +17,9 @@ use super::info::{escaped, kind_of_ids};
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use super::search::{check_outputs, inputs, print_found};
+use super::verify::{context_of, print_damages};
 use crate::Outcome;
-use crate::args::{Index, IndexBuild, IndexInfo, IndexSearch};
+use crate::args::{Index, IndexBuild, IndexInfo, IndexSearch, IndexVerify};
 use crate::print::{percent, print};
 use crate::resolve;
 use crate::signals::Stopped;
@@ -28,6 +29,7 @@ pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
         Index::Build(arguments) => build(arguments, stopped),
         Index::Search(arguments) => search(arguments, stopped),
         Index::Info(arguments) => info(arguments),
+        Index::Verify(arguments) => verify(arguments, stopped),
     }
 }
 
@@ -124,6 +126,22 @@ fn info(arguments: &IndexInfo) -> Result<Outcome> {
     }
     print(&describe(facts))?;
     Ok(Outcome::Done)
+}
+
+fn verify(arguments: &IndexVerify, stopped: &Stopped) -> Result<Outcome> {
+    let IndexVerify { index, memory, quiet } = arguments;
+    let context = context_of(memory.as_deref(), *quiet, stopped)?;
+    let report = check(&context, index)?;
+    drop(context); // ends the progress bar
+    if report.is_sound() {
+        if !quiet {
+            let (bytes, pages) = (format_bytes(report.bytes_read), format_count(report.pages, "page"));
+            print(&format!("sound: all checksums match, {bytes} in {pages}; every vector can be reached\n"))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    let count = print_damages(&report.damages, report.damage_count);
+    Err(Error::corrupt(format!("{} is damaged, {count} of it; build it again", index.display())))
 }
 
 fn describe(facts: &IndexManifest) -> String {

@@ -1,3 +1,6 @@
+use std::fmt::Display;
+
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::message::one_line;
 use adjoin::options::{format_bytes, format_count};
@@ -14,23 +17,32 @@ const PRINTED_MAX: usize = 20;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
     let Verify { store, memory, quiet } = arguments;
-    let resources = Resources { memory: memory.clone(), threads: None, kernel: None, device: None, quiet: *quiet };
-    let context = resolve::context(&resources, stopped)?;
+    let context = context_of(memory.as_deref(), *quiet, stopped)?;
     let report = store::verify(&context, store)?;
     drop(context); // ends the progress bar
     if !quiet {
         print(&summary(&report))?;
     }
     let Some(remedy) = report.remedy() else { return Ok(Outcome::Done) };
-    for damage in report.damages.iter().take(PRINTED_MAX) {
+    let count = print_damages(&report.damages, report.damage_count);
+    Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", store.display())))
+}
+
+pub(super) fn context_of(memory: Option<&str>, quiet: bool, stopped: &Stopped) -> Result<Context> {
+    let memory = memory.map(str::to_owned);
+    resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)
+}
+
+/// Prints the first damages of so many; returns how many parts that are.
+pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
+    for damage in damages.iter().take(PRINTED_MAX) {
         eprintln!("{damage}");
     }
-    let more = report.damage_count.saturating_sub(PRINTED_MAX as u64);
+    let more = count.saturating_sub(PRINTED_MAX as u64);
     if more > 0 {
         eprintln!("and {more} more");
     }
-    let (count, what) = (report.damage_count, if report.damage_count == 1 { "part" } else { "parts" });
-    Err(Error::corrupt(format!("{} is damaged, {count} {what} of it; {remedy}", store.display())))
+    format_count(count, "part")
 }
 
 fn summary(report: &VerifyReport) -> String {

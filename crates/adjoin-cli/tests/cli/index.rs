@@ -65,6 +65,20 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
 }
 
 #[test]
+fn damage_is_found_and_named() {
+    let place = small();
+    let sound = place.done("index verify set.index").out;
+    assert!(sound.starts_with("sound: ") && sound.contains("1 page"), "{sound}");
+    let (pages, _) = place.listing().into_iter().find(|(path, _)| path.to_string_lossy().contains("pages-")).unwrap();
+    let mut bytes = std::fs::read(&pages).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&pages, bytes).unwrap();
+    place.refused("index search set.index --queries queries.fbin -k 3 -o hits.csv --quiet", &["pages-", "page 0"]);
+    let found = place.run("index verify set.index");
+    assert!(found.code == Some(2) && found.said.contains("1 part of it; build it again"), "{}", found.said);
+}
+
+#[test]
 fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
     let place = small();
     place.write("three.fbin", &fbin(3, &[0., 0., 1.]));
