@@ -44,6 +44,8 @@ pub(super) struct Run<'a, T: Coordinate> {
     walks: usize,
     at_once: usize,
     navigator: Navigator<'a, T>,
+    /// Of queries that are read.
+    _reading: Reservation,
 }
 
 /// What one query found, and what that took.
@@ -75,12 +77,13 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let list = options.list.max(k);
         let queries = SourceQueries { source, space: facts.space() };
         let navigator = Navigator::new(context.kernel, facts.space(), &index.navigation);
+        let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let free = context.budget().free();
         let of_walk = Self::walk_bytes(index, list, k);
         let of_query = Self::query_bytes(index, k);
         let walks = (free / 2 / of_walk / context.threads.max(1) as u64).clamp(1, WALKS_MAX as u64) as usize;
         let at_once = (free / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, queries, wanted: options.k, k, list, walks, at_once, navigator })
+        Ok(Self { context, index, queries, wanted: options.k, k, list, walks, at_once, navigator, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
@@ -184,6 +187,8 @@ impl<'a, T: Coordinate> Run<'a, T> {
     ) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let facts = self.index.facts();
+        let of_queries = rows.len() as u64 * Self::query_bytes(self.index, self.k);
+        let _memory = self.context.reserve(of_queries, PURPOSE)?;
         let space = Space { vectors, ..facts.space() };
         let members = Members::<T>::new(self.context.kernel, space, &stored);
         let mut found = self.search(&members)?;
