@@ -215,6 +215,24 @@ pub(crate) struct Join {
     pub(crate) resources: Resources,
 }
 
+/// What every search takes beside what is searched and wanted.
+#[derive(Debug, Args)]
+pub(crate) struct SearchRun {
+    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
+    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
+    pub(crate) output: String,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    /// Write what the run did to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Replace a result that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Search {
     /// The store
@@ -244,22 +262,11 @@ pub(crate) struct Search {
     /// Look into so many nearest buckets, whatever that finds (for experts)
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) nprobe: Option<u32>,
-    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
-    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
-    pub(crate) output: String,
-    #[command(flatten)]
-    pub(crate) columns: ColumnOptions,
     /// Seed of the vectors that are drawn to learn the recall
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write what the run did to a JSON file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// Replace a result that is there
-    #[arg(long)]
-    pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) resources: Resources,
+    pub(crate) run: SearchRun,
 }
 
 #[derive(Debug, Subcommand)]
@@ -328,19 +335,8 @@ pub(crate) struct IndexSearch {
     /// Candidates that a search keeps (L): more find more, and read more
     #[arg(short = 'L', long, value_name = "L", default_value_t = 100)]
     pub(crate) list: usize,
-    /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
-    #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
-    pub(crate) output: String,
     #[command(flatten)]
-    pub(crate) columns: ColumnOptions,
-    /// Write what the run did to a JSON file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stats: Option<PathBuf>,
-    /// Replace a result that is there
-    #[arg(long)]
-    pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) resources: Resources,
+    pub(crate) run: SearchRun,
 }
 
 #[derive(Debug, Args)]

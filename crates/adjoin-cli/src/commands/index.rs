@@ -11,12 +11,10 @@ use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
-use adjoin::sink::HitWriter;
 
 use super::info::{escaped, kind_of_ids};
-use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
-use super::search::{check_outputs, inputs, print_found};
+use super::search::{outputs, print_found, with_writer};
 use super::verify::{context_of, print_damages};
 use crate::Outcome;
 use crate::args::{Index, IndexBuild, IndexInfo, IndexSearch, IndexVerify};
@@ -81,31 +79,27 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
 }
 
 fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
-    let context = resolve::context(&arguments.resources, stopped)?;
+    let run = &arguments.run;
+    let context = resolve::context(&run.resources, stopped)?;
     let options = IndexSearchOptions { k: arguments.k, list: arguments.list };
     options.check()?;
-    let target = resolve::target(&arguments.output, arguments.force, false);
-    let read = inputs(&arguments.queries, &arguments.index);
-    check_outputs(&context, &read, (&arguments.output, arguments.stats.as_deref()), arguments.force)?;
-    let stats =
-        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
+    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
     let index = GraphIndex::open(&context, &arguments.index)?;
-    let queries = resolve::source(&context, &arguments.queries, &arguments.columns)?;
+    let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
     let schema = hit_schema(&index, &*queries);
-    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
-    let sink = Box::new(HitWriter::new(&context, &target, schema));
-    let mut statistics = find(&context, &index, &*queries, &options, sink)?;
+    let mut statistics =
+        with_writer(&context, &target, schema, |sink| find(&context, &index, &*queries, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop((index, context)); // ends the progress bar
-    if !arguments.resources.quiet {
-        summarise_search(&statistics, arguments);
+    if !run.resources.quiet {
+        summarise_search(&statistics, &run.output);
     }
     Ok(memory_verdict(&statistics.common.memory))
 }
 
-fn summarise_search(statistics: &SearchStatistics, arguments: &IndexSearch) {
+fn summarise_search(statistics: &SearchStatistics, output: &str) {
     let SearchStatistics { common, search } = statistics;
-    print_found(statistics, &arguments.output);
+    print_found(statistics, output);
     let (reads, distances) = (search.reads_per_query, search.distances_per_query);
     eprintln!(
         "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",

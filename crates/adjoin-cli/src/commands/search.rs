@@ -3,51 +3,76 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
-use adjoin::output::check_free;
+use adjoin::output::{Target, check_free};
 use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
-use adjoin::sink::{HitWriter, TableFormat};
+use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
 use adjoin::store::Store;
 
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
-use crate::args::Search;
+use crate::args::{Search, SearchRun};
 use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
-    let context = resolve::context(&arguments.resources, stopped)?;
+    let run = &arguments.run;
+    let context = resolve::context(&run.resources, stopped)?;
     let wanted = Wanted::of(arguments.k, arguments.radius, arguments.min_similarity)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let options = SearchOptions { wanted, effort, seed: arguments.seed };
-    let target = resolve::target(&arguments.output, arguments.force, false);
-    let inputs = inputs(&arguments.queries, &arguments.store);
-    check_outputs(&context, &inputs, (&arguments.output, arguments.stats.as_deref()), arguments.force)?;
-    let stats =
-        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
+    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
     let store = Store::open(&context, &arguments.store)?;
     let source = match is_itself(arguments) {
         true => None,
-        false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
+        false => Some(resolve::source(&context, &arguments.queries, &run.columns)?),
     };
     let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
     let like = match &arguments.calibrate_with {
-        Some(name) => Some(resolve::source(&context, std::slice::from_ref(name), &arguments.columns)?),
+        Some(name) => Some(resolve::source(&context, std::slice::from_ref(name), &run.columns)?),
         None => None,
     };
     let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
     let schema = hit_schema(&store, queries);
-    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
-    let sink = Box::new(HitWriter::new(&context, &target, schema));
-    let mut statistics = find(&context, &store, (queries, like), &options, sink)?;
+    let mut statistics =
+        with_writer(&context, &target, schema, |sink| find(&context, &store, (queries, like), &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
-    if !arguments.resources.quiet {
+    if !run.resources.quiet {
         summarise(&statistics, arguments);
     }
     Ok(memory_verdict(&statistics.common.memory))
+}
+
+/// Where the hits and the statistics of a search go; refused before any work is done where they cannot.
+pub(super) fn outputs<'a>(
+    context: &Context,
+    run: &'a SearchRun,
+    queries: &[String],
+    searched: &Path,
+) -> Result<(Target, Option<StatisticsFile<'a>>)> {
+    let hits = Some(Path::new(&run.output)).filter(|path| *path != Path::new("-"));
+    let outputs = [("-o", hits), ("--stats", run.stats.as_deref())];
+    let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
+    let inputs: Vec<String> = queries.iter().cloned().chain([searched.display().to_string()]).collect();
+    resolve::check_files(context, &inputs, &outputs)?;
+    hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
+    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, run.force))?;
+    let stats = run.stats.as_deref().map(|path| StatisticsFile::begin(context, path, run.force)).transpose()?;
+    Ok((resolve::target(&run.output, run.force, false), stats))
+}
+
+/// A search whose hits are written.
+pub(super) fn with_writer(
+    context: &Context,
+    target: &Target,
+    schema: HitSchema,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<SearchStatistics>,
+) -> Result<SearchStatistics> {
+    let _of_writer = context.reserve(HitWriter::memory_bytes(target, schema)?, "writing the hits")?;
+    search(Box::new(HitWriter::new(context, target, schema)))
 }
 
 /// Whether the queries are the vectors of the store.
@@ -55,26 +80,6 @@ fn is_itself(arguments: &Search) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let [queries] = &arguments.queries[..] else { return false };
     real(Path::new(queries)).is_some_and(|queries| real(&arguments.store) == Some(queries))
-}
-
-/// What a search reads.
-pub(super) fn inputs(queries: &[String], searched: &Path) -> Vec<String> {
-    queries.iter().cloned().chain([searched.display().to_string()]).collect()
-}
-
-/// Refuses names of hits and statistics that are taken before any work is done.
-pub(super) fn check_outputs(
-    context: &Context,
-    inputs: &[String],
-    (hits, stats): (&str, Option<&Path>),
-    force: bool,
-) -> Result<()> {
-    let hits = Some(Path::new(hits)).filter(|path| *path != Path::new("-"));
-    let outputs = [("-o", hits), ("--stats", stats)];
-    let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
-    resolve::check_files(context, inputs, &outputs)?;
-    hits.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
-    outputs.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))
 }
 
 /// Says how much was found, and where it is.
@@ -86,7 +91,7 @@ pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics
 
 fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { common, search } = statistics;
-    print_found(statistics, &arguments.output);
+    print_found(statistics, &arguments.run.output);
     let read = format_bytes(search.bytes_per_query as u64);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
         let buckets = format_number(buckets);
