@@ -283,20 +283,20 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let Self { kernel, space, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
-            // The kernel's limit was that of four queries, some time ago; to decide costs several times as much as a distance.
-            let limit = Cell::new(self.limit(nearest.most(), others));
+            // The kernel's limit was that of four queries, some time ago. Exact distances decide at once; else that costs several
+            // times as much as a distance.
+            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(nearest.most(), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
-                // Exact distances decide at once.
                 let is_beyond =
-                    !queries.are_exact() && kernel.distance(x, others.panel.row(member as usize)) > limit.get();
-                !is_beyond
+                    |limit: &Cell<T::Distance>| kernel.distance(x, others.panel.row(member as usize)) > limit.get();
+                !limit.as_ref().is_some_and(is_beyond)
             };
             let members = mask.columns().filter(may_count);
             let predicate = nearest.predicate(element);
             queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
-                limit.set(self.limit(nearest.most(), others));
+                limit.iter().for_each(|limit| limit.set(self.limit(nearest.most(), others)));
                 nearest.predicate(element)
             });
         })
