@@ -9,14 +9,11 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::geometry::{Coordinate, Space};
 use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions};
-use adjoin::kernels::Panel;
-use adjoin::options::Metric;
+use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
-use adjoin::workers::map_items;
 
 const QUERIES: usize = 1_000;
 const K: usize = 10;
@@ -55,8 +52,9 @@ fn run(arguments: &[String]) -> Result<()> {
     }
     let IndexOptions { layout, page_bytes, code_bytes, graph } = options;
     let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}", graph.degree));
+    let store = Store::open(&context, &at)?;
     if !place.exists() {
-        let built = index::build(&context, &Store::open(&context, &at)?, &place, &options, false)?;
+        let built = index::build(&context, &store, &place, &options, false)?;
         let (load, graph) = (built.load_seconds, built.graph_seconds);
         let (layout, write) = (built.layout_seconds, built.write_seconds);
         println!("built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s");
@@ -64,7 +62,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let index = Index::open(&context, &place)?;
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
-    let truth = truth(&context, &*base, &*queries)?;
+    let truth = truth(&context, &store, &*queries)?;
     println!("list  recall@10  reads  distances  queries/s  p50 ms  p99 ms");
     for list in LISTS {
         let sink = CollectHits::default();
@@ -83,35 +81,11 @@ fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The first vectors of a source as coordinates of a plain space of bytes.
-fn read(context: &Context, source: &dyn VectorSource, most: usize) -> Result<Panel<u8>> {
-    let info = source.info();
-    let space = Space::plain(info.vectors, Metric::L2);
-    if !space.is_of_bytes() {
-        return Err(Error::input("give vectors of bytes"));
-    }
-    let rows = most.min(info.rows as usize);
-    let mut panel = Panel::zeroed(rows, info.vectors.dimensions);
-    let (mut scan, mut next) = (source.scan(1 << 20)?, 0);
-    while let Some(batch) = scan.next_batch()? {
-        let mut some = Panel::<u8>::zeroed(batch.rows, info.vectors.dimensions);
-        u8::load(space, context.kernel, &batch.bytes, &mut some);
-        for row in 0..batch.rows.min(rows - next) {
-            panel.row_mut(next + row).copy_from_slice(&some.row(row)[..info.vectors.dimensions]);
-        }
-        next += batch.rows.min(rows - next);
-    }
-    Ok(panel)
-}
-
 /// The distance of the farthest of the nearest vectors of each query.
-fn truth(context: &Context, base: &dyn VectorSource, queries: &dyn VectorSource) -> Result<Vec<f32>> {
-    let (base, queries) = (read(context, base, usize::MAX)?, read(context, queries, QUERIES)?);
-    let farthest = |distances: &mut Vec<u32>, query: usize| {
-        distances.resize(base.rows(), 0);
-        context.kernel.one_to_many(queries.row(query), &base, distances);
-        let (_, &mut farthest, _) = distances.select_nth_unstable(K - 1);
-        Ok(f64::from(farthest).sqrt() as f32)
-    };
-    map_items(context.threads, queries.rows(), &context.cancel, Vec::new, farthest)
+fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
+    let sink = CollectHits::default();
+    let options = SearchOptions { wanted: Wanted::Nearest(K as u64), effort: Effort::Every, seed: 1 };
+    let sets = (QuerySet::Source(queries), QuerySet::Rows);
+    search::search(context, store, sets, &options, Box::new(sink.clone()))?;
+    Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
+use crate::search::find_themselves;
 
 /// An index of 9 vectors of the plane, of which two are equal, and queries.
 fn small() -> Place {
@@ -45,11 +46,7 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     }
     let text = place.text("hits.csv");
     assert_eq!(text.lines().next(), Some("query,rank,id,similarity"));
-    let own = text.lines().skip(1).step_by(3).filter(|line| {
-        let fields: Vec<&str> = line.split(',').collect();
-        fields[0] == fields[2]
-    });
-    assert!(own.count() > 22_000, "each row is its own nearest, but for equal ones");
+    assert!(find_themselves(&text, 3) > 22_000, "each row is its own nearest, but for equal ones");
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["version"], &statistics["command"]), (&2.into(), &"index search".into()));
     assert_eq!((&statistics["recall"], &statistics["memory"]["kept"]), (&Value::Null, &true.into()));

@@ -245,10 +245,10 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 }
                 found.select_nth_unstable(count - 1);
                 let others = found[..count].iter().map(|&(_, other)| other);
-                let (mut most, all) = (f64::NEG_INFINITY, nearest.within(query - first));
-                queries.each_nearness((kernel, all), query, (queries, others), |_, nearness| {
+                let (mut most, within) = (f64::NEG_INFINITY, nearest.within(query - first));
+                queries.each_nearness((kernel, within), query, (queries, others), |_, nearness| {
                     most = most.max(nearness);
-                    all
+                    within
                 });
                 nearest.bound(query - first, most);
             }

@@ -1,5 +1,7 @@
 //! Where searches begin: at the vertex nearest to the mean.
 
+use std::ops::Range;
+
 use adjoin_kernels::Panel;
 
 use super::adjacency::Graph;
@@ -37,18 +39,11 @@ pub(super) fn nearest_live<T: Coordinate>(
 /// The mean, rounded to coordinates.
 fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> {
     let (rows, dimensions) = (panel.rows(), panel.dimensions());
-    let chunks = rows.div_ceil(CHUNK_ROWS);
-    let of_chunks = map_items(
-        context.threads,
-        chunks,
-        &context.cancel,
-        || (),
-        |(), chunk| {
-            let mut sums = vec![T::Sum::default(); dimensions];
-            chunk_rows(chunk, rows).for_each(|row| T::add_to(&panel.row(row as usize)[..dimensions], &mut sums));
-            Ok(sums)
-        },
-    )?;
+    let of_chunks = map_chunks(context, rows, |some| {
+        let mut sums = vec![T::Sum::default(); dimensions];
+        some.for_each(|row| T::add_to(&panel.row(row as usize)[..dimensions], &mut sums));
+        sums
+    })?;
     let mut totals = vec![0.0; dimensions];
     for sums in of_chunks {
         totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum.into());
@@ -58,8 +53,11 @@ fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> 
     Ok(mean)
 }
 
-fn chunk_rows(chunk: usize, rows: usize) -> std::ops::Range<u32> {
-    (chunk * CHUNK_ROWS) as u32..rows.min((chunk + 1) * CHUNK_ROWS) as u32
+/// Works on chunks of so many rows on all threads; the results are in the order of the rows.
+fn map_chunks<R: Send>(context: &Context, rows: usize, work: impl Fn(Range<u32>) -> R + Sync) -> Result<Vec<R>> {
+    let chunk = |number: usize| (number * CHUNK_ROWS) as u32..rows.min((number + 1) * CHUNK_ROWS) as u32;
+    let chunks = rows.div_ceil(CHUNK_ROWS);
+    map_items(context.threads, chunks, &context.cancel, || (), |(), number| Ok(work(chunk(number))))
 }
 
 fn nearest_of<T: Coordinate>(
@@ -68,18 +66,11 @@ fn nearest_of<T: Coordinate>(
     x: &[T],
     counts: impl Fn(u32) -> bool + Sync,
 ) -> Result<Option<u32>> {
-    let chunks = panel.rows().div_ceil(CHUNK_ROWS);
-    let of_chunks = map_items(
-        context.threads,
-        chunks,
-        &context.cancel,
-        || (),
-        |(), chunk| {
-            let rows: Vec<u32> = chunk_rows(chunk, panel.rows()).filter(|&vertex| counts(vertex)).collect();
-            let mut distances = vec![T::Distance::default(); rows.len()];
-            context.kernel.one_to_some(x, panel, &rows, &mut distances);
-            Ok(rows.iter().zip(distances).map(|(&row, distance)| Candidate::new::<T>(distance, row)).min())
-        },
-    )?;
+    let of_chunks = map_chunks(context, panel.rows(), |some| {
+        let rows: Vec<u32> = some.filter(|&vertex| counts(vertex)).collect();
+        let mut distances = vec![T::Distance::default(); rows.len()];
+        context.kernel.one_to_some(x, panel, &rows, &mut distances);
+        rows.iter().zip(distances).map(|(&row, distance)| Candidate::new::<T>(distance, row)).min()
+    })?;
     Ok(of_chunks.into_iter().flatten().min().map(Candidate::vertex))
 }
