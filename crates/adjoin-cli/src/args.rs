@@ -292,6 +292,10 @@ pub(crate) struct IndexBuild {
     /// Of a SOURCE, the metric of the searches to come: l2 (where not given) or cosine
     #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
     pub(crate) metric: Option<String>,
+    /// Make the graph of the nearest rows of each row (near), or by inserting row after row into a graph in memory (vamana)
+    /// (for experts)
+    #[arg(long, value_name = "NAME", default_value = "near", hide_short_help = true)]
+    pub(crate) graph: String,
     /// Neighbours of a vector at most (R)
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,

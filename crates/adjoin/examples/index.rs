@@ -1,6 +1,6 @@
 //! How many reads does a search of a graph index take, and what recall does it have?
 //!
-//! `index BASE QUERIES FOLDER [LAYOUT [PAGE_BYTES [CODE_BYTES [DEGREE]]]]` builds a store and an index in FOLDER, unless they
+//! `index BASE QUERIES FOLDER [LAYOUT [PAGE_BYTES [CODE_BYTES [DEGREE [GRAPH [MEMORY]]]]]]` builds a store and an index in FOLDER, unless they
 //! are there, and prints for lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and
 //! distances a query, and queries a second. Reads depend on nothing but the index and the queries; rates on the machine.
 
@@ -43,21 +43,25 @@ fn run(arguments: &[String]) -> Result<()> {
     options.page_bytes = number(arguments, 4, options.page_bytes)?;
     options.code_bytes = number(arguments, 5, options.code_bytes)?;
     options.graph.degree = number(arguments, 6, options.graph.degree)?;
+    options.method = number(arguments, 7, options.method)?;
+    let megabytes: u64 = number(arguments, 8, 8_000)?;
     let context = Context::default().with_memory(8 << 30);
+    let building = Context::default().with_memory(megabytes * 1_000_000);
     let open = |file: &String| source::open(&context, std::slice::from_ref(file), &SourceOptions::default());
     let (base, queries) = (open(base)?, open(queries)?);
     let at = folder.join("store");
     if !at.exists() {
         store::build(&context, &*base, &at, &BuildOptions::default())?;
     }
-    let IndexOptions { layout, page_bytes, code_bytes, graph } = options;
-    let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}", graph.degree));
+    let IndexOptions { layout, page_bytes, code_bytes, graph, method } = options;
+    let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
     let store = Store::open(&context, &at)?;
     if !place.exists() {
-        let built = index::build(&context, &store, &place, &options, false)?;
+        let built = index::build(&building, &store, &place, &options, false)?;
         let (load, graph) = (built.load_seconds, built.graph_seconds);
         let (layout, write) = (built.layout_seconds, built.write_seconds);
         println!("built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s");
+        println!("{:?}, {:?}", built.io, building.memory());
     }
     let index = Index::open(&context, &place)?;
     let facts = index.facts();

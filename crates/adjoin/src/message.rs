@@ -38,6 +38,8 @@ pub enum Argument {
     Page,
     /// The order of vectors on pages.
     Layout,
+    /// How the graph of an index is made.
+    Graph,
     /// The number of candidates that a search of a graph keeps.
     List,
     /// The number of nearest vectors of a query.
@@ -86,6 +88,7 @@ impl Argument {
             Self::CodeBytes => "code-bytes",
             Self::Page => "page",
             Self::Layout => "layout",
+            Self::Graph => "graph",
             Self::List => "list",
             Self::K => "k",
             Self::Radius => "radius",

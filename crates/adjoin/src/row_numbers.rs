@@ -78,3 +78,74 @@ impl RowSet {
         self.0.iter().map(|rows| u64::from(rows.count_ones())).sum()
     }
 }
+
+/// A set of row numbers below 2^32 that knows how many of them come before any row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RankedSet {
+    rows: RowSet,
+    /// How many come before each word of the set.
+    before: Vec<u32>,
+}
+
+impl RankedSet {
+    /// Of a set with fewer than 2^32 rows.
+    pub(crate) fn new(rows: RowSet) -> Self {
+        let mut before = Vec::with_capacity(rows.0.len() + 1);
+        let mut sum = 0;
+        before.push(sum);
+        before.extend(rows.0.iter().map(|word| {
+            sum += word.count_ones();
+            sum
+        }));
+        Self { rows, before }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn memory_bytes(rows: u64) -> u64 {
+        RowSet::memory_bytes(rows) * 3 / 2 + size_of::<u32>() as u64
+    }
+
+    /// The rows.
+    pub(crate) fn rows(&self) -> &RowSet {
+        &self.rows
+    }
+
+    pub(crate) fn contains(&self, row: u32) -> bool {
+        self.rows.contains(row.into())
+    }
+
+    /// How many rows of the set come before a row.
+    pub(crate) fn rank(&self, row: u32) -> u32 {
+        let (word, bit) = ((row / 64) as usize, row % 64);
+        match self.rows.0.get(word) {
+            Some(rows) => self.before[word] + (rows & ((1 << bit) - 1)).count_ones(),
+            None => self.before[word],
+        }
+    }
+
+    /// How many it has.
+    pub(crate) fn len(&self) -> u32 {
+        *self.before.last().expect("what comes before the end")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn ranks_count_what_comes_before() {
+        let mut random = Random::new(1, "ranks");
+        for rows in [1, 63, 64, 65, 1_000] {
+            let mut set = RowSet::new(rows);
+            (0..rows / 2).for_each(|_| set.insert(random.below(rows)));
+            let ranked = RankedSet::new(set.clone());
+            assert_eq!(u64::from(ranked.len()), set.len());
+            for row in 0..=rows {
+                let before = (0..row).filter(|&other| set.contains(other)).count();
+                assert_eq!(ranked.rank(row as u32) as usize, before, "row {row} of {rows}");
+            }
+        }
+    }
+}

@@ -3,8 +3,8 @@ use std::path::Path;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{
-    BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, build as build_index, hit_schema,
-    search as find, verify as check,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, build as build_index,
+    hit_schema, search as find, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
@@ -57,18 +57,20 @@ fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
     let IndexBuild { degree, build_list, alpha, code_bytes, .. } = *arguments;
     let graph = GraphOptions { degree, build_list, alpha, seed: arguments.store.seed };
     let page_bytes = parse_bytes(&arguments.page)?;
-    Ok(IndexOptions { graph, code_bytes, page_bytes, layout: arguments.layout.parse()? })
+    let (method, layout) = (arguments.graph.parse()?, arguments.layout.parse()?);
+    Ok(IndexOptions { method, graph, code_bytes, page_bytes, layout })
 }
 
 fn summarise_build(built: &BuiltIndex, output: &Path) {
-    let BuiltIndex { manifest, bytes_written, load_seconds, graph_seconds, layout_seconds, write_seconds } = built;
+    let BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds } = built;
+    let BuildIo { bytes_read, bytes_written, spill_bytes } = *io;
     eprintln!(
         "{}: {} of {} x {}, {} written in {:.1} s",
         output.display(),
         format_count(manifest.rows, "vector"),
         manifest.vectors.dimensions,
         manifest.vectors.element,
-        format_bytes(*bytes_written),
+        format_bytes(bytes_written),
         load_seconds + graph_seconds + layout_seconds + write_seconds,
     );
     eprintln!(
@@ -76,6 +78,7 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
          pages in {write_seconds:.1} s; {} of a vector's page are neighbours",
         percent(manifest.overlap_ratio)
     );
+    eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
 }
 
 fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
@@ -150,8 +153,8 @@ fn describe(facts: &IndexManifest) -> String {
         format!("ids          {}", kind_of_ids(facts.ids)),
         format!("metric       {}", facts.metric),
         format!(
-            "graph        {} neighbours at most, of {} candidates, alpha {}",
-            facts.degree, facts.build_list, facts.alpha
+            "graph        {}: {} neighbours at most, of {} candidates, alpha {}",
+            facts.method, facts.degree, facts.build_list, facts.alpha
         ),
         format!(
             "pages        of {}, in the order {}; {} of a vector's page are neighbours",

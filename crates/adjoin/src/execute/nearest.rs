@@ -14,7 +14,7 @@ use super::tiles::{MASK_COLUMNS_MIN, block_rows};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold};
-use crate::load::{LoadedBucket, Members};
+use crate::load::{LoadedBucket, Members, Subset};
 use crate::options::{Element, Metric};
 use crate::predicate::Predicate;
 use crate::workers::{lock, map_items};
@@ -189,6 +189,8 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     /// The number of the first of them that is looked for.
     first: u32,
     nearest: &'a AllNearest,
+    /// The members that may be found, where not all may.
+    subset: Option<Subset<'a>>,
     columns: PackedColumns<T>,
     order: Vec<u32>,
     limits: Vec<T::Distance>,
@@ -196,16 +198,16 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearestSearch<'a, T> {
-    /// Of queries from a number on, and what each of these has found, among buckets of a space.
+    /// Of queries from a number on, and what each of these has found, among buckets of a space, or some of their members.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
         (queries, first): (&'a Members<T>, u32),
-        nearest: &'a AllNearest,
+        (nearest, subset): (&'a AllNearest, Option<Subset<'a>>),
     ) -> Self {
         let columns = kernel.pack(&Panel::zeroed(0, space.vectors.dimensions), &[]);
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
-        Self { kernel, space, queries, first, nearest, columns, order, limits, hits }
+        Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
     }
 
     /// Bytes that it holds for buckets of at most `rows` members.
@@ -260,7 +262,11 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) -> (u64, u64) {
         let members = &bucket.members;
         self.order.clear();
-        self.order.extend(0..members.len() as u32);
+        let counts = |&member: &u32| self.subset.is_none_or(|subset| subset.contains(number, member));
+        self.order.extend((0..members.len() as u32).filter(counts));
+        if self.order.is_empty() {
+            return (0, 0);
+        }
         self.kernel.pack_into(&members.panel, &self.order, &mut self.columns);
         let (mut compared, mut more) = (0, 0);
         for some in queries.chunks(block_rows(members.len())) {
@@ -292,7 +298,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                     |limit: &Cell<T::Distance>| kernel.distance(x, others.panel.row(member as usize)) > limit.get();
                 !limit.as_ref().is_some_and(is_beyond)
             };
-            let members = mask.columns().filter(may_count);
+            let members = mask.columns().map(|column| self.order[column as usize]).filter(may_count);
             let predicate = nearest.predicate(element);
             queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });

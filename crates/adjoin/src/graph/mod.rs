@@ -39,5 +39,6 @@ mod vertices;
 
 pub use adjacency::{Graph, VERTICES_MAX};
 pub use options::GraphOptions;
+pub(crate) use prune::{Pruner, Vectors};
 pub use search::{GreedySearch, Near};
 pub use vertices::Vertices;

@@ -7,9 +7,9 @@ use super::options::GraphOptions;
 use crate::geometry::Coordinate;
 
 /// Vectors and the kernel that compares them.
-pub(super) struct Vectors<'a, T> {
-    pub(super) kernel: Kernel,
-    pub(super) panel: &'a Panel<T>,
+pub(crate) struct Vectors<'a, T> {
+    pub(crate) kernel: Kernel,
+    pub(crate) panel: &'a Panel<T>,
 }
 
 impl<T> Clone for Vectors<'_, T> {
@@ -24,7 +24,7 @@ impl<T> Copy for Vectors<'_, T> {}
 const TOGETHER: usize = 16;
 
 /// Candidates of a vertex, and what is kept of them.
-pub(super) struct Pruner<T: Coordinate> {
+pub(crate) struct Pruner<T: Coordinate> {
     vertex: u32,
     /// Candidates that were not kept, ascending once they are looked at.
     pool: Vec<Candidate>,
@@ -38,7 +38,7 @@ pub(super) struct Pruner<T: Coordinate> {
 }
 
 impl<T: Coordinate> Pruner<T> {
-    pub(super) fn new(options: &GraphOptions) -> Self {
+    pub(crate) fn new(options: &GraphOptions) -> Self {
         Self {
             vertex: 0,
             pool: Vec::new(),
@@ -51,7 +51,7 @@ impl<T: Coordinate> Pruner<T> {
     }
 
     /// Begins with another vertex.
-    pub(super) fn begin(&mut self, vertex: u32) {
+    pub(crate) fn begin(&mut self, vertex: u32) {
         self.vertex = vertex;
         self.pool.clear();
     }
@@ -62,7 +62,7 @@ impl<T: Coordinate> Pruner<T> {
     }
 
     /// Adds candidates whose distances are not known yet.
-    pub(super) fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
+    pub(crate) fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
         self.distances.resize(vertices.len(), T::Distance::default());
         let x = vectors.panel.row(self.vertex as usize);
         vectors.kernel.one_to_some(x, vectors.panel, vertices, &mut self.distances);
@@ -76,7 +76,7 @@ impl<T: Coordinate> Pruner<T> {
     /// loop takes what it keeps from candidates in their order, until there are enough; with an alpha above 1 near ones
     /// alone fill the list then. So all are looked at with an alpha of 1 first, which keeps edges in all directions and of
     /// all lengths, and the list is filled up with the alpha asked for (as DiskANN's code does).
-    pub(super) fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
+    pub(crate) fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
         self.pool.dedup();

@@ -5,6 +5,7 @@ use std::ops::Range;
 use adjoin_device::ReadFile;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::drafting::{Draft, Drafted};
 use crate::error::Result;
 
 /// Bytes of a block.
@@ -13,18 +14,52 @@ const CHECKSUM_BYTES: usize = size_of::<u64>();
 /// Bytes in a block that are of the contents.
 const HELD_BYTES: usize = BLOCK_BYTES - CHECKSUM_BYTES;
 
-/// Contents as blocks; the last is filled up with zeros.
-pub(super) fn encode(contents: &[u8]) -> Vec<u8> {
-    let mut blocks = Vec::with_capacity(file_bytes(contents.len() as u64) as usize);
-    for (number, held) in (0..).zip(contents.chunks(HELD_BYTES)) {
-        let start = blocks.len();
-        blocks.extend([0; CHECKSUM_BYTES]);
-        blocks.extend_from_slice(held);
-        blocks.resize(start + BLOCK_BYTES, 0);
-        let checksum = xxh3_64_with_seed(&blocks[start + CHECKSUM_BYTES..], number);
-        blocks[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+/// Writes contents as blocks while they come.
+pub(super) struct BlockWriter {
+    draft: Draft,
+    block: Vec<u8>,
+    number: u64,
+}
+
+impl BlockWriter {
+    pub(super) fn new(draft: Draft) -> Self {
+        Self { draft, block: vec![0; CHECKSUM_BYTES], number: 0 }
     }
-    blocks
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn append(&mut self, mut contents: &[u8]) -> Result<()> {
+        while !contents.is_empty() {
+            let (some, rest) = contents.split_at(contents.len().min(BLOCK_BYTES - self.block.len()));
+            self.block.extend_from_slice(some);
+            contents = rest;
+            if self.block.len() == BLOCK_BYTES {
+                self.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the file; the last block is filled up with zeros.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn finish(mut self) -> Result<Drafted> {
+        if self.block.len() > CHECKSUM_BYTES {
+            self.write()?;
+        }
+        self.draft.finish()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.block.resize(BLOCK_BYTES, 0);
+        let checksum = xxh3_64_with_seed(&self.block[CHECKSUM_BYTES..], self.number);
+        self.block[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        self.draft.append(&self.block)?;
+        self.block.truncate(CHECKSUM_BYTES);
+        self.number += 1;
+        Ok(())
+    }
 }
 
 /// Bytes of a file with so many bytes of contents.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{IndexOptions, Layout};
+use super::layout::Layout;
+use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub struct IndexManifest {
     pub metric: Metric,
     /// Kind of the ids.
     pub ids: IdKind,
+    /// How the graph was made.
+    pub method: GraphMethod,
     /// Most neighbours of a vertex.
     pub degree: usize,
     /// Candidates that the search for a vertex's neighbours kept.
@@ -110,8 +113,9 @@ impl IndexManifest {
 
     /// With which options it was built.
     pub fn options(&self) -> IndexOptions {
-        let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, layout, .. } = *self;
-        IndexOptions { graph: GraphOptions { degree, build_list, alpha, seed }, code_bytes, page_bytes, layout }
+        let Self { method, degree, build_list, alpha, seed, code_bytes, page_bytes, layout, .. } = *self;
+        let graph = GraphOptions { degree, build_list, alpha, seed };
+        IndexOptions { method, graph, code_bytes, page_bytes, layout }
     }
 
     pub(super) fn shape(&self) -> PageShape {

@@ -8,6 +8,7 @@
 
 mod blocks;
 mod build;
+mod drafting;
 mod layout;
 mod manifest;
 mod navigation;
@@ -22,8 +23,9 @@ mod walk;
 use std::path::Path;
 
 use self::build::{Build, check_rows, least_bytes};
+pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
-pub use self::options::{IndexOptions, IndexSearchOptions, Layout};
+pub use self::options::{GraphMethod, IndexOptions, IndexSearchOptions};
 pub use self::reader::Index;
 use self::run::Run;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
@@ -44,16 +46,27 @@ const PURPOSE_BUILD: &str = "building the index";
 pub struct BuiltIndex {
     /// The manifest that was published.
     pub manifest: IndexManifest,
-    /// Bytes written to the index.
-    pub bytes_written: u64,
-    /// Reading the vectors, and finding equal ones.
+    /// Bytes that went to and from the disk.
+    pub io: BuildIo,
+    /// Finding equal vectors, and the navigation graph.
     pub load_seconds: f64,
     /// Building the graph.
     pub graph_seconds: f64,
     /// Finding an order for the pages.
     pub layout_seconds: f64,
-    /// Learning codes, the navigation graph, and writing.
+    /// Learning codes, and writing.
     pub write_seconds: f64,
+}
+
+/// Bytes that a build read and wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuildIo {
+    /// Of the store.
+    pub bytes_read: u64,
+    /// Of the index.
+    pub bytes_written: u64,
+    /// To temporary files, which were read again.
+    pub spill_bytes: u64,
 }
 
 /// Builds an index of a store in `folder`; replaces one that is there where that is wanted (`force`). The same store and

@@ -32,7 +32,7 @@ pub(super) struct Navigation {
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
     let count = sample_len(vertices);
     let panel = Panel::<f32>::bytes_for(count as usize, space.vectors.dimensions);
-    3 * count * space.vectors.bytes() as u64 + 2 * panel + 4 * Graph::memory_bytes(count as usize, 2 * options.degree)
+    2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.degree)
 }
 
 fn sample_len(vertices: u64) -> u64 {
@@ -40,29 +40,38 @@ fn sample_len(vertices: u64) -> u64 {
 }
 
 impl Navigation {
-    /// Makes one for so many vertices, whose vectors `vector` gives.
+    /// The vertices that it is over, ascending, of so many.
+    pub(super) fn sample(vertices: u32, options: &GraphOptions) -> Vec<u32> {
+        let mut random = Random::new(options.seed, "navigation graph");
+        let sample = random.ascending_sample(sample_len(vertices.into()), vertices.into());
+        sample.into_iter().map(|vertex| vertex as u32).collect()
+    }
+
+    /// Makes one of some vertices and their vectors, end to end.
     ///
     /// # Errors
     /// Where memory does not suffice, or the work is cancelled.
-    pub(super) fn build<'v, T: Coordinate>(
+    pub(super) fn build<T: Coordinate>(
         context: &Context,
         space: Space<'_>,
-        vertices: u32,
+        (vertices, stored): (Vec<u32>, Vec<u8>),
         options: &GraphOptions,
-        vector: impl Fn(u32) -> &'v [u8],
     ) -> Result<Self> {
-        let mut random = Random::new(options.seed, "navigation graph");
-        let sample = random.ascending_sample(sample_len(vertices.into()), vertices.into());
-        let vertices: Vec<u32> = sample.into_iter().map(|vertex| vertex as u32).collect();
-        let stored: Vec<u8> = vertices.iter().flat_map(|&vertex| vector(vertex)).copied().collect();
         let panel = panel_of::<T>(context.kernel, space, &stored);
         Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
     }
 
-    /// How many vertices, these, their vectors, and the graph.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    /// The vertex at which its own searches begin.
+    pub(super) fn entry(&self) -> u32 {
+        self.vertices[self.graph.entry().expect("it has a vertex") as usize]
+    }
+
+    /// How many vertices, these, their vectors, and the graph, for an index in which each vertex lies at the place that `places`
+    /// gives.
+    pub(super) fn to_bytes(&self, places: &[u32]) -> Vec<u8> {
         let count = self.vertices.len() as u32;
-        let mut bytes: Vec<u8> = [count].iter().chain(&self.vertices).flat_map(|number| number.to_le_bytes()).collect();
+        let vertices = self.vertices.iter().map(|&vertex| places[vertex as usize]);
+        let mut bytes: Vec<u8> = std::iter::once(count).chain(vertices).flat_map(u32::to_le_bytes).collect();
         bytes.extend_from_slice(&self.stored);
         bytes.extend(self.graph.to_bytes());
         bytes

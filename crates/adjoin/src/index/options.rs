@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::layout::Layout;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
@@ -16,54 +17,50 @@ const CODE_BYTES_MAX: usize = 1_024;
 /// Longest list of candidates that a search may keep.
 const LIST_MAX: usize = 1 << 20;
 
-/// In which order vectors lie on pages.
+/// How the graph of an index is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// By row number, as DiskANN lays them.
-    Rows,
-    /// As they lie in the buckets of the store.
-    Buckets,
-    /// Neighbours of a vertex on its page: block neighbour frequency (Starling, section 4.1), from the order of buckets.
-    Bnf,
-    /// The same by pages that grow along the edges of the graph, from the order of buckets.
+pub enum GraphMethod {
+    /// Of the nearest rows of each row, which a search of the store finds for all at once.
     #[default]
-    Grown,
+    Near,
+    /// Of searches in the graph itself, into which vertices are inserted one after the other (FreshDiskANN, Algorithm 2): all
+    /// vectors are in memory.
+    Vamana,
 }
 
-impl Layout {
-    const ALL: [Self; 4] = [Self::Rows, Self::Buckets, Self::Bnf, Self::Grown];
+impl GraphMethod {
+    const ALL: [Self; 2] = [Self::Near, Self::Vamana];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Rows => "rows",
-            Self::Buckets => "buckets",
-            Self::Bnf => "bnf",
-            Self::Grown => "grown",
+            Self::Near => "near",
+            Self::Vamana => "vamana",
         }
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for GraphMethod {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
 }
 
-impl FromStr for Layout {
+impl FromStr for GraphMethod {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| {
-            Error::option(message![Argument::Layout, format!(" is {name:?}; give rows, buckets, bnf or grown")])
-        })
+        let found = Self::ALL.into_iter().find(|method| method.name() == name);
+        found.ok_or_else(|| Error::option(message![Argument::Graph, format!(" is {name:?}; give near or vamana")]))
     }
 }
 
 /// What an index is to be like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexOptions {
+    /// How the graph is made.
+    pub method: GraphMethod,
     /// The graph; its seed is also that of codes and of the navigation graph.
     pub graph: GraphOptions,
     /// Bytes of the code of a vector, 1 to 1,024; vectors of fewer dimensions have a byte for each.
@@ -76,7 +73,13 @@ pub struct IndexOptions {
 
 impl Default for IndexOptions {
     fn default() -> Self {
-        Self { graph: GraphOptions::default(), code_bytes: 32, page_bytes: PAGE_BYTES[0], layout: Layout::default() }
+        Self {
+            method: GraphMethod::default(),
+            graph: GraphOptions::default(),
+            code_bytes: 32,
+            page_bytes: PAGE_BYTES[0],
+            layout: Layout::default(),
+        }
     }
 }
 

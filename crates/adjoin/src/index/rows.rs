@@ -91,19 +91,6 @@ impl Duplicates {
     }
 }
 
-/// The contents of the file of ids.
-pub(super) fn ids_to_bytes(ids: &Ids) -> Vec<u8> {
-    match ids {
-        Ids::None => Vec::new(),
-        Ids::Int64(ids) => ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
-        Ids::Utf8(texts) => {
-            let mut bytes: Vec<u8> = texts.ends.iter().flat_map(|end| end.to_le_bytes()).collect();
-            bytes.extend_from_slice(&texts.bytes);
-            bytes
-        }
-    }
-}
-
 /// Least length of the file of ids of so many entries.
 pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
     match kind {

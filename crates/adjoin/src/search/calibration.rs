@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::report::Interval;
 use crate::truth::NeighbourSample;
 
-/// Vectors that are drawn at first: one half sets the threshold, the other says what it reaches.
+/// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
 pub(super) const VECTORS: u64 = 2_000;
 /// How many times more are drawn where they cannot support the promise.
 const MORE: u64 = 3;
@@ -59,17 +59,18 @@ pub(super) fn is_worth_it(buckets: &Buckets<'_>, vectors: u64) -> bool {
     vectors as f64 <= SHARE_MAX * buckets.rows() as f64
 }
 
-/// Finds a threshold that keeps the promise for queries like those of a set; none where no sample supports it.
+/// Finds a threshold that keeps the promise for queries like those of a set, of which it draws so many at first; none where no
+/// sample supports it.
 ///
 /// # Errors
 /// Where the store or the set cannot be read, or the sample does not fit into memory.
 pub(super) fn calibrate<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    like: QuerySet<'_>,
+    (like, vectors): (QuerySet<'_>, u64),
     wanted: Wanted,
     (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
-    for vectors in [VECTORS, MORE * VECTORS] {
+    for vectors in [vectors, MORE * vectors] {
         if !is_worth_it(searcher.buckets, vectors) {
             break;
         }

@@ -99,9 +99,9 @@ impl<'a, T: Coordinate> Looking<'a, T> {
 
     /// A worker's comparison of queries.
     fn comparison(&self) -> NearestSearch<'_, T> {
-        let Searcher { context, buckets, .. } = self.searcher;
+        let Searcher { context, buckets, subset, .. } = self.searcher;
         let of = (&self.queries.members, self.range.start);
-        NearestSearch::new(context.kernel, buckets.space(), of, &self.nearest)
+        NearestSearch::new(context.kernel, buckets.space(), of, (&self.nearest, *subset))
     }
 
     /// Looks where a rule says; false where memory does not hold that of several queries.

@@ -9,6 +9,7 @@ mod calibration;
 mod hand_over;
 mod looking;
 mod naming;
+mod of_rows;
 mod options;
 mod probing;
 mod queries;
@@ -18,6 +19,7 @@ mod source_queries;
 mod visits;
 
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
+pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub use self::queries::QuerySet;
 use self::run::{Run, recall_to_learn};

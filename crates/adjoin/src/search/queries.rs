@@ -16,7 +16,7 @@ use crate::source::{IdKind, VectorSource};
 pub enum QuerySet<'a> {
     /// The vectors of a source, in their order.
     Source(&'a dyn VectorSource),
-    /// The vectors of the store itself, in the order in which they lie there; none finds itself.
+    /// The vectors of the store itself that may be found, in the order in which they lie there; none finds itself.
     Rows,
 }
 
@@ -71,7 +71,7 @@ impl QuerySet<'_> {
         at_once: usize,
         take: &mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Result<()> {
-        let Searcher { context, buckets, .. } = *searcher;
+        let Searcher { context, buckets, subset, .. } = *searcher;
         if let Self::Source(source) = self {
             return SourceQueries { source, space: buckets.space() }.each(context, at_once, take);
         }
@@ -83,8 +83,10 @@ impl QuerySet<'_> {
         while let Some(stored) = ahead.next_bucket()? {
             let bucket = stored.decode(buckets)?;
             let all_vectors = stored.bytes()[bucket.vectors.clone()].chunks_exact(bytes);
-            for ((k, vector), &row) in all_vectors.enumerate().zip(&bucket.rows) {
-                all.add(row, (&bucket.ids, k), Some((stored.number(), k as u32)), |stored| {
+            let numbered = (0..).zip(all_vectors).zip(&bucket.rows);
+            let counts = |member| subset.is_none_or(|subset| subset.contains(stored.number(), member));
+            for ((k, vector), &row) in numbered.filter(|((k, _), _)| counts(*k)) {
+                all.add(row, (&bucket.ids, k as usize), Some((stored.number(), k)), |stored| {
                     stored.extend_from_slice(vector);
                     Ok(())
                 })?;

@@ -133,7 +133,7 @@ impl<T: Coordinate> Run<'_, T> {
         let Some(target) = recall_to_learn(options, queries.count(searcher.buckets), searcher.buckets) else {
             return Ok(every(options.effort.target().unwrap_or(1.0)));
         };
-        Ok(match calibrate(searcher, self.like, options.wanted, (target, options.seed))? {
+        Ok(match calibrate(searcher, (self.like, calibration::VECTORS), options.wanted, (target, options.seed))? {
             None => Decided { calibrated: true, ..every(target) },
             Some(Calibrated { rule, at_k, p5, vectors }) => Decided {
                 probes: Probes::By(rule),

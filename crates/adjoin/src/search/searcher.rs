@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest, NearestSearch};
 use crate::geometry::{Coordinate, Space};
-use crate::load::{BucketPass, Buckets, Members, ReadCounts, least_read_ahead, read_ahead_bytes};
+use crate::load::{BucketPass, Buckets, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::message::{Argument, message};
 use crate::options::VectorType;
 use crate::plan::Probes;
@@ -30,6 +30,8 @@ pub(super) struct Searcher<'a, T: Coordinate> {
     /// Its budget is that of the run.
     pub(super) context: &'a Context,
     pub(super) buckets: &'a Buckets<'a>,
+    /// The members that may be found, where not all may.
+    pub(super) subset: Option<Subset<'a>>,
     pub(super) centers: Panel<T>,
     pub(super) prober: Prober<T>,
     pub(super) counts: Counts,
@@ -104,7 +106,12 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let centers = buckets.centers::<T>()?;
         let prober = Prober::new(context.kernel, &centers);
         let counts = Counts::default();
-        Ok(Self { context, buckets, centers, prober, counts, read_ahead, _memory: memory })
+        Ok(Self { context, buckets, subset: None, centers, prober, counts, read_ahead, _memory: memory })
+    }
+
+    /// The same among some of the members only.
+    pub(super) fn among(self, subset: Subset<'a>) -> Self {
+        Self { subset: Some(subset), ..self }
     }
 
     /// The least bytes of a search beside `of_queries`: a query may look into every bucket.

@@ -93,7 +93,12 @@ pub struct FileFacts {
 impl FileFacts {
     /// Facts of a file that is checked as a whole.
     pub fn of(name: &str, contents: &[u8]) -> Self {
-        Self { name: name.into(), bytes: contents.len() as u64, xxh3: Some(hexadecimal(checksum(contents))) }
+        Self::new(name, contents.len() as u64, Some(checksum(contents)))
+    }
+
+    /// Facts of a file of so many bytes, and its checksum where it is checked as a whole.
+    pub(crate) fn new(name: &str, bytes: u64, checksum: Option<u64>) -> Self {
+        Self { name: name.into(), bytes, xxh3: checksum.map(hexadecimal) }
     }
 
     /// Whether `contents` are as written.

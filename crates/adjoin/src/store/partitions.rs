@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
-const BLOCK_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Smallest block that is worth a request.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
 
@@ -37,9 +37,19 @@ impl PartitionSizes {
         Self { partitions: partitions as usize, memory, block }
     }
 
+    /// Bytes of all blocks in memory, and of what is being written.
+    pub(crate) fn memory_bytes(self) -> u64 {
+        self.memory + WRITE_BUFFER_BYTES as u64
+    }
+
     /// The least memory with which there can be a partition.
     pub(crate) fn least() -> u64 {
-        WRITE_BUFFER_BYTES as u64 + 2 * BLOCK_BYTES_MIN
+        Self::least_for(1)
+    }
+
+    /// The least memory with which there can be so many.
+    pub(crate) fn least_for(partitions: u64) -> u64 {
+        WRITE_BUFFER_BYTES as u64 + 2 * partitions * BLOCK_BYTES_MIN
     }
 }
 
@@ -162,6 +172,13 @@ impl Records {
             take(&block)?;
         }
         held.iter().try_for_each(|block| take(block))
+    }
+
+    /// Bytes of the records of a partition.
+    pub(crate) fn bytes(&self, partition: usize) -> u64 {
+        let Partition { written, held } = &self.partitions[partition];
+        let written: usize = written.iter().map(|&(_, bytes)| bytes).sum();
+        (written + held.iter().map(Vec::len).sum::<usize>()) as u64
     }
 
     /// Bytes of the blocks in memory.

@@ -1,0 +1,212 @@
+//! Vectors of some vertices, from the store into memory.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::{Kernel, Panel};
+
+use super::PURPOSE;
+use super::vertices::VertexMap;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, Space, copy_row};
+use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead};
+use crate::plan::Load;
+use crate::row_numbers::{RankedSet, RowSet};
+use crate::source::Ids;
+
+/// Where vectors of vertices come from, and the memory for some of them.
+pub(super) struct Gathering<'a> {
+    pub(super) context: &'a Context,
+    pub(super) buckets: &'a Buckets<'a>,
+    pub(super) map: &'a VertexMap,
+    /// Vectors that are gathered at once, at most.
+    pub(super) most: usize,
+    /// Bytes for what is done with them.
+    pub(super) beside: u64,
+    read_ahead: u64,
+    _memory: Reservation,
+}
+
+/// A row of the store that is handed over.
+pub(super) struct Gathered<'a> {
+    pub(super) vertex: u32,
+    /// The vector as stored.
+    pub(super) stored: &'a [u8],
+    pub(super) row: u64,
+    /// The ids of a bucket, and where that of this row is.
+    pub(super) id: (&'a Ids, usize),
+}
+
+/// Vertices that are wanted, and how many.
+pub(super) struct Wanted {
+    set: RowSet,
+    count: usize,
+}
+
+impl Wanted {
+    pub(super) fn none(vertices: u32) -> Self {
+        Self { set: RowSet::new(vertices.into()), count: 0 }
+    }
+
+    pub(super) fn add(&mut self, vertex: u32) {
+        if !self.set.contains(vertex.into()) {
+            self.set.insert(vertex.into());
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The set, with the number of each vertex among them.
+    pub(super) fn ranked(self) -> RankedSet {
+        RankedSet::new(self.set)
+    }
+}
+
+/// Vectors of some vertices as coordinates, in the order of the vertices.
+pub(super) struct Vectors<T> {
+    pub(super) panel: Panel<T>,
+    ranks: RankedSet,
+}
+
+impl<T> Vectors<T> {
+    /// The row of a vertex, which was wanted.
+    pub(super) fn row_of(&self, vertex: u32) -> u32 {
+        debug_assert!(self.ranks.contains(vertex), "vertex {vertex} was not gathered");
+        self.ranks.rank(vertex)
+    }
+}
+
+/// See [`Gathering::loading`].
+pub(super) struct Loading<'a, T> {
+    space: Space<'a>,
+    kernel: Kernel,
+    one: Panel<T>,
+}
+
+impl<T: Coordinate> Loading<'_, T> {
+    /// Makes coordinates of a stored vector the row `at` of a panel.
+    pub(super) fn load(&mut self, stored: &[u8], panel: &mut Panel<T>, at: usize) {
+        T::load(self.space, self.kernel, stored, &mut self.one);
+        copy_row(&self.one, 0, panel, at);
+    }
+}
+
+impl<'a> Gathering<'a> {
+    /// Bytes with which `count` vectors are gathered at once, and so many bytes beside them.
+    pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, count: u64, beside: u64) -> u64 {
+        let sets = RowSet::memory_bytes(buckets.rows()) + RankedSet::memory_bytes(buckets.rows());
+        let reading = 2 * least_read_ahead(buckets.extents(), true);
+        sets + reading + count * Self::bytes_of_vector::<T>(buckets) + beside
+    }
+
+    /// Bytes of one vector.
+    pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
+        let of = |rows| Panel::<T>::bytes_for(rows, buckets.vectors().dimensions);
+        (of(1 << 10) - of(0)).div_ceil(1 << 10)
+    }
+
+    /// With room for so many vectors at once, and so many bytes beside them for what is done with these.
+    ///
+    /// # Errors
+    /// Where the memory is not free.
+    pub(super) fn new<T: Coordinate>(
+        context: &'a Context,
+        (buckets, map): (&'a Buckets<'a>, &'a VertexMap),
+        (most, beside): (u64, u64),
+    ) -> Result<Self> {
+        let memory = context.reserve(Self::bytes::<T>(buckets, most, beside), PURPOSE)?;
+        let read_ahead = least_read_ahead(buckets.extents(), true);
+        Ok(Self { context, buckets, map, most: most as usize, beside, read_ahead, _memory: memory })
+    }
+
+    /// The same with more memory for reading ahead.
+    ///
+    /// # Errors
+    /// Where that is not free.
+    pub(super) fn reading_ahead(self, bytes: u64) -> Result<Self> {
+        let extents = self.buckets.extents();
+        let more = (bytes / 8).min(most_read_ahead(extents, true));
+        let mut memory = self._memory;
+        let held = memory.bytes() + more;
+        self.context.grow(&mut memory, held, PURPOSE)?;
+        Ok(Self { read_ahead: self.read_ahead + more, _memory: memory, ..self })
+    }
+
+    /// Hands the rows that stand for wanted vertices to `take`, in the order of these.
+    ///
+    /// # Errors
+    /// Where the store cannot be read, or `take` fails.
+    pub(super) fn each(
+        &self,
+        wanted: &RankedSet,
+        with_ids: bool,
+        mut take: impl FnMut(Gathered<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let has_one = |bucket| {
+            let vertices = self.map.of_bucket(bucket);
+            wanted.rank(vertices.start) < wanted.rank(vertices.end)
+        };
+        self.scan(has_one, with_ids, |stands, row| match stands && wanted.contains(row.vertex) {
+            true => take(row),
+            false => Ok(()),
+        })
+    }
+
+    /// Hands the rows to `take` that do not stand for their vertices.
+    ///
+    /// # Errors
+    /// As [`Self::each`].
+    pub(super) fn each_other(&self, with_ids: bool, mut take: impl FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        let has_other = |bucket| self.map.of_bucket(bucket).len() < self.buckets.extent(bucket).rows as usize;
+        self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
+    }
+
+    /// Hands all rows of some buckets to `take`, and whether they stand for their vertices.
+    fn scan(
+        &self,
+        takes: impl Fn(u32) -> bool,
+        with_ids: bool,
+        mut take: impl FnMut(bool, Gathered<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Self { context, buckets, map, read_ahead, .. } = *self;
+        let bytes = buckets.vectors().bytes();
+        let loads = Load::each(buckets.count()).filter(|load| takes(load.bucket));
+        let mut ahead = ReadAhead::new(context, "gather", buckets, with_ids, read_ahead, loads, &context.cancel)?;
+        while let Some(stored) = ahead.next_bucket()? {
+            context.cancel.check()?;
+            let bucket = stored.decode(buckets)?;
+            let vectors = stored.bytes()[bucket.vectors.clone()].chunks_exact(bytes);
+            for ((member, stored_vector), &row) in (0..).zip(vectors).zip(&bucket.rows) {
+                let (vertex, stands) = map.vertex_of(stored.number(), member);
+                let id = (&bucket.ids, member as usize);
+                take(stands, Gathered { vertex, stored: stored_vector, row, id })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The vectors of some vertices as coordinates.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub(super) fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
+        let mut panel = Panel::zeroed(wanted.len(), self.buckets.vectors().dimensions);
+        let mut loading = self.loading();
+        let ranks = wanted.ranked();
+        let mut at = 0;
+        self.each(&ranks, false, |gathered| {
+            loading.load(gathered.stored, &mut panel, at);
+            at += 1;
+            Ok(())
+        })?;
+        Ok(Vectors { panel, ranks })
+    }
+
+    /// Makes coordinates of vectors one by one.
+    pub(super) fn loading<T: Coordinate>(&self) -> Loading<'a, T> {
+        let space = self.buckets.space();
+        Loading { space, kernel: self.context.kernel, one: Panel::zeroed(1, space.vectors.dimensions) }
+    }
+}

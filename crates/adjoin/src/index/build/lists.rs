@@ -1,0 +1,256 @@
+//! Out-neighbours of all vertices, by windows of vertices: in memory as far as a grant reaches, the rest in a temporary file.
+
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_device::Reservation;
+
+use super::PURPOSE;
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::store::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
+
+/// Vertices of a window, about.
+const WINDOW: u64 = 1 << 15;
+const NUMBER_BYTES: usize = size_of::<u32>();
+
+/// How vertices are divided into windows, each of so many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Windows {
+    vertices: u32,
+    of_window: u32,
+    sizes: PartitionSizes,
+}
+
+impl Windows {
+    /// With so much memory for what is in them beyond the least.
+    pub(super) fn within(memory: u64, vertices: u32) -> Self {
+        let windows = u64::from(vertices).div_ceil(WINDOW);
+        let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
+        Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }
+    }
+
+    /// Of so many vertices each.
+    #[cfg(test)]
+    pub(super) fn of_size(vertices: u32, of_window: u32) -> Self {
+        let windows = u64::from(vertices.div_ceil(of_window));
+        let sizes = PartitionSizes::within(PartitionSizes::least_for(windows), windows);
+        Self { vertices, of_window, sizes }
+    }
+
+    /// Bytes in memory, at most.
+    pub(super) fn bytes(self) -> u64 {
+        self.sizes.memory_bytes()
+    }
+
+    /// Bytes of the lists of a window and of edges back to it, each of so many, about.
+    pub(super) fn window_bytes(self, degree: usize) -> u64 {
+        u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64
+    }
+
+    /// Bytes of the lists of so many consecutive vertices, in memory.
+    pub(super) fn range_bytes(self, vertices: u64, degree: usize) -> u64 {
+        // The first window and the last reach beyond.
+        let vertices = (vertices + 2 * u64::from(self.of_window)).min(self.vertices.into());
+        list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64)
+    }
+
+    /// How many windows.
+    pub(super) fn count(self) -> u32 {
+        self.vertices.div_ceil(self.of_window)
+    }
+
+    /// The vertices of a window.
+    pub(super) fn vertices(self, window: u32) -> Range<u32> {
+        let start = window * self.of_window;
+        start..start.saturating_add(self.of_window).min(self.vertices)
+    }
+
+    /// The window of a vertex.
+    pub(super) fn of(self, vertex: u32) -> u32 {
+        vertex / self.of_window
+    }
+}
+
+/// Lists that are being written: those of a window in the order of its vertices.
+pub(super) struct ListWriter {
+    windows: Windows,
+    partitions: Partitions,
+    _memory: Reservation,
+}
+
+impl ListWriter {
+    /// # Errors
+    /// Where the memory is not free.
+    pub(super) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
+        let memory = context.reserve(windows.bytes(), PURPOSE)?;
+        let partitions = Partitions::new(context, temporary, "adjoin-graph", windows.sizes);
+        Ok(Self { windows, partitions, _memory: memory })
+    }
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn push(&mut self, vertex: u32, neighbours: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = neighbours.iter().flat_map(|neighbour| neighbour.to_le_bytes()).collect();
+        let degree = neighbours.len() as u32;
+        self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
+    }
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn finish(self) -> Result<Lists> {
+        Ok(Lists { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
+    }
+}
+
+/// Lists of all vertices.
+pub(super) struct Lists {
+    windows: Windows,
+    records: Records,
+    _memory: Reservation,
+}
+
+impl Lists {
+    /// Those of a graph in memory.
+    ///
+    /// # Errors
+    /// Where the memory is not free, or the disk refuses.
+    pub(super) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
+        let vertices = graph.vertices() as u32;
+        let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;
+        (0..vertices).try_for_each(|vertex| writer.push(vertex, graph.neighbours(vertex)))?;
+        writer.finish()
+    }
+
+    pub(super) fn windows(&self) -> Windows {
+        self.windows
+    }
+
+    /// Bytes that went to a temporary file.
+    pub(super) fn spilled(&self) -> u64 {
+        self.records.spilled()
+    }
+
+    /// The lists of a window.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or they cannot be read.
+    pub(super) fn window(&self, context: &Context, window: u32) -> Result<WindowLists> {
+        let bytes = self.records.bytes(window as usize);
+        let vertices = self.windows.vertices(window);
+        let memory = context.reserve(list_bytes(vertices.len() as u64, bytes), PURPOSE)?;
+        let mut numbers: Vec<u32> = Vec::with_capacity(bytes as usize / NUMBER_BYTES);
+        self.records.read(window as usize, |block| {
+            numbers.extend(block.as_chunks::<NUMBER_BYTES>().0.iter().map(|&number| u32::from_le_bytes(number)));
+            Ok(())
+        })?;
+        let mut starts = Vec::with_capacity(vertices.len());
+        let mut at = 0;
+        for _ in vertices.clone() {
+            starts.push(at as u32);
+            at += 1 + numbers[at] as usize;
+        }
+        Ok(WindowLists { first: vertices.start, starts, numbers, _memory: memory })
+    }
+}
+
+/// Bytes that the lists of so many vertices take, which are so many as records.
+fn list_bytes(vertices: u64, records: u64) -> u64 {
+    records + vertices * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
+}
+
+/// The lists of a window, in memory.
+pub(super) struct WindowLists {
+    first: u32,
+    /// Where each list begins: with its length.
+    starts: Vec<u32>,
+    numbers: Vec<u32>,
+    _memory: Reservation,
+}
+
+impl WindowLists {
+    /// The out-neighbours of a vertex of the window.
+    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+        let start = self.starts[(vertex - self.first) as usize] as usize;
+        &self.numbers[start + 1..][..self.numbers[start] as usize]
+    }
+}
+
+/// Edges by the window of the vertex that they lead to.
+pub(super) struct Edges {
+    windows: Windows,
+    partitions: Partitions,
+    _memory: Reservation,
+}
+
+impl Edges {
+    /// # Errors
+    /// Where the memory is not free.
+    pub(super) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
+        let memory = context.reserve(windows.bytes(), PURPOSE)?;
+        let partitions = Partitions::new(context, temporary, "adjoin-edges", windows.sizes);
+        Ok(Self { windows, partitions, _memory: memory })
+    }
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn push(&mut self, from: u32, to: u32) -> Result<()> {
+        self.partitions.push(self.windows.of(to) as usize, &[&to.to_le_bytes(), &from.to_le_bytes()])
+    }
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn finish(self) -> Result<Sources> {
+        Ok(Sources { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
+    }
+}
+
+/// From where edges lead to each vertex.
+pub(super) struct Sources {
+    windows: Windows,
+    records: Records,
+    _memory: Reservation,
+}
+
+impl Sources {
+    /// Bytes that went to a temporary file.
+    pub(super) fn spilled(&self) -> u64 {
+        self.records.spilled()
+    }
+
+    /// Where the sources of each vertex of a window end, and all sources, those of a vertex in the order in which they came.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or they cannot be read.
+    pub(super) fn window(&self, context: &Context, window: u32) -> Result<(Vec<u32>, Vec<u32>, Reservation)> {
+        const EDGE_BYTES: usize = 2 * NUMBER_BYTES;
+        let vertices = self.windows.vertices(window);
+        let count = self.records.bytes(window as usize) as usize / EDGE_BYTES;
+        let memory = context.reserve(((count + vertices.len()) * NUMBER_BYTES) as u64, PURPOSE)?;
+        let mut ends = vec![0; vertices.len()];
+        let edge = |edge: &[u8; EDGE_BYTES]| {
+            let [a, b, c, d, e, f, g, h] = *edge;
+            ((u32::from_le_bytes([a, b, c, d]) - vertices.start) as usize, u32::from_le_bytes([e, f, g, h]))
+        };
+        let each = |take: &mut dyn FnMut(usize, u32)| {
+            self.records.read(window as usize, |block| {
+                block.as_chunks::<EDGE_BYTES>().0.iter().map(edge).for_each(|(to, from)| take(to, from));
+                Ok(())
+            })
+        };
+        each(&mut |to, _| ends[to] += 1)?;
+        let mut end = 0;
+        ends.iter_mut().for_each(|count| {
+            let start = end;
+            end += *count;
+            *count = start;
+        });
+        let mut sources = vec![0; count];
+        each(&mut |to, from| {
+            sources[ends[to] as usize] = from;
+            ends[to] += 1;
+        })?;
+        Ok((ends, sources, memory))
+    }
+}

@@ -1,0 +1,324 @@
+//! From a store to an index, in the memory that there is: vectors stay in the store until they go to a page.
+//!
+//! Rows become vertices (`vertices.rs`). Their graph is made of the nearest rows of each (`joined.rs`) or by inserting one
+//! after the other into a graph in memory, until every vertex can be reached (`reach.rs`). Its lists lie in temporary files, by
+//! windows of vertices (`lists.rs`); vectors of some vertices are read where they are compared (`gathering.rs`). When an order
+//! for the pages is known, window by window, they are written with the codes and ids of their vectors (`writing.rs`).
+//! Vertices, lists and pages are the same whatever memory there is.
+
+mod gathering;
+mod joined;
+mod lists;
+mod reach;
+#[cfg(test)]
+mod tests;
+mod vertices;
+mod writing;
+
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_kernels::Panel;
+
+use self::gathering::{Gathering, Wanted};
+use self::joined::Joined;
+use self::lists::{Lists, Windows};
+use self::reach::Repaired;
+use self::vertices::VertexMap;
+use self::writing::{Writing, Written};
+use super::drafting::{Contents, files};
+use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
+use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
+use super::navigation::{self, Navigation};
+use super::options::{GraphMethod, IndexOptions};
+use super::page::PageShape;
+use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Space};
+use crate::graph::{Graph, VERTICES_MAX};
+use crate::load::Buckets;
+use crate::options::VectorType;
+use crate::quantize::{CodeKind, Quantizer};
+use crate::random::Random;
+use crate::report::Stopwatch;
+use crate::search::least_near_rows;
+use crate::store::{Drafts, NO_CHECKSUM, Role, Store};
+use crate::workers::map_items;
+
+/// Vectors of which codes are learned at most.
+const CODE_SAMPLE: u64 = 16 << 10;
+/// Distinct vectors that are compared for each of many vertices near each other, about.
+const VECTORS_OF_VERTEX: u64 = 4;
+/// Bytes for vectors that are gathered at once, and what is done with them, at least.
+const GATHERED_BYTES_MIN: u64 = 8 << 20;
+/// Share of the spare memory for lists, for edges back, and for the lists with these: each.
+const LISTS_SHARE: u64 = 16;
+
+/// A build under way.
+pub(super) struct Build<'a> {
+    pub(super) context: &'a Context,
+    pub(super) store: &'a Store,
+    pub(super) options: &'a IndexOptions,
+    pub(super) drafts: Drafts<'a>,
+    pub(super) force: bool,
+}
+
+/// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
+pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
+    let buckets = &Buckets::of(store);
+    let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
+    let space = Space::plain(vectors, buckets.metric());
+    let shape = PageShape::new(vectors, degree, options.page_bytes);
+    let (most, beside) = gathered::<T>(buckets, options, 0);
+    let gathering = Gathering::bytes::<T>(buckets, most, beside);
+    let held = VertexMap::memory_bytes(buckets)
+        + gathering
+        + Panel::<T>::bytes_for(buckets.count() as usize, vectors.dimensions)
+        + navigation::memory_bytes(rows, space, &options.graph);
+    let windows = Windows::within(0, rows as u32);
+    let graph = match options.method {
+        GraphMethod::Near => {
+            let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
+            near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes()
+        }
+        GraphMethod::Vamana => {
+            let panel = Panel::<T>::bytes_for(rows as usize, vectors.dimensions);
+            panel + Graph::build_bytes(context.threads, rows as usize, &options.graph) + windows.bytes()
+        }
+    };
+    let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, vectors.dimensions);
+    let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, vectors.dimensions) + (2 << 20);
+    let largest = largest_window(options.layout, rows as u32, shape) as u64;
+    let lists = windows.range_bytes(largest, degree);
+    let laying_out = window_bytes(options.layout, largest as usize, degree) + lists;
+    let writing = lists + Places::memory_bytes(largest) + writing::FIXED_BYTES + encoding;
+    // What was repaired of the lists is not known yet; mostly it is nothing.
+    let reaching = reach::memory_bytes(rows) + 2 * lists;
+    let after = Places::memory_bytes(rows) + windows.bytes() + laying_out.max(writing).max(sample).max(reaching);
+    held + vertices::least_bytes(buckets, context.threads).max(graph).max(after)
+}
+
+/// Vectors that are gathered at once with so many bytes of spare memory, and bytes for what is done with these.
+fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> (u64, u64) {
+    let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
+    let records = shape.records() as u64;
+    let written = writing::bytes_of_vertex(buckets, shape, code_bytes(options, buckets.vectors()));
+    let pruned = joined::bytes_of_vertex(&options.graph);
+    // The vectors that are compared for a vertex are mostly those of others nearby, too.
+    let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
+    let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
+    let vectors = (VECTORS_OF_VERTEX * vertices)
+        .clamp(2 * joined::candidates_max(&options.graph), VECTORS_OF_VERTEX * buckets.rows());
+    (vectors.max(2 * records), (vertices * pruned.max(written)).max(2 * records * written))
+}
+
+/// Vertices of the largest window.
+fn largest_window(layout: Layout, vertices: u32, shape: PageShape) -> usize {
+    match layout {
+        Layout::Rows => vertices as usize,
+        _ => window_vertices(vertices, shape.records()),
+    }
+}
+
+/// Bytes of a code of vectors of a type.
+fn code_bytes(options: &IndexOptions, vectors: VectorType) -> usize {
+    options.code_bytes.min(vectors.dimensions)
+}
+
+/// Refuses stores with more vectors than a graph has.
+pub(super) fn check_rows(store: &Store) -> Result<()> {
+    let rows = store.manifest().rows;
+    if rows > VERTICES_MAX as u64 {
+        let at = store.folder().display();
+        return Err(Error::input(format!("{at} has {rows} vectors, an index at most {VERTICES_MAX}; split the set")));
+    }
+    Ok(())
+}
+
+impl Build<'_> {
+    pub(super) fn run<T: Coordinate>(self, space: Space<'_>) -> Result<BuiltIndex> {
+        let mut watch = Stopwatch::start();
+        let Self { context, options, store, .. } = self;
+        let temporary = &context.temporary(Some(store.folder()));
+        // What is free beyond the least goes to whoever is faster with more.
+        let spare = context.budget().free().saturating_sub(least_bytes::<T>(context, store, options));
+        let buckets = &Buckets::of(store);
+        let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.vectors.dimensions);
+        let _centers = context.reserve(centers_bytes, PURPOSE)?;
+        let centers = buckets.centers::<T>()?;
+        let map = VertexMap::find(context, buckets, &centers, temporary)?;
+        let room = gathered::<T>(buckets, options, spare / 4);
+        let gathering = Gathering::new::<T>(context, (buckets, &map), room)?;
+        let gathering = &gathering.reading_ahead(spare / 8)?;
+        let navigation = self.navigation::<T>(gathering, space)?;
+        let load_seconds = watch.lap();
+        let (lists, entry, spilled) = match options.method {
+            GraphMethod::Near => {
+                let joined = Joined { gathering, options: &options.graph, temporary, memory: spare / LISTS_SHARE };
+                let (lists, spilled) = joined.build(&centers)?;
+                (lists, navigation.entry(), spilled)
+            }
+            GraphMethod::Vamana => self.inserted::<T>(gathering, (temporary, spare / LISTS_SHARE))?,
+        };
+        let graph = reach::repair(context, lists, (entry, options.graph.degree))?;
+        let graph_seconds = watch.lap();
+        let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
+        let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
+        let places = &self.arrange(gathering, &graph, shape)?;
+        let layout_seconds = watch.lap();
+        let quantizer = &self.quantizer::<T>(gathering)?;
+        let drafts = &self.drafts;
+        let writing = Writing { gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
+        let Written { drafted, duplicates } = writing.run::<T>(&self.windows(map.len(), shape))?;
+        let contents: Contents = vec![
+            (Role::Codebook, quantizer.to_bytes()),
+            (Role::Navigation, navigation.to_bytes(&places.of)),
+            (Role::Duplicates, duplicates.to_bytes()),
+        ];
+        let manifest = IndexManifest {
+            kind: KIND.into(),
+            format_version: FORMAT_VERSION,
+            vectors: space.vectors,
+            rows: store.manifest().rows,
+            source_rows: store.manifest().source_rows,
+            vertices: map.len(),
+            metric: store.manifest().metric,
+            ids: store.manifest().ids,
+            method: options.method,
+            degree: options.graph.degree,
+            build_list: options.graph.build_list,
+            alpha: options.graph.alpha,
+            seed: options.graph.seed,
+            code_bytes: code_bytes(options, space.vectors),
+            page_bytes: options.page_bytes,
+            layout: options.layout,
+            overlap_ratio: places.overlap_ratio,
+            entry: places.of[entry as usize],
+            files: files(&contents, &drafted),
+            manifest_xxh3: NO_CHECKSUM.into(),
+        };
+        let encoded = manifest.encode();
+        let borrowed: Vec<(Role, &[u8])> = contents.iter().map(|(role, bytes)| (*role, &**bytes)).collect();
+        let bytes_written = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
+        self.drafts.publish((&manifest.files, &encoded), &borrowed, self.force)?;
+        let write_seconds = watch.lap();
+        let bytes_read = buckets.read_counts().bytes_read;
+        let io = BuildIo { bytes_read, bytes_written, spill_bytes: spilled };
+        Ok(BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds })
+    }
+
+    /// The vectors of some vertices, drawn for `purpose`.
+    fn drawn<T: Coordinate>(&self, gathering: &Gathering<'_>, count: u64, purpose: &str) -> Result<Panel<T>> {
+        let vertices = gathering.map.len();
+        let drawn = Random::new(self.options.graph.seed, purpose).ascending_sample(count, vertices.into());
+        let mut wanted = Wanted::none(vertices);
+        drawn.iter().for_each(|&vertex| wanted.add(vertex as u32));
+        Ok(gathering.vectors::<T>(wanted)?.panel)
+    }
+
+    fn navigation<T: Coordinate>(&self, gathering: &Gathering<'_>, space: Space<'_>) -> Result<Navigation> {
+        let Self { context, options, .. } = *self;
+        let sample = Navigation::sample(gathering.map.len(), &options.graph);
+        let mut wanted = Wanted::none(gathering.map.len());
+        sample.iter().for_each(|&vertex| wanted.add(vertex));
+        let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
+        gathering.each(&wanted.ranked(), false, |row| {
+            stored.extend_from_slice(row.stored);
+            Ok(())
+        })?;
+        Navigation::build::<T>(context, space, (sample, stored), &options.graph)
+    }
+
+    /// A graph of vertices that are inserted one after the other, in memory; its entry point, and bytes that went to disk.
+    fn inserted<T: Coordinate>(
+        &self,
+        gathering: &Gathering<'_>,
+        (temporary, memory): (&Path, u64),
+    ) -> Result<(Lists, u32, u64)> {
+        let Self { context, options, .. } = *self;
+        let vertices = gathering.map.len();
+        let dimensions = gathering.buckets.vectors().dimensions;
+        let _panel = context.reserve(Panel::<T>::bytes_for(vertices as usize, dimensions), PURPOSE)?;
+        let mut all = Wanted::none(vertices);
+        (0..vertices).for_each(|vertex| all.add(vertex));
+        let panel = gathering.vectors::<T>(all)?.panel;
+        let graph = Graph::build(context, &panel, &options.graph)?;
+        drop(panel);
+        let lists = Lists::of_graph(context, temporary, &graph, memory)?;
+        let spilled = lists.spilled();
+        Ok((lists, graph.entry().expect("there is a vertex"), spilled))
+    }
+
+    /// The windows of vertices that are laid out by themselves.
+    fn windows(&self, vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
+        match self.options.layout {
+            Layout::Rows => std::iter::once(0..vertices).collect(),
+            _ => windows(vertices, shape.records()).collect(),
+        }
+    }
+
+    /// In which order vertices lie on pages.
+    fn arrange(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Places> {
+        let Self { context, options, .. } = *self;
+        let (vertices, layout) = (gathering.map.len(), options.layout);
+        if layout == Layout::Rows {
+            return Ok(Places::of_windows(vertices, [(0, self.by_row(gathering, graph, shape)?)]));
+        }
+        let windows = self.windows(vertices, shape);
+        // Its lists are reserved where they are read.
+        let largest = largest_window(layout, vertices, shape);
+        let bytes = window_bytes(layout, largest, options.graph.degree);
+        let whole = bytes + graph.windows().range_bytes(largest as u64, options.graph.degree);
+        let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
+        let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
+        context.progress.begin("layout", "windows", windows.len() as u64);
+        let laid = map_items(
+            workers,
+            windows.len(),
+            &context.cancel,
+            || (),
+            |(), number| {
+                let window = windows[number].clone();
+                let lists = graph.range(context, window.clone())?;
+                Arrangement::of_window(&context.cancel, layout, shape.records(), window, |vertex| lists.of(vertex))
+            },
+        )?;
+        Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))
+    }
+
+    /// In the order of their rows.
+    fn by_row(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Arrangement> {
+        let (context, vertices) = (self.context, gathering.map.len());
+        let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;
+        let mut all = Wanted::none(vertices);
+        (0..vertices).for_each(|vertex| all.add(vertex));
+        let mut rows: Vec<(u64, u32)> = Vec::with_capacity(vertices as usize);
+        gathering.each(&all.ranked(), false, |row| {
+            rows.push((row.row, row.vertex));
+            Ok(())
+        })?;
+        rows.sort_unstable();
+        let lists = graph.range(context, 0..vertices)?;
+        let order = rows.iter().map(|&(_, vertex)| vertex).collect();
+        Ok(Arrangement::in_order(order, shape.records(), |vertex| lists.of(vertex)))
+    }
+
+    /// What makes codes.
+    fn quantizer<T: Coordinate>(&self, gathering: &Gathering<'_>) -> Result<Quantizer> {
+        let Self { context, options, .. } = *self;
+        let (vertices, vectors) = (gathering.map.len(), gathering.buckets.vectors());
+        let count = u64::from(vertices).min(CODE_SAMPLE);
+        let bytes = Panel::<T>::bytes_for(count as usize, vectors.dimensions);
+        let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, vectors.dimensions), PURPOSE)?;
+        let drawn = self.drawn::<T>(gathering, count, "sample for codes")?;
+        let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
+        for row in 0..drawn.rows() {
+            let coordinates = drawn.row(row).iter().map(|x| x.value() as f32);
+            sample.row_mut(row).iter_mut().zip(coordinates).for_each(|(to, x)| *to = x);
+        }
+        drop(drawn);
+        let code_bytes = code_bytes(options, vectors);
+        Quantizer::train(context, &sample, CodeKind::default(), code_bytes, options.graph.seed)
+    }
+}

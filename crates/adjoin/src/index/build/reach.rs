@@ -1,0 +1,199 @@
+//! Every vertex reached from the entry point: pruning may remove the last edge to one, and vertices that are near to each
+//! other alone may form an island.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use adjoin_device::Reservation;
+
+use super::PURPOSE;
+use super::lists::{Lists, WindowLists, Windows};
+use crate::context::Context;
+use crate::error::Result;
+use crate::row_numbers::RowSet;
+
+/// Bytes of a list that was changed, beside its vertices, in a map.
+const ENTRY_BYTES: u64 = 64;
+
+/// Lists of which some were changed.
+pub(super) struct Repaired {
+    lists: Lists,
+    changed: HashMap<u32, Vec<u32>>,
+    memory: Reservation,
+    degree: usize,
+}
+
+impl Repaired {
+    /// The out-neighbours of a vertex of a window.
+    fn of<'a>(&'a self, window: &'a WindowLists, vertex: u32) -> &'a [u32] {
+        self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
+    }
+
+    /// How vertices are divided into windows.
+    pub(super) fn windows(&self) -> Windows {
+        self.lists.windows()
+    }
+
+    /// The lists of some consecutive vertices.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or they cannot be read.
+    pub(super) fn range(&self, context: &Context, vertices: Range<u32>) -> Result<RangeLists<'_>> {
+        let windows = self.lists.windows();
+        let first = windows.of(vertices.start);
+        let numbers = first..=windows.of(vertices.end - 1);
+        let windows = numbers.map(|window| self.lists.window(context, window)).collect::<Result<_>>()?;
+        Ok(RangeLists { graph: self, first, windows })
+    }
+
+    fn change(&mut self, context: &Context, vertex: u32, neighbours: Vec<u32>) -> Result<()> {
+        if self.changed.insert(vertex, neighbours).is_none() {
+            let bytes = self.memory.bytes() + ENTRY_BYTES + 4 * self.degree as u64;
+            context.grow(&mut self.memory, bytes, PURPOSE)?;
+        }
+        Ok(())
+    }
+}
+
+/// The lists of some consecutive vertices, in memory.
+pub(super) struct RangeLists<'a> {
+    graph: &'a Repaired,
+    /// The number of the first window.
+    first: u32,
+    windows: Vec<WindowLists>,
+}
+
+impl RangeLists<'_> {
+    /// The out-neighbours of one of the vertices.
+    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+        let window = self.graph.lists.windows().of(vertex) - self.first;
+        self.graph.of(&self.windows[window as usize], vertex)
+    }
+}
+
+/// Vertices that are reached, and those of them whose out-neighbours are still to be looked at.
+struct Flood<'a> {
+    context: &'a Context,
+    graph: Repaired,
+    reached: RowSet,
+    open: RowSet,
+    /// How many are open in each window.
+    open_in: Vec<u32>,
+    /// The window that was read last.
+    window: Option<(u32, WindowLists)>,
+}
+
+/// Bytes that it takes to repair the reach of so many vertices.
+pub(super) fn memory_bytes(vertices: u64) -> u64 {
+    2 * RowSet::memory_bytes(vertices)
+}
+
+/// Links each vertex that is not reached from the entry point: from the nearest of its out-neighbours that is reached, or else
+/// from the vertex of the nearest number, which lies in a bucket nearby.
+///
+/// # Errors
+/// Where the lists cannot be read, or memory does not suffice.
+pub(super) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usize)) -> Result<Repaired> {
+    let windows = lists.windows();
+    let vertices = windows.vertices(windows.count() - 1).end;
+    let _memory = context.reserve(memory_bytes(vertices.into()), PURPOSE)?;
+    let none = RowSet::new(vertices.into());
+    let graph = Repaired { lists, changed: HashMap::new(), memory: context.reserve(0, PURPOSE)?, degree };
+    let open_in = vec![0; windows.count() as usize];
+    let mut flood = Flood { context, graph, reached: none.clone(), open: none, open_in, window: None };
+    flood.take(entry);
+    flood.run()?;
+    for vertex in 0..vertices {
+        if !flood.reached.contains(vertex.into()) {
+            context.cancel.check()?;
+            flood.link(vertex, vertices)?;
+            flood.take(vertex);
+            flood.run()?;
+        }
+    }
+    Ok(flood.graph)
+}
+
+impl Flood<'_> {
+    fn take(&mut self, vertex: u32) {
+        if !self.reached.contains(vertex.into()) {
+            self.reached.insert(vertex.into());
+            self.open.insert(vertex.into());
+            self.open_in[self.graph.lists.windows().of(vertex) as usize] += 1;
+        }
+    }
+
+    /// The out-neighbours of a vertex.
+    fn neighbours(&mut self, vertex: u32) -> Result<Vec<u32>> {
+        let number = self.graph.lists.windows().of(vertex);
+        if self.window.as_ref().is_none_or(|(held, _)| *held != number) {
+            // The memory of the one before is free first.
+            self.window = None;
+            self.window = Some((number, self.graph.lists.window(self.context, number)?));
+        }
+        let (_, window) = self.window.as_ref().expect("it was read");
+        Ok(self.graph.of(window, vertex).to_vec())
+    }
+
+    /// Reaches all that can be reached from what is open, window by window.
+    fn run(&mut self) -> Result<()> {
+        let windows = self.graph.lists.windows();
+        while let Some(window) = self.open_in.iter().position(|&open| open > 0) {
+            let mut stack: Vec<u32> =
+                windows.vertices(window as u32).filter(|&vertex| self.open.contains(vertex.into())).collect();
+            while let Some(vertex) = stack.pop() {
+                self.open.remove(vertex.into());
+                self.open_in[window] -= 1;
+                for neighbour in self.neighbours(vertex)? {
+                    let is_new = !self.reached.contains(neighbour.into());
+                    self.take(neighbour);
+                    if is_new && windows.of(neighbour) as usize == window {
+                        stack.push(neighbour);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an edge to a vertex that is not reached. Where a vertex has no room for one, the new edge takes the place of
+    /// another, and the vertex that it leads to leads on to that one's end: nothing that was reached is cut off.
+    fn link(&mut self, vertex: u32, vertices: u32) -> Result<()> {
+        let own = self.neighbours(vertex)?;
+        let degree = self.graph.degree;
+        let near: Vec<u32> = own.iter().copied().filter(|&near| self.reached.contains(near.into())).collect();
+        let near = match near.is_empty() {
+            false => near,
+            true => vec![self.nearest_number(vertex, vertices)],
+        };
+        for &from in &near {
+            let mut neighbours = self.neighbours(from)?;
+            if neighbours.len() < degree {
+                neighbours.push(vertex);
+                return self.graph.change(self.context, from, neighbours);
+            }
+        }
+        let mut neighbours = self.neighbours(near[0])?;
+        let passed_on = std::mem::replace(&mut neighbours[0], vertex);
+        self.graph.change(self.context, near[0], neighbours)?;
+        if own.contains(&passed_on) {
+            return Ok(());
+        }
+        let mut own = own;
+        own.truncate(degree - 1);
+        own.push(passed_on);
+        self.graph.change(self.context, vertex, own)
+    }
+
+    /// The reached vertex whose number is nearest: there is one, the entry point.
+    fn nearest_number(&self, vertex: u32, vertices: u32) -> u32 {
+        let is_reached = |other: &u32| self.reached.contains((*other).into());
+        let before = (0..vertex).rev().find(is_reached);
+        let after = (vertex + 1..vertices).find(is_reached);
+        match (before, after) {
+            (Some(before), Some(after)) if vertex - before <= after - vertex => before,
+            (Some(before), None) => before,
+            (_, after) => after.expect("the entry point is reached"),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which rows of a store stand for a vertex. Equal vectors share one: of many, all but one would be pruned away, and searches
+//! would spend their lists on them.
+
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::PURPOSE;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes};
+use crate::plan::Load;
+use crate::row_numbers::{ROW_BYTES, RankedSet, RowSet, packed, unpacked};
+use crate::store::{PartitionSizes, Partitions, Records};
+use crate::workers::map_stream;
+
+/// Bytes of a hash, a row and a place.
+const RECORD_BYTES: usize = size_of::<u128>() + ROW_BYTES + size_of::<u32>();
+/// Records of a partition that are sorted at once, about.
+const SORTED_AT_ONCE: u64 = 1 << 16;
+
+/// The vertices of an index, before its pages have an order: numbered by where their rows lie in the buckets.
+///
+/// A *place* is the number of a row in the order of buckets. Of equal vectors the one of the least row stands for the vertex.
+/// They count as equal where 128 bits of a hash are: of 2^31 vectors that differ, two have the same with a probability below
+/// 2^-66.
+pub(super) struct VertexMap {
+    /// Places of the rows that stand for a vertex.
+    places: RankedSet,
+    /// Other places, ascending, and the vertex of each.
+    others: Vec<(u32, u32)>,
+    /// The first place of each bucket, and the end.
+    starts: Vec<u32>,
+    /// For each bucket the vertex of the member that is nearest to its center, if it has members.
+    pub(super) representatives: Vec<Option<u32>>,
+    _memory: Reservation,
+}
+
+/// What a pass over a bucket finds out.
+struct Seen {
+    /// Hash and row of each member.
+    hashes: Vec<(u128, u64)>,
+    /// The member that is nearest to the center.
+    nearest: Option<u32>,
+}
+
+/// Bytes with which the vertices of so many rows are found, at least.
+pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
+    let rows = buckets.rows();
+    let largest = buckets.rows_max() as u64;
+    let of_bucket = largest * (buckets.vectors().bytes() as u64 * 2 + 48);
+    VertexMap::memory_bytes(buckets)
+        + 2 * PartitionSizes::least()
+        + 4 * SORTED_AT_ONCE.min(rows) * 48
+        + 2 * threads as u64 * of_bucket
+        + 2 * least_read_ahead(buckets.extents(), false)
+}
+
+impl VertexMap {
+    /// Bytes that it holds, where no vectors are equal.
+    pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
+        let rows = buckets.rows();
+        RankedSet::memory_bytes(rows) + 12 * u64::from(buckets.count() + 1)
+    }
+
+    /// Finds them.
+    ///
+    /// # Errors
+    /// Where the store cannot be read, a temporary file cannot be written, or memory does not suffice.
+    pub(super) fn find<T: Coordinate>(
+        context: &Context,
+        buckets: &Buckets<'_>,
+        centers: &Panel<T>,
+        temporary: &Path,
+    ) -> Result<Self> {
+        let (rows, held) = (buckets.rows(), Self::memory_bytes(buckets));
+        let mut memory = context.reserve(held, PURPOSE)?;
+        let starts = starts(buckets);
+        let free = context.budget().free();
+        let sizes = PartitionSizes::within(free / 4, rows.div_ceil(SORTED_AT_ONCE));
+        let of_partitions = context.reserve(sizes.memory_bytes(), PURPOSE)?;
+        let mut partitions = Partitions::new(context, temporary, "adjoin-vertices", sizes);
+        let nearest = hash_all(context, (buckets, centers), free / 8, &mut |number, seen| {
+            let place = starts[number as usize];
+            (place..).zip(&seen.hashes).try_for_each(|(place, &(hash, row))| {
+                let partition = (hash >> 64) as u64 % sizes.partitions as u64;
+                partitions.push(partition as usize, &[&hash.to_le_bytes(), &packed(row), &place.to_le_bytes()])
+            })
+        })?;
+        let records = partitions.finish()?;
+        let mut places = RowSet::new(rows);
+        let mut others = Vec::new();
+        for partition in 0..sizes.partitions {
+            context.cancel.check()?;
+            let mut some = read(context, &records, partition)?;
+            some.0.sort_unstable();
+            for equal in some.0.chunk_by(|a, b| a.0 == b.0) {
+                let first = equal[0].2;
+                places.insert(first.into());
+                others.extend(equal[1..].iter().map(|&(_, _, place)| (place, first)));
+            }
+            context.grow(&mut memory, held + (others.capacity() * size_of::<(u32, u32)>()) as u64, PURPOSE)?;
+        }
+        drop((records, of_partitions));
+        let places = RankedSet::new(places);
+        others.sort_unstable();
+        others.iter_mut().for_each(|other| other.1 = places.rank(other.1));
+        let mut map = Self { places, others, starts, representatives: Vec::new(), _memory: memory };
+        let vertex = |(&start, member): (&u32, Option<u32>)| member.map(|member| map.vertex_at(start + member));
+        map.representatives = map.starts.iter().zip(nearest).map(vertex).collect();
+        Ok(map)
+    }
+
+    /// How many vertices.
+    pub(super) fn len(&self) -> u32 {
+        self.places.len()
+    }
+
+    /// The vertex of the row at a place.
+    pub(super) fn vertex_at(&self, place: u32) -> u32 {
+        if self.places.contains(place) {
+            return self.places.rank(place);
+        }
+        let at = self.others.binary_search_by_key(&place, |other| other.0).expect("each place has a vertex");
+        self.others[at].1
+    }
+
+    /// The vertex of a member of a bucket, and whether that member stands for it.
+    pub(super) fn vertex_of(&self, bucket: u32, member: u32) -> (u32, bool) {
+        let place = self.starts[bucket as usize] + member;
+        (self.vertex_at(place), self.places.contains(place))
+    }
+
+    /// The vertices that members of a bucket stand for.
+    pub(super) fn of_bucket(&self, bucket: u32) -> Range<u32> {
+        let [start, end] = [bucket, bucket + 1].map(|bucket| self.places.rank(self.starts[bucket as usize]));
+        start..end
+    }
+
+    /// Whether several rows share a vertex.
+    pub(super) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The members that stand for a vertex.
+    pub(super) fn subset(&self) -> Subset<'_> {
+        Subset { places: self.places.rows(), starts: &self.starts }
+    }
+}
+
+/// The first place of each bucket, and the end.
+fn starts(buckets: &Buckets<'_>) -> Vec<u32> {
+    let mut starts = vec![0];
+    let mut place = 0;
+    starts.extend(buckets.extents().iter().map(|extent| {
+        place += extent.rows;
+        place
+    }));
+    starts
+}
+
+/// Hands what is seen of each bucket to `take`, in their order; returns the nearest members to the centers.
+fn hash_all<T: Coordinate>(
+    context: &Context,
+    (buckets, centers): (&Buckets<'_>, &Panel<T>),
+    free: u64,
+    take: &mut dyn FnMut(u32, &Seen) -> Result<()>,
+) -> Result<Vec<Option<u32>>> {
+    let memory = read_ahead_bytes(buckets.extents(), false, free);
+    let _reading = context.reserve(memory, PURPOSE)?;
+    context.progress.begin("load", "buckets", buckets.count().into());
+    let loads = Load::each(buckets.count());
+    let mut ahead = ReadAhead::new(context, "index", buckets, false, memory, loads, &context.cancel)?;
+    // Some buckets at a time, so that what is seen of them does not pile up.
+    let mut nearest = Vec::with_capacity(buckets.count() as usize);
+    loop {
+        let mut left = 4 * context.threads;
+        let next = || {
+            context.cancel.check()?;
+            if left == 0 {
+                return Ok(None);
+            }
+            left -= 1;
+            ahead.next_bucket()
+        };
+        let seen = map_stream(context.threads, next, || (), |(), stored| see(context, buckets, centers, &stored))?;
+        if seen.is_empty() {
+            return Ok(nearest);
+        }
+        for seen in seen {
+            take(nearest.len() as u32, &seen)?;
+            nearest.push(seen.nearest);
+            context.progress.advance(nearest.len() as u64);
+        }
+    }
+}
+
+fn see<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    centers: &Panel<T>,
+    stored: &StoredBucket,
+) -> Result<Seen> {
+    let decoded = stored.decode(buckets)?;
+    let vectors = &stored.bytes()[decoded.vectors];
+    let bytes = buckets.vectors().bytes();
+    let hashes: Vec<(u128, u64)> = vectors.chunks_exact(bytes).map(xxh3_128).zip(decoded.rows).collect();
+    let mut panel = Panel::zeroed(hashes.len(), buckets.vectors().dimensions);
+    T::load(buckets.space(), context.kernel, vectors, &mut panel);
+    let mut distances = vec![T::Distance::default(); hashes.len()];
+    context.kernel.one_to_many(centers.row(stored.number() as usize), &panel, &mut distances);
+    let nearest = (0..).zip(distances).min_by_key(|&(_, distance)| T::distance_key(distance));
+    Ok(Seen { hashes, nearest: nearest.map(|(member, _)| member) })
+}
+
+/// The records of a partition: hashes, rows and places.
+fn read(context: &Context, records: &Records, partition: usize) -> Result<(Vec<(u128, u64, u32)>, Reservation)> {
+    let bytes = records.bytes(partition) / RECORD_BYTES as u64 * size_of::<(u128, u64, u32)>() as u64;
+    let memory = context.reserve(bytes, PURPOSE)?;
+    let mut all = Vec::with_capacity(bytes as usize / size_of::<(u128, u64, u32)>());
+    records.read(partition, |block| {
+        all.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(|record| {
+            let (hash, rest) = record.split_first_chunk::<16>().expect("a hash");
+            let (row, place) = rest.split_at(ROW_BYTES);
+            let place = place.iter().rev().fold(0, |place, &byte| place << 8 | u32::from(byte));
+            (u128::from_le_bytes(*hash), unpacked(row), place)
+        }));
+        Ok(())
+    })?;
+    Ok((all, memory))
+}

@@ -1,0 +1,164 @@
+//! The files of an index, written from its first page to its last: vectors, codes and ids of some pages at a time.
+
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_device::AlignedBuffer;
+use adjoin_kernels::Panel;
+
+use super::PURPOSE;
+use super::gathering::{Gathering, Wanted};
+use super::reach::{RangeLists, Repaired};
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::index::drafting::{Draft, Drafted, IdDraft};
+use crate::index::layout::Places;
+use crate::index::page::PageShape;
+use crate::index::rows::Duplicates;
+use crate::load::Buckets;
+use crate::quantize::Quantizer;
+use crate::sink::{SORTER_BYTES_MIN, Sorter};
+use crate::source::Ids;
+use crate::store::{Drafts, Role};
+
+/// Where everything comes from that lies on pages.
+pub(super) struct Writing<'a> {
+    pub(super) gathering: &'a Gathering<'a>,
+    pub(super) graph: &'a Repaired,
+    pub(super) shape: PageShape,
+    pub(super) quantizer: &'a Quantizer,
+    pub(super) drafts: &'a Drafts<'a>,
+    pub(super) temporary: &'a Path,
+    pub(super) places: &'a Places,
+}
+
+/// Files that are being written together.
+struct Out {
+    pages: Draft,
+    codes: Draft,
+    ids: IdDraft,
+}
+
+/// What was written.
+pub(super) struct Written {
+    pub(super) drafted: Vec<Drafted>,
+    pub(super) duplicates: Duplicates,
+}
+
+/// Bytes that a vertex takes on its way to a page, beside its vector.
+pub(super) fn bytes_of_vertex(buckets: &Buckets<'_>, shape: PageShape, code_bytes: usize) -> u64 {
+    let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
+    let of_id = 2 * (ids / buckets.rows() + size_of::<u64>() as u64);
+    (shape.bytes() / shape.records() + 1 + 3 * code_bytes) as u64 + of_id
+}
+
+/// Bytes that writing takes beside the vectors and those.
+pub(super) const FIXED_BYTES: u64 = SORTER_BYTES_MIN + (6 << 20);
+
+impl Writing<'_> {
+    /// Writes pages, codes and ids, window by window.
+    ///
+    /// # Errors
+    /// Where the store or the lists cannot be read, the disk refuses, or memory does not suffice.
+    pub(super) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
+        let Gathering { context, buckets, map, .. } = *self.gathering;
+        let kind = buckets.ids(0);
+        let mut out = Out {
+            pages: Draft::new(context, self.drafts, Role::Pages)?,
+            codes: Draft::new(context, self.drafts, Role::Codes)?,
+            ids: IdDraft::new(context, (self.drafts, self.temporary), (kind, 0), PURPOSE)?,
+        };
+        let records = self.shape.records();
+        let of_vertex = bytes_of_vertex(buckets, self.shape, self.quantizer.code_bytes());
+        let together = self.gathering.most.min((self.gathering.beside / of_vertex) as usize);
+        let together = (together / records).max(1) * records;
+        context.progress.begin("write", "pages", self.shape.pages(map.len()));
+        for window in windows {
+            let lists = self.graph.range(context, window.clone())?;
+            let _of_order = context.reserve(Places::memory_bytes(window.len() as u64), PURPOSE)?;
+            let order = self.places.order(window.clone());
+            for (start, vertices) in window.clone().step_by(together).zip(order.chunks(together)) {
+                self.write_some::<T>((start, vertices), &lists, &mut out)?;
+                context.progress.advance(u64::from(self.shape.page_of(start)) + (vertices.len() / records) as u64);
+            }
+        }
+        let duplicates = self.others(&mut out.ids)?;
+        let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
+        Ok(Written { drafted, duplicates })
+    }
+
+    /// Writes vertices in the order of their places, the first of which begins a page.
+    fn write_some<T: Coordinate>(
+        &self,
+        (start, vertices): (u32, &[u32]),
+        lists: &RangeLists<'_>,
+        out: &mut Out,
+    ) -> Result<()> {
+        let Gathering { context, buckets, map, .. } = *self.gathering;
+        let shape = self.shape;
+        let mut wanted = Wanted::none(map.len());
+        vertices.iter().for_each(|&vertex| wanted.add(vertex));
+        let (ranks, mut loading) = (wanted.ranked(), self.gathering.loading());
+        let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
+        let mut panel = Panel::<T>::zeroed(vertices.len(), buckets.vectors().dimensions);
+        let mut ids = Ids::empty(buckets.ids(0));
+        let mut neighbours = Vec::new();
+        let first = shape.page_of(start);
+        let mut at = 0;
+        self.gathering.each(&ranks, true, |row| {
+            let place = self.places.of[row.vertex as usize];
+            neighbours.clear();
+            neighbours.extend(lists.of(row.vertex).iter().map(|&neighbour| self.places.of[neighbour as usize]));
+            let (page, slot) = ((shape.page_of(place) - first) as usize, (place - start) as usize % shape.records());
+            let page = &mut pages[page * shape.bytes()..][..shape.bytes()];
+            shape.put(page, slot, row.stored, row.row, &neighbours);
+            loading.load(row.stored, &mut panel, at);
+            ids.push_from(row.id.0, row.id.1);
+            at += 1;
+            Ok(())
+        })?;
+        (first..).zip(pages.chunks_exact_mut(shape.bytes())).for_each(|(number, page)| PageShape::seal(page, number));
+        out.pages.append(&pages)?;
+        let by_vertex = self.quantizer.encode(context, &panel)?;
+        let code_bytes = self.quantizer.code_bytes();
+        let (mut codes, mut id) = (Vec::with_capacity(by_vertex.len()), Vec::new());
+        for &vertex in vertices {
+            let rank = ranks.rank(vertex) as usize;
+            codes.extend_from_slice(&by_vertex[rank * code_bytes..][..code_bytes]);
+            id.clear();
+            ids.append_bytes_of(rank, &mut id);
+            out.ids.push(&id)?;
+        }
+        out.codes.append(&codes)
+    }
+
+    /// Rows of vertices that stand for several, by their places; their ids follow those of the vertices.
+    fn others(&self, ids: &mut IdDraft) -> Result<Duplicates> {
+        let Gathering { context, map, .. } = *self.gathering;
+        let mut duplicates = Duplicates::default();
+        if !map.has_others() {
+            return Ok(duplicates);
+        }
+        let memory = SORTER_BYTES_MIN.max(context.budget().free() / 2);
+        let _memory = context.reserve(memory, PURPOSE)?;
+        let mut sorter = Sorter::new(context, self.temporary, memory);
+        let mut id = Vec::new();
+        self.gathering.each_other(true, |row| {
+            id.clear();
+            row.id.0.append_bytes_of(row.id.1, &mut id);
+            sorter.push((self.places.of[row.vertex as usize].into(), row.row), &id)
+        })?;
+        let mut sorted = sorter.finish()?;
+        let mut of_place: (u32, Vec<u64>) = (0, Vec::new());
+        while let Some((place, row)) = sorted.next(&mut id)? {
+            if u64::from(of_place.0) != place {
+                duplicates.push(of_place.0, of_place.1.drain(..));
+                of_place.0 = place as u32;
+            }
+            of_place.1.push(row);
+            ids.push(&id)?;
+        }
+        duplicates.push(of_place.0, of_place.1.into_iter());
+        Ok(duplicates)
+    }
+}
