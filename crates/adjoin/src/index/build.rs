@@ -4,7 +4,7 @@ use adjoin_device::{AlignedBuffer, Reservation};
 use adjoin_kernels::Panel;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::layout::Arrangement;
+use super::layout::{Arrangement, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation::{self, Navigation};
 use super::options::IndexOptions;
@@ -60,7 +60,11 @@ pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, optio
     let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, vectors.dimensions);
     let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, vectors.dimensions);
     let codes = 4 * rows * code_bytes(options, vectors) as u64 + sample + encoding + (1 << 20);
-    let after = Arrangement::memory_bytes(rows) + codes + navigation::memory_bytes(rows, space, &options.graph);
+    let shape = PageShape::new(vectors, options.graph.degree, options.page_bytes);
+    let window = window_vertices(rows as u32, shape.records());
+    let laying_out = window_bytes(options.layout, window, options.graph.degree);
+    let writing = codes + navigation::memory_bytes(rows, space, &options.graph);
+    let after = Arrangement::memory_bytes(rows) + laying_out.max(writing);
     let reading = 2 * least_read_ahead(store.extents(), true);
     loaded + panel + finding.max(graph + after).max(reading) + 8 * rows
 }
@@ -182,7 +186,7 @@ struct Laid<'a> {
 }
 
 /// Files that are published, by role.
-type Contents = Vec<(Role, Vec<u8>)>;
+pub(super) type Contents = Vec<(Role, Vec<u8>)>;
 
 impl Laid<'_> {
     /// Writes the pages; returns all other files and the manifest.
@@ -314,7 +318,7 @@ impl Laid<'_> {
 }
 
 /// The files of an index: all have one tag, which changes with the contents of any.
-fn files(contents: &Contents, digest: u64, pages_bytes: u64) -> Files {
+pub(super) fn files(contents: &Contents, digest: u64, pages_bytes: u64) -> Files {
     let checksums = contents.iter().flat_map(|(_, bytes)| checksum(bytes).to_le_bytes());
     let tag = checksum(&digest.to_le_bytes().into_iter().chain(checksums).collect::<Vec<u8>>());
     Files::new(&Role::INDEX, |role| match contents.iter().find(|(with, _)| *with == role) {

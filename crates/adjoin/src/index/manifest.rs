@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::options::{IndexOptions, Layout};
+use super::layout::Layout;
+use super::options::IndexOptions;
 use super::page::PageShape;
 use crate::context::Context;
 use crate::error::{Error, Result};

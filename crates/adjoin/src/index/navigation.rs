@@ -61,11 +61,21 @@ impl Navigation {
 
     /// How many vertices, these, their vectors, and the graph.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
+        self.with_vertices(self.vertices.iter().copied())
+    }
+
+    fn with_vertices(&self, vertices: impl Iterator<Item = u32>) -> Vec<u8> {
         let count = self.vertices.len() as u32;
-        let mut bytes: Vec<u8> = [count].iter().chain(&self.vertices).flat_map(|number| number.to_le_bytes()).collect();
+        let mut bytes: Vec<u8> = std::iter::once(count).chain(vertices).flat_map(u32::to_le_bytes).collect();
         bytes.extend_from_slice(&self.stored);
         bytes.extend(self.graph.to_bytes());
         bytes
+    }
+
+    /// The same for an index whose vertices lie at other places.
+    pub(super) fn to_bytes_renumbered(&self, places: &[u32]) -> Vec<u8> {
+        let vertices = self.vertices.iter().map(|&vertex| places[vertex as usize]);
+        self.with_vertices(vertices)
     }
 
     /// What [`Self::to_bytes`] wrote for an index of so many vertices.

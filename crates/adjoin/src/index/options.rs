@@ -1,10 +1,6 @@
 //! What an index is to be like, and how it is searched.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
+use super::layout::Layout;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
@@ -15,51 +11,6 @@ const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
 const CODE_BYTES_MAX: usize = 1_024;
 /// Longest list of candidates that a search may keep.
 const LIST_MAX: usize = 1 << 20;
-
-/// In which order vectors lie on pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// By row number, as DiskANN lays them.
-    Rows,
-    /// As they lie in the buckets of the store.
-    Buckets,
-    /// Neighbours of a vertex on its page: block neighbour frequency (Starling, section 4.1), from the order of buckets.
-    Bnf,
-    /// The same by pages that grow along the edges of the graph, from the order of buckets.
-    #[default]
-    Grown,
-}
-
-impl Layout {
-    const ALL: [Self; 4] = [Self::Rows, Self::Buckets, Self::Bnf, Self::Grown];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "rows",
-            Self::Buckets => "buckets",
-            Self::Bnf => "bnf",
-            Self::Grown => "grown",
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
-
-impl FromStr for Layout {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| {
-            Error::option(message![Argument::Layout, format!(" is {name:?}; give rows, buckets, bnf or grown")])
-        })
-    }
-}
 
 /// What an index is to be like.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,0 +1,55 @@
+//! K-way greedy graph growing (GP2 in Starling, appendix G): all pages grow at the same time, each from one vertex; the pair of a
+//! vertex and a page that are tied most comes first.
+//!
+//! The vertices to begin with lie as far from one another in the order of buckets as can be, instead of at random.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::edges::Edges;
+use super::filling::{Filling, Room};
+use crate::error::Result;
+use crate::report::Cancel;
+
+/// How much a vertex is tied to a page, and these.
+type Wish = (u32, Reverse<u32>, Reverse<u32>);
+/// Wishes between two looks at whether the work is cancelled.
+const CANCEL_EVERY: usize = 1 << 16;
+
+/// Bytes that the wishes take where there are so many ties.
+pub(super) fn wishes_bytes(ties: u64) -> u64 {
+    ties * size_of::<Wish>() as u64
+}
+
+pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
+    let mut filling = Filling::new(room);
+    let mut wishes: BinaryHeap<Wish> = BinaryHeap::with_capacity(edges.len());
+    for page in 0..room.pages() {
+        put(edges, (page * room.records()) as u32, page as u32, &mut filling, &mut wishes);
+    }
+    for turn in 0.. {
+        if turn % CANCEL_EVERY == 0 {
+            cancel.check()?;
+        }
+        let Some((_, Reverse(vertex), Reverse(page))) = wishes.pop() else { break };
+        if filling.page_of(vertex).is_none() && filling.has_room(page) {
+            put(edges, vertex, page, &mut filling, &mut wishes);
+        }
+    }
+    Ok(filling.finish(&edges.numbers().collect::<Vec<_>>()))
+}
+
+/// Puts a vertex on a page, to which those that are tied to it then wish to come more.
+fn put(edges: &Edges, vertex: u32, page: u32, filling: &mut Filling, wishes: &mut BinaryHeap<Wish>) {
+    filling.put(vertex, page);
+    if !filling.has_room(page) {
+        return;
+    }
+    for tie in edges.ties(vertex) {
+        let other = tie.other();
+        if filling.page_of(other).is_none() {
+            let on_page = edges.ties(other).iter().filter(|tie| filling.page_of(tie.other()) == Some(page));
+            wishes.push((on_page.map(|tie| tie.edges()).sum(), Reverse(other), Reverse(page)));
+        }
+    }
+}

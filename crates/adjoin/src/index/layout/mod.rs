@@ -1,0 +1,186 @@
+//! In which order vertices lie on pages, so that the neighbours of a vertex lie on its page.
+//!
+//! Vertices are numbered in the order of buckets first, in which near ones have near numbers. The pages are divided into windows
+//! of about equal size, and the vertices of each are put into an order of their own, by the edges among them alone
+//! (`edges.rs`): windows are laid out on all threads, and while no more of a graph than that is in memory. Where windows end
+//! depends on how many vertices there are and on how many lie on a page. A layout is a file; `name.rs` says which there are.
+
+mod bnf;
+mod bnp;
+mod breadth_first;
+mod edges;
+mod filling;
+mod growing;
+mod grown;
+mod margo;
+mod name;
+mod swaps;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::bnf::Turns;
+use self::edges::{Edges, Tie};
+use self::filling::Room;
+pub use self::name::Layout;
+use crate::context::Context;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::report::Cancel;
+use crate::workers::map_items;
+
+/// Vertices of a window, about.
+const WINDOW: u64 = 1 << 17;
+/// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
+const ROUNDS_MAX: usize = 8;
+/// Rounds end where the overlap ratio gains less than this (Starling's tau, appendix C).
+const GAIN_MIN: f64 = 0.01;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "ordering the pages of the index";
+
+/// Where vertices lie: in which order, and what of it.
+pub(super) struct Arrangement {
+    /// The vertex of the graph at each place.
+    pub(super) order: Vec<u32>,
+    /// The overlap ratio OR(G): which share of the other vertices on its page are neighbours of a vertex, on average
+    /// (Starling, section 4.1).
+    pub(super) overlap_ratio: f64,
+}
+
+impl Arrangement {
+    /// Arranges the vertices of a graph, which are numbered in the order of buckets, on pages of so many.
+    ///
+    /// # Errors
+    /// Where memory does not suffice for a window, or the work is cancelled.
+    pub(super) fn of(
+        context: &Context,
+        graph: &Graph,
+        layout: Layout,
+        records: usize,
+        first_row: impl Fn(u32) -> u64,
+    ) -> Result<Self> {
+        let vertices = graph.vertices() as u32;
+        if layout == Layout::Rows {
+            let mut order: Vec<u32> = (0..vertices).collect();
+            order.sort_unstable_by_key(|&vertex| first_row(vertex));
+            let room = Room::new(order.len(), records);
+            let sum = overlap_sum(|vertex| graph.neighbours(vertex).iter().copied(), &order, room);
+            return Ok(Self { overlap_ratio: sum / f64::from(vertices.max(1)), order });
+        }
+        let windows: Vec<Range<u32>> = windows(vertices, records).collect();
+        let bytes = window_bytes(layout, window_vertices(vertices, records), graph.options().degree);
+        let workers = ((context.budget().free() / bytes.max(1)) as usize).clamp(1, context.threads);
+        let _memory = context.reserve(bytes * workers.min(windows.len()) as u64, PURPOSE)?;
+        context.progress.begin("layout", "windows", windows.len() as u64);
+        let done = AtomicU64::new(0);
+        let laid = map_items(
+            workers,
+            windows.len(),
+            &context.cancel,
+            || (),
+            |(), number| {
+                let laid = Self::of_window(&context.cancel, layout, records, windows[number].clone(), |vertex| {
+                    graph.neighbours(vertex)
+                });
+                context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
+                laid
+            },
+        )?;
+        Ok(Self::joined(laid))
+    }
+
+    /// Arranges the vertices of a window, whose out-neighbours `neighbours` gives.
+    ///
+    /// # Errors
+    /// Where the work is cancelled.
+    pub(super) fn of_window<'g>(
+        cancel: &Cancel,
+        layout: Layout,
+        records: usize,
+        window: Range<u32>,
+        neighbours: impl Fn(u32) -> &'g [u32],
+    ) -> Result<Self> {
+        let (edges, room) = (Edges::of(window.clone(), neighbours), Room::new(window.len(), records));
+        let mut order = layout.order(cancel, &edges, room)?;
+        let overlap_ratio = overlap_ratio(&edges, &order, room);
+        order.iter_mut().for_each(|vertex| *vertex += window.start);
+        Ok(Self { order, overlap_ratio })
+    }
+
+    /// The arrangement of windows that follow one another.
+    pub(super) fn joined(windows: Vec<Self>) -> Self {
+        let vertices: usize = windows.iter().map(|window| window.order.len()).sum();
+        let sum: f64 = windows.iter().map(|window| window.overlap_ratio * window.order.len() as f64).sum();
+        let mut order = Vec::with_capacity(vertices);
+        windows.into_iter().for_each(|window| order.extend(window.order));
+        Self { order, overlap_ratio: sum / vertices.max(1) as f64 }
+    }
+
+    /// Bytes that an order of so many vertices takes, and the places of these.
+    pub(super) fn memory_bytes(vertices: u64) -> u64 {
+        3 * vertices * size_of::<u32>() as u64
+    }
+}
+
+/// The windows of so many vertices, so many of which lie on a page: each has whole pages.
+pub(super) fn windows(vertices: u32, records: usize) -> impl Iterator<Item = Range<u32>> {
+    let pages = u64::from(vertices).div_ceil(records as u64);
+    let count = u64::from(vertices).div_ceil(WINDOW).min(pages);
+    let start = move |window: u64| (pages * window / count.max(1) * records as u64).min(vertices.into()) as u32;
+    (0..count).map(move |window| start(window)..start(window + 1))
+}
+
+/// Vertices of the largest window of so many.
+pub(super) fn window_vertices(vertices: u32, records: usize) -> usize {
+    windows(vertices, records).map(|window| window.len()).max().unwrap_or(0)
+}
+
+/// Bytes that it takes to lay out a window of so many vertices, each with so many neighbours at most.
+pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u64 {
+    let ties = 2 * (vertices * degree) as u64;
+    let further = match layout {
+        Layout::Margo => margo::sorting_bytes(ties),
+        Layout::Gp2 => growing::wishes_bytes(ties),
+        _ => 0,
+    };
+    // Orders, pages of vertices, and what is noted of each: eight numbers of a vertex at most.
+    Edges::memory_bytes(vertices, degree) + further + 8 * vertices as u64 * size_of::<u32>() as u64
+}
+
+impl Layout {
+    /// The vertices of a window in the order of this layout.
+    fn order(self, cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
+        match self {
+            // The order of rows is that of no window.
+            Self::Rows | Self::Buckets => Ok(edges.numbers().collect()),
+            Self::Bnp => Ok(bnp::bnp(edges, room)),
+            Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before),
+            Self::Bns => swaps::swapped(cancel, edges, room, bnf::bnf(cancel, edges, room, Turns::Before)?),
+            Self::Grown => swaps::swapped(cancel, edges, room, grown::grown(cancel, edges, room, Tie::edges)?),
+            Self::Margo => margo::margo(cancel, edges, room),
+            Self::Degree => Ok(breadth_first::by_degree(edges)),
+            Self::Bfs => Ok(breadth_first::by_number(edges)),
+            Self::Gp2 => growing::growing(cancel, edges, room),
+            Self::Gp3 => bnf::bnf(cancel, edges, room, Turns::Gain),
+        }
+    }
+}
+
+/// OR(G) of the vertices of a window in this order; 0 where no vertex shares its page.
+fn overlap_ratio(edges: &Edges, order: &[u32], room: Room) -> f64 {
+    overlap_sum(|vertex| edges.neighbours(vertex), order, room) / order.len().max(1) as f64
+}
+
+/// For each vertex, which share of the others on its page are neighbours of it: all of these added up.
+fn overlap_sum<N: Iterator<Item = u32>>(neighbours: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
+    let pages = room.pages_of(order);
+    let of_page = |(page, on_page): (u32, &[u32])| {
+        let others = on_page.len() - 1;
+        let all = on_page.iter().flat_map(|&vertex| neighbours(vertex));
+        let near = all.filter(|&neighbour| pages[neighbour as usize] == page).count();
+        if others == 0 { 0.0 } else { near as f64 / others as f64 }
+    };
+    (0..).zip(order.chunks(room.records())).map(of_page).sum()
+}

@@ -1,0 +1,167 @@
+//! Swaps of two vertices between pages, each of which makes OR(G) larger (block neighbour swap: Starling, appendix E,
+//! Algorithm 3).
+//!
+//! The algorithm tries, for each two neighbours of each vertex, the vertices with the fewest neighbours on the pages of the two.
+//! Most such trials cannot gain: one of two vertices that gain by a swap must have more edges to the other page than to its
+//! own. So for each vertex only pages to which it has more edges are tried, with each vertex there: some trials a vertex
+//! instead of degree squared, and where a round gains nothing, no swap of any two vertices does.
+
+use super::edges::Edges;
+use super::filling::Room;
+use super::{GAIN_MIN, ROUNDS_MAX, overlap_ratio};
+use crate::error::Result;
+use crate::report::Cancel;
+
+/// Pages between two looks at whether the work is cancelled.
+const CANCEL_EVERY: usize = 4_096;
+
+/// Swaps vertices of this order, in rounds over all of them, while a round gains enough.
+pub(super) fn swapped(cancel: &Cancel, edges: &Edges, room: Room, order: Vec<u32>) -> Result<Vec<u32>> {
+    let mut swaps = Swaps::new(edges, room, order);
+    let mut before = overlap_ratio(edges, &swaps.order, room);
+    for _ in 0..ROUNDS_MAX {
+        for page in 0..room.pages() {
+            if page % CANCEL_EVERY == 0 {
+                cancel.check()?;
+            }
+            swaps.improve(page);
+        }
+        let ratio = overlap_ratio(edges, &swaps.order, room);
+        if ratio - before < GAIN_MIN {
+            break;
+        }
+        before = ratio;
+    }
+    Ok(swaps.order)
+}
+
+struct Swaps<'a> {
+    edges: &'a Edges,
+    room: Room,
+    order: Vec<u32>,
+    page_of: Vec<u32>,
+    /// For each vertex, how many edges lie between it and the others on its page.
+    own: Vec<u32>,
+    /// For each vertex, how many lie between it and the page that is being improved.
+    to_page: Vec<u32>,
+    /// For each page, how many lie between it and a vertex, and the pages where that is not 0.
+    from_vertex: Vec<u32>,
+    reached: Vec<u32>,
+    /// What an edge on a full page, and on the last, adds to OR(G), but for a factor.
+    worth: [i64; 2],
+}
+
+impl<'a> Swaps<'a> {
+    fn new(edges: &'a Edges, room: Room, order: Vec<u32>) -> Self {
+        let (pages, page_of) = (room.pages(), room.pages_of(&order));
+        let on = |vertex: u32, page: u32| {
+            let on_page = edges.ties(vertex).iter().filter(|tie| page_of[tie.other() as usize] == page);
+            on_page.map(|tie| tie.edges()).sum::<u32>()
+        };
+        let own = edges.numbers().map(|vertex| on(vertex, page_of[vertex as usize])).collect();
+        // A page of m vertices has edges that add 1 / (m - 1) each, one of a single vertex none.
+        let [full, last] = [0, pages.saturating_sub(1)].map(|page| room.of(page) as i64 - 1);
+        let worth = [last.max(1) * i64::from(full > 0), full * i64::from(last > 0)];
+        let to_page = vec![0; edges.vertices()];
+        Self { edges, room, order, page_of, own, to_page, from_vertex: vec![0; pages], reached: Vec::new(), worth }
+    }
+
+    fn members(&self, page: usize) -> std::ops::Range<usize> {
+        let start = page * self.room.records();
+        start..start + self.room.of(page)
+    }
+
+    fn worth(&self, page: u32) -> i64 {
+        self.worth[usize::from(page as usize + 1 == self.room.pages())]
+    }
+
+    /// Swaps each vertex of a page with one of another, where that gains.
+    fn improve(&mut self, page: usize) {
+        self.count_to_page(page, 1);
+        for at in self.members(page) {
+            if let Some(other) = self.best_swap(at) {
+                self.count_to_page(page, -1);
+                self.swap(at, other);
+                self.count_to_page(page, 1);
+            }
+        }
+        self.count_to_page(page, -1);
+    }
+
+    /// Adds what lies between each vertex and a page to what is noted of it, so many times.
+    fn count_to_page(&mut self, page: usize, times: i32) {
+        for at in self.members(page) {
+            for tie in self.edges.ties(self.order[at]) {
+                let count = &mut self.to_page[tie.other() as usize];
+                *count = count.wrapping_add_signed(times * tie.edges() as i32);
+            }
+        }
+    }
+
+    /// With which place the vertex at a place is best swapped: where that gains most, of equal ones the first.
+    fn best_swap(&mut self, at: usize) -> Option<usize> {
+        let vertex = self.order[at];
+        let page = self.page_of[vertex as usize];
+        for tie in self.edges.ties(vertex) {
+            let other = self.page_of[tie.other() as usize];
+            if self.from_vertex[other as usize] == 0 {
+                self.reached.push(other);
+            }
+            self.from_vertex[other as usize] += tie.edges();
+        }
+        let mut best: Option<(i64, usize)> = None;
+        for &other in self.reached.iter().filter(|&&other| other != page) {
+            let to_other = self.gain((page, self.own[vertex as usize]), (other, self.from_vertex[other as usize]));
+            // Else the other vertex of a swap that gains has more edges to this page than to its own, and is tried in its turn.
+            if to_other > 0 {
+                for to in self.members(other as usize) {
+                    let gain =
+                        to_other + self.gain_of_other(vertex, to, page, best.map_or(0, |best| best.0) - to_other);
+                    if gain > best.map_or(0, |best| best.0) {
+                        best = Some((gain, to));
+                    }
+                }
+            }
+        }
+        self.reached.drain(..).for_each(|page| self.from_vertex[page as usize] = 0);
+        best.map(|best| best.1)
+    }
+
+    /// What a vertex adds by going from one page to another, with so many edges to each.
+    fn gain(&self, from: (u32, u32), to: (u32, u32)) -> i64 {
+        self.worth(to.0) * i64::from(to.1) - self.worth(from.0) * i64::from(from.1)
+    }
+
+    /// The same of the vertex at a place that is swapped for another one, less what edges between the two would have added;
+    /// these are looked at only where it is more than `least`.
+    fn gain_of_other(&self, vertex: u32, at: usize, to: u32, least: i64) -> i64 {
+        let other = self.order[at];
+        let from = self.page_of[other as usize];
+        let gain = self.gain((from, self.own[other as usize]), (to, self.to_page[other as usize]));
+        if gain <= least {
+            return gain;
+        }
+        gain - (self.worth(from) + self.worth(to)) * i64::from(self.edges.between(vertex, other))
+    }
+
+    /// Swaps the vertices at two places of different pages.
+    fn swap(&mut self, at: usize, other: usize) {
+        let pages = [at, other].map(|at| self.page_of[self.order[at] as usize]);
+        for (at, [from, to]) in [(at, pages), (other, [pages[1], pages[0]])] {
+            let vertex = self.order[at];
+            let mut own = 0;
+            for tie in self.edges.ties(vertex) {
+                let page = self.page_of[tie.other() as usize];
+                if page == from {
+                    self.own[tie.other() as usize] -= tie.edges();
+                } else if page == to {
+                    self.own[tie.other() as usize] += tie.edges();
+                    own += tie.edges();
+                }
+            }
+            self.page_of[vertex as usize] = to;
+            self.own[vertex as usize] = own;
+        }
+        self.order.swap(at, other);
+    }
+}

@@ -1,0 +1,148 @@
+//! Layouts against their definitions, on graphs of odd shapes.
+
+use super::edges::WINDOW_MAX;
+use super::*;
+use crate::random::Random;
+
+/// A graph as lists of out-neighbours.
+type Lists = Vec<Vec<u32>>;
+
+/// Graphs with and without edges, of one part and of several, from none of whose vertices many edges go.
+fn graphs() -> Vec<(&'static str, Lists)> {
+    let mut random = Random::new(1, "graphs for layouts");
+    let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
+        let of = |vertex: u32, random: &mut Random| {
+            let mut list: Vec<u32> = Vec::new();
+            for _ in 0..random.below(degree as u64 + 1) {
+                let from = vertex.saturating_sub(reach);
+                let to = (vertex + reach).min(vertices - 1);
+                let neighbour = from + random.below(u64::from(to - from) + 1) as u32;
+                if neighbour != vertex && !list.contains(&neighbour) {
+                    list.push(neighbour);
+                }
+            }
+            list
+        };
+        (0..vertices).map(|vertex| of(vertex, &mut random)).collect()
+    };
+    let near = drawn(500, 9, 12);
+    let far = drawn(300, 6, 300);
+    let groups: Lists = (0..90u32).map(|v| (v / 9 * 9..v / 9 * 9 + 9).filter(|&n| n != v).collect()).collect();
+    let star: Lists = (0..40u32).map(|v| if v == 0 { (1..40).collect() } else { vec![0] }).collect();
+    vec![
+        ("one vertex", vec![vec![]]),
+        ("two vertices", vec![vec![1], vec![]]),
+        ("no edges", vec![vec![]; 33]),
+        ("groups", groups),
+        ("a star", star),
+        ("near edges", near),
+        ("edges everywhere", far),
+    ]
+}
+
+/// OR(G) by its formula.
+fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
+    let of = |page: &[u32], vertex: u32| {
+        let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
+        if page.len() == 1 { 0.0 } else { near as f64 / (page.len() - 1) as f64 }
+    };
+    let all: f64 = order.chunks(records).flat_map(|page| page.iter().map(move |&vertex| of(page, vertex))).sum();
+    all / order.len() as f64
+}
+
+fn laid(lists: &Lists, layout: Layout, records: usize) -> Arrangement {
+    let all = 0..lists.len() as u32;
+    Arrangement::of_window(&Cancel::default(), layout, records, all, |vertex| &lists[vertex as usize]).unwrap()
+}
+
+#[test]
+fn all_layouts_are_orders_of_all_vertices_with_the_ratio_that_they_say() {
+    for (name, lists) in graphs() {
+        for (layout, records) in Layout::ALL.into_iter().flat_map(|layout| [1, 4, 15, 1_000].map(|r| (layout, r))) {
+            let arrangement = laid(&lists, layout, records);
+            let mut sorted = arrangement.order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..lists.len() as u32).collect::<Vec<_>>(), "{name}: {layout}");
+            let difference = arrangement.overlap_ratio - ratio(&lists, &arrangement.order, records);
+            assert!(difference.abs() < 1e-12, "{name}: {layout}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn edges_are_those_of_the_window_with_their_ranks() {
+    for (name, lists) in graphs() {
+        let window = lists.len() as u32 / 3..lists.len() as u32;
+        let edges = Edges::of(window.clone(), |vertex| &lists[vertex as usize]);
+        assert_eq!(edges.vertices(), window.len());
+        let rank = |from: u32, to: u32| {
+            let list = &lists[(window.start + from) as usize];
+            list.iter().position(|&neighbour| neighbour == window.start + to).map_or(0, |at| at as u32 + 1)
+        };
+        for vertex in edges.numbers() {
+            let ranks = |other: u32| [rank(vertex, other), rank(other, vertex)];
+            let wanted: Vec<(u32, [u32; 2])> =
+                edges.numbers().map(|other| (other, ranks(other))).filter(|(_, ranks)| *ranks != [0, 0]).collect();
+            let found = edges.ties(vertex).iter();
+            let found: Vec<_> = found.map(|tie| (tie.other(), [tie.rank_to(), tie.rank_from()])).collect();
+            assert_eq!(found, wanted, "{name}: {vertex}");
+            for other in edges.numbers() {
+                let between = ranks(other).into_iter().filter(|&rank| rank > 0).count() as u32;
+                assert_eq!(edges.between(vertex, other), between, "{name}");
+            }
+        }
+    }
+}
+
+/// After swaps OR(G) is no less, and a window in which a round gained nothing has no two vertices whose swap would gain.
+#[test]
+fn swaps_gain_until_none_does() {
+    for (name, lists) in graphs() {
+        let all = 0..lists.len() as u32;
+        let edges = Edges::of(all.clone(), |vertex| &lists[vertex as usize]);
+        for records in [1, 4, 15] {
+            let room = Room::new(lists.len(), records);
+            let before: Vec<u32> = all.clone().collect();
+            let mut order = swaps::swapped(&Cancel::default(), &edges, room, before.clone()).unwrap();
+            let mut least = ratio(&lists, &before, records);
+            loop {
+                let now = ratio(&lists, &order, records);
+                assert!(now >= least - 1e-12, "{name}: {now} after {least}");
+                if now - least < 1e-12 {
+                    break;
+                }
+                (least, order) = (now, swaps::swapped(&Cancel::default(), &edges, room, order).unwrap());
+            }
+            if lists.len() > 100 {
+                continue;
+            }
+            for (one, other) in (0..order.len()).flat_map(|one| (0..one).map(move |other| (one, other))) {
+                order.swap(one, other);
+                assert!(ratio(&lists, &order, records) < least + 1e-12, "{name}: {one} and {other}");
+                order.swap(one, other);
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_that_fit_on_a_page_lie_on_one() {
+    let (_, lists) = graphs().swap_remove(3);
+    for layout in [Layout::Bnp, Layout::Grown, Layout::Margo, Layout::Bns, Layout::Gp2] {
+        assert!((laid(&lists, layout, 9).overlap_ratio - 1.0).abs() < 1e-12, "{layout}");
+    }
+}
+
+#[test]
+fn windows_have_whole_pages_and_all_vertices() {
+    for (vertices, records) in [(0, 3), (1, 15), (890_000, 15), (1 << 20, 1), (3 << 17, 1_365), ((1 << 31) - 1, 12)] {
+        let mut end = 0;
+        for window in windows(vertices, records) {
+            assert!(window.start == end && window.start as usize % records == 0 && !window.is_empty());
+            assert!(window.len() <= WINDOW as usize + records && window.len() <= WINDOW_MAX);
+            assert!(window.len() * 2 > WINDOW.min(vertices.into()) as usize, "windows are about equal");
+            end = window.end;
+        }
+        assert_eq!(end, vertices);
+    }
+}
