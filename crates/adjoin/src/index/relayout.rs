@@ -16,13 +16,13 @@ use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::rows::{Duplicates, ids_to_bytes};
 use super::scan::{NoPage, Scan};
-use super::{Index, blocks};
+use super::{Index, blocks, navigation};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::report::Stopwatch;
 use crate::source::Ids;
-use crate::store::{Drafts, Kind, Role, check_target, is_replaced};
+use crate::store::{Drafts, Kind, Role, check_target};
 use crate::workers::map_items;
 
 /// What memory is for, as a refusal says it.
@@ -61,27 +61,26 @@ pub fn relayout(
         let why = " is an order that an index does not hold; give another one, or build the index again";
         return Err(Error::option(message![Argument::Layout.with(layout), why]));
     }
-    let index = Index::open(context, folder)?;
+    let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
     check_target(context, (target, Kind::Index), force || output.is_none())?;
-    let context = &context.for_run(least_bytes(&index, layout), PURPOSE)?;
+    let context = &context.for_run(least_bytes(&facts, layout), PURPOSE)?;
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
-    // Only now nobody else writes there.
-    if output.is_none() && is_replaced(context, folder, &index.facts().manifest_xxh3) {
-        let at = folder.display();
-        return Err(Error::input(format!("{at} has been replaced meanwhile; lay out the new one")));
-    }
+    // Only now, as nobody else can replace an index in whose place the new one is to go.
+    let index = Index::open(context, folder)?;
     let relayout = Relayout { context, index: &index, shape: index.facts().shape(), layout };
     relayout.run(drafts, force || output.is_none())
 }
 
-/// Bytes that it takes beside the open index, at least.
-fn least_bytes(index: &Index, layout: Layout) -> u64 {
-    let facts = index.facts();
+/// Bytes that it takes at least.
+fn least_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
     let order = Arrangement::memory_bytes(facts.vertices.into());
-    order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts))
+    // The navigation graph counts what it holds itself, with room for more edges while it is read.
+    let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options().graph);
+    let open = Index::memory_bytes(facts) + of_navigation;
+    open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts))
 }
 
 /// Bytes with which a thread finds the order of a window.

@@ -133,10 +133,10 @@ fn the_bytes_depend_on_nothing_but_the_index() {
     let indexed = Indexed::build(&setup, &set, &IndexOptions { layout: Layout::Rows, ..options() });
     relaid(&indexed, &setup, Layout::Grown).unwrap();
     let wanted = files_of(&indexed.beside("relaid"));
-    let said = error_of(relaid(&indexed, &Setup { memory: 16_500_000, ..setup.clone() }, Layout::Grown)).to_string();
+    let said = error_of(relaid(&indexed, &Setup { memory: 15_100_000, ..setup.clone() }, Layout::Grown)).to_string();
     let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
-    assert!(least < 15_000_000 + 4_000 * 1_024, "{said}");
+    assert!(least < 22_000_000, "{said}");
     for (threads, memory) in [(1, setup.memory), (5, setup.memory), (2, least)] {
         relaid(&indexed, &Setup { threads, memory, ..setup.clone() }, Layout::Grown).unwrap();
         assert!(files_of(&indexed.beside("relaid")) == wanted, "{threads} threads, {memory} bytes");
@@ -168,7 +168,7 @@ fn what_cannot_be_laid_out_anew_is_refused_and_stays() {
     let (_, said) = refused(&indexed.beside("store"), None, Layout::Grown);
     assert!(said.contains("store"), "{said}");
     let (_, said) = refused(&indexed.path(), Some(&indexed.beside("store")), Layout::Grown);
-    assert!(said.contains("is a store, not an index") || said.contains("not an index"), "{said}");
+    assert!(said.contains("is a store, not a graph index"), "{said}");
     let (_, said) = refused(&indexed.path(), Some(&indexed.path()), Layout::Grown);
     assert!(said.contains("already"), "{said}");
     assert!(files_of(&indexed.path()) == before, "nothing has changed");
