@@ -279,6 +279,8 @@ pub(crate) enum Index {
     Info(IndexInfo),
     /// Read every byte of an index and list what is damaged
     Verify(IndexVerify),
+    /// Put the vectors of an index on its pages in another order
+    Relayout(IndexRelayout),
 }
 
 #[derive(Debug, Args)]
@@ -311,7 +313,7 @@ pub(crate) struct IndexBuild {
     /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub(crate) page: String,
-    /// In which order vectors lie on pages: grown, bnf, buckets or rows (for experts)
+    /// In which order vectors lie on pages: grown, or one of those to compare it with, such as bnf or rows (for experts)
     #[arg(long, value_name = "NAME", default_value = "grown", hide_short_help = true)]
     pub(crate) layout: String,
     /// Replace an index that is there
@@ -364,6 +366,24 @@ pub(crate) struct IndexVerify {
     /// Print nothing but damage
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexRelayout {
+    /// The index
+    #[arg(value_name = "INDEX")]
+    pub(crate) index: PathBuf,
+    /// In which order vectors are to lie on pages: grown, bnp, bnf, bns, margo, degree, bfs, gp2 or gp3
+    #[arg(long, value_name = "NAME", default_value = "grown")]
+    pub(crate) layout: String,
+    /// Folder of the index that is written; where not given it takes the place of INDEX
+    #[arg(short, long, value_name = "INDEX")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace another index that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
 }
 
 #[derive(Debug, Args)]

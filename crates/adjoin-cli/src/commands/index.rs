@@ -3,8 +3,8 @@ use std::path::Path;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, build as build_index,
-    hit_schema, search as find, verify as check,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
+    build as build_index, hit_schema, relayout as lay_out_anew, search as find, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
@@ -17,7 +17,7 @@ use super::memory::{memory_verdict, print_memory};
 use super::search::{outputs, print_found, with_writer};
 use super::verify::{context_of, print_damages};
 use crate::Outcome;
-use crate::args::{Index, IndexBuild, IndexInfo, IndexSearch, IndexVerify};
+use crate::args::{Index, IndexBuild, IndexInfo, IndexRelayout, IndexSearch, IndexVerify};
 use crate::print::{percent, print};
 use crate::resolve;
 use crate::signals::Stopped;
@@ -28,6 +28,7 @@ pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
         Index::Search(arguments) => search(arguments, stopped),
         Index::Info(arguments) => info(arguments),
         Index::Verify(arguments) => verify(arguments, stopped),
+        Index::Relayout(arguments) => relayout(arguments, stopped),
     }
 }
 
@@ -139,6 +140,29 @@ fn verify(arguments: &IndexVerify, stopped: &Stopped) -> Result<Outcome> {
     }
     let count = print_damages(&report.damages, report.damage_count);
     Err(Error::corrupt(format!("{} is damaged, {count} of it; build it again", index.display())))
+}
+
+fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
+    let IndexRelayout { index, layout, output, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    let relaid = lay_out_anew(&context, index, output.as_deref(), layout.parse()?, *force)?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        summarise_relayout(&relaid, output.as_ref().unwrap_or(index));
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn summarise_relayout(relaid: &Relaid, output: &Path) {
+    let Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds } = relaid;
+    eprintln!("{}: {} written in the order {}", output.display(), format_bytes(*bytes_written), manifest.layout);
+    eprintln!(
+        "{} of a vector's page are neighbours; the farthest neighbour of a vector is {bandwidth:.0} places away on average",
+        percent(manifest.overlap_ratio)
+    );
+    eprintln!("order of pages in {layout_seconds:.1} s, codes and pages in {write_seconds:.1} s");
 }
 
 fn describe(facts: &IndexManifest) -> String {

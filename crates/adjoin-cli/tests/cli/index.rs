@@ -62,6 +62,24 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
 }
 
 #[test]
+fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
+    let place = small();
+    let search = |index: &str| place.done(&format!("index search {index} --queries queries.fbin -k 9 --quiet")).out;
+    let before = search("set.index");
+    let said = place.done("index relayout set.index --layout margo -o other.index").said;
+    for words in ["other.index: ", "in the order margo", "are neighbours", "places away", "memory: "] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(search("other.index"), before);
+    place.refused("index relayout set.index -o other.index", &["other.index", "--force"]);
+    place.done("index relayout set.index --layout bnf --quiet");
+    assert_eq!(search("set.index"), before);
+    assert!(place.done("index info set.index").out.contains("in the order bnf"));
+    place.refused("index relayout set.index --layout rows", &["--layout rows", "build the index again"]);
+    place.refused("index relayout set.store", &["set.store", "adjoin index build"]);
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let place = small();
     let sound = place.done("index verify set.index").out;

@@ -1,7 +1,7 @@
 //! A graph index on disk: *which vectors are near this query, by a walk over pages?*
 //!
 //! An index is a folder that [`build`] makes of a store and [`search()`] reads. It owns copies of the vectors: each lies on a
-//! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout.rs` can have it so
+//! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
 //! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
 //! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
 //! many under way.
@@ -15,8 +15,10 @@ mod navigation;
 mod options;
 mod page;
 mod reader;
+mod relayout;
 mod rows;
 mod run;
+mod scan;
 mod verify;
 mod walk;
 
@@ -27,6 +29,7 @@ pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
 pub use self::options::{GraphMethod, IndexOptions, IndexSearchOptions};
 pub use self::reader::Index;
+pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;

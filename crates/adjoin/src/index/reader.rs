@@ -38,12 +38,8 @@ impl Index {
     /// # Errors
     /// Where there is none, it is damaged or of a newer version, or the budget does not hold its codes.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
-        if !has_manifest(context, folder)? {
-            let at = folder.display();
-            return Err(Error::input(format!("{at} is not a graph index; make one with: adjoin index build")));
-        }
         loop {
-            let manifest = IndexManifest::read(context, folder)?;
+            let manifest = Self::manifest(context, folder)?;
             let opened = Self::of_manifest(context, folder, &manifest);
             // Where a build has replaced it between two files, some are gone; then it is the new one that is opened.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
@@ -53,13 +49,27 @@ impl Index {
         }
     }
 
+    /// What the index in a folder says of itself.
+    pub(super) fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
+        if !has_manifest(context, folder)? {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is not a graph index; make one with: adjoin index build")));
+        }
+        IndexManifest::read(context, folder)
+    }
+
+    /// Bytes that an open index takes.
+    pub(super) fn memory_bytes(manifest: &IndexManifest) -> u64 {
+        let bytes = |role| manifest.files[role].bytes;
+        let small: u64 = [Role::Codebook, Role::Navigation, Role::Duplicates].into_iter().map(bytes).sum();
+        let (space, options) = (manifest.space(), manifest.options());
+        bytes(Role::Codes) + 4 * small + navigation::memory_bytes(manifest.vertices.into(), space, &options.graph)
+    }
+
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
         let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
-        let small: u64 =
-            [Role::Codebook, Role::Navigation, Role::Duplicates].iter().map(|&role| manifest.files[role].bytes).sum();
-        let of_navigation = navigation::memory_bytes(vertices.into(), manifest.space(), &manifest.options().graph);
-        let memory = context.reserve(manifest.files[Role::Codes].bytes + 4 * small + of_navigation, PURPOSE)?;
+        let memory = context.reserve(Self::memory_bytes(manifest), PURPOSE)?;
         let damaged = |role| move |error: Error| files.damaged(role, &error.to_string());
         let quantizer =
             Quantizer::from_bytes(&files.read(context, Role::Codebook)?).map_err(damaged(Role::Codebook))?;

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
-use adjoin_device::AlignedBuffer;
-
 use super::Index;
 use super::blocks::BlockReader;
 use super::page::{Page, PageShape};
+use super::scan::{NoPage, Scan};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::message::one_line;
@@ -15,8 +14,6 @@ use crate::row_numbers::RowSet;
 use crate::store::Role;
 
 const PURPOSE: &str = "verifying";
-/// Bytes that are read at once, about.
-const PIECE_BYTES: usize = 1 << 20;
 /// Damages that are listed one by one; further ones are counted.
 const LISTED_MAX: usize = 1_000;
 
@@ -89,17 +86,16 @@ struct Check<'a> {
     report: &'a mut IndexVerifyReport,
     shape: PageShape,
     vertices: u32,
-    buffer: AlignedBuffer,
+    scan: Scan,
     _memory: adjoin_device::Reservation,
 }
 
 impl<'a> Check<'a> {
     fn new(context: &'a Context, index: &'a Index, report: &'a mut IndexVerifyReport) -> Result<Self> {
         let (shape, vertices) = (index.facts().shape(), index.facts().vertices);
-        let piece = (PIECE_BYTES / shape.bytes()).max(1) * shape.bytes();
         let sets = RowSet::memory_bytes(index.facts().source_rows) + 2 * RowSet::memory_bytes(vertices.into());
-        let memory = context.reserve(2 * piece as u64 + sets, PURPOSE)?;
-        Ok(Self { context, index, report, shape, vertices, buffer: AlignedBuffer::zeroed(piece), _memory: memory })
+        let memory = context.reserve(2 * Scan::memory_bytes(shape) + sets, PURPOSE)?;
+        Ok(Self { context, index, report, shape, vertices, scan: Scan::new(shape), _memory: memory })
     }
 
     fn run(mut self) -> Result<()> {
@@ -198,26 +194,20 @@ impl<'a> Check<'a> {
 
     /// Hands over all pages that are as written; others are damages.
     fn each_page(&mut self, take: &mut dyn FnMut(u32, Page<'_>, &mut IndexVerifyReport)) -> Result<()> {
-        let (shape, name) = (self.shape, self.name(Role::Pages));
-        let pages = shape.pages(self.vertices) as u32;
-        let together = self.buffer.len() / shape.bytes();
-        for first in (0..pages).step_by(together) {
-            self.context.cancel.check()?;
-            let some = together.min((pages - first) as usize);
-            let bytes = &mut self.buffer[..some * shape.bytes()];
-            if let Err(error) = self.index.pages.read_at(u64::from(first) * shape.bytes() as u64, bytes) {
-                self.report.add(Some(name), Some(first), error.to_string());
-                continue;
-            }
-            self.report.bytes_read += bytes.len() as u64;
-            for (number, bytes) in (first..).zip(bytes.chunks_exact(shape.bytes())) {
-                match Page::check(shape, number, bytes) {
-                    Some(page) => take(number, page, self.report),
-                    None => self.report.add(Some(name), Some(number), "checksum mismatch"),
+        let (name, pages, bytes) = (self.name(Role::Pages), self.shape.pages(self.vertices) as u32, self.shape.bytes());
+        let Self { context, index, report, scan, .. } = self;
+        scan.each(&context.cancel, &*index.pages, 0..pages, &mut |number, page| {
+            match page {
+                Err(NoPage::Device(error)) => {
+                    report.add(Some(name), Some(number), error.to_string());
+                    return Ok(());
                 }
+                Err(NoPage::Changed) => report.add(Some(name), Some(number), "checksum mismatch"),
+                Ok(page) => take(number, page, report),
             }
-        }
-        Ok(())
+            report.bytes_read += bytes as u64;
+            Ok(())
+        })
     }
 }
 

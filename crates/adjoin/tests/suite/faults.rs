@@ -8,6 +8,7 @@ mod trials;
 use std::sync::Arc;
 
 use adjoin::context::RUNTIME_BYTES;
+use adjoin::index::Layout;
 use adjoin::options::Element;
 
 use crate::datasets::{Shape, make};
@@ -94,6 +95,7 @@ fn a_build_of_an_index_under_every_fault() {
     try_all("an index", &fresh);
     try_all("an index over another", &IndexBuild::new(&store, Some(&IndexBuild::new(&old, None))));
     try_all("an index over the same", &IndexBuild::new(&store, Some(&fresh)));
+    try_all("an index in another layout", &IndexBuild::relayout(&fresh, Layout::Degree));
 }
 
 #[test]

@@ -21,18 +21,18 @@ use crate::harness::{Set, Setup, error_of, files_of};
 use crate::search::{ELEMENTS, Hits, assert_same, true_hits, values};
 
 /// An index in a temporary folder, with the store that it was made of.
-struct Indexed {
+pub(crate) struct Indexed {
     folder: TempDir,
 }
 
 /// Options whose graph is small, so that walks have a way to go.
-fn options() -> IndexOptions {
+pub(crate) fn options() -> IndexOptions {
     let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
     IndexOptions { graph, code_bytes: 4, ..IndexOptions::default() }
 }
 
 impl Indexed {
-    fn build(setup: &Setup, set: &Set, options: &IndexOptions) -> Self {
+    pub(crate) fn build(setup: &Setup, set: &Set, options: &IndexOptions) -> Self {
         let indexed = Self { folder: tempfile::tempdir().unwrap() };
         let context = setup.context();
         let store = indexed.folder.path().join("store");
@@ -41,18 +41,27 @@ impl Indexed {
         indexed
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("index")
+    pub(crate) fn path(&self) -> PathBuf {
+        self.beside("index")
     }
 
-    fn search(&self, setup: &Setup, queries: &Set, k: u64, list: usize) -> Found {
-        search_in(&setup.context(), &self.path(), queries, k, list).unwrap()
+    /// What lies in the same temporary folder.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn search(&self, setup: &Setup, queries: &Set, k: u64, list: usize) -> Found {
+        self.search_at(&self.path(), setup, queries, k, list)
+    }
+
+    pub(crate) fn search_at(&self, folder: &Path, setup: &Setup, queries: &Set, k: u64, list: usize) -> Found {
+        search_in(&setup.context(), folder, queries, k, list).unwrap()
     }
 }
 
-struct Found {
-    batches: Vec<HitBatch>,
-    hits: Vec<Hits>,
+pub(crate) struct Found {
+    pub(crate) batches: Vec<HitBatch>,
+    pub(crate) hits: Vec<Hits>,
     statistics: SearchStatistics,
 }
 
@@ -68,7 +77,7 @@ fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usiz
 }
 
 /// The share of the true hits that was found; values decide, as equally near rows are alike.
-fn recall(found: &[Hits], wanted: &[Hits]) -> f64 {
+pub(crate) fn recall(found: &[Hits], wanted: &[Hits]) -> f64 {
     let right = |(found, wanted): (&Hits, &Hits)| wanted.iter().filter(|hit| found.contains(hit)).count();
     let all: usize = wanted.iter().map(Vec::len).sum();
     found.iter().zip(wanted).map(right).sum::<usize>() as f64 / all as f64

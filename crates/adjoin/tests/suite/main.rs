@@ -21,6 +21,7 @@ mod plan_golden;
 mod plans;
 mod real;
 mod recall;
+mod relayout;
 mod search;
 mod shared_budget;
 mod stops;

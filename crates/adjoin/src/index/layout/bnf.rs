@@ -1,8 +1,10 @@
-//! Block neighbour frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbours lay
-//! in the round before, among those with room; what finds no room fills up the rest.
+//! Block neighbour frequency (Starling, Algorithm 1): in each round a vertex goes to the page on which most of its neighbours lie,
+//! among those with room; what finds no room fills up the rest. Neighbours that had their turn lie where that round has put
+//! them, others where the round before did: counted where all lay before, rounds gain half as much.
 
 use std::cmp::Reverse;
 
+use super::bnp::bnp;
 use super::edges::Edges;
 use super::filling::{Filling, Room};
 use super::{GAIN_MIN, ROUNDS_MAX, overlap_ratio};
@@ -18,9 +20,9 @@ pub(super) enum Turns {
     Gain,
 }
 
-/// The best order of all rounds, from that of the numbers on.
+/// The best order of all rounds, from block neighbour padding on.
 pub(super) fn bnf(cancel: &Cancel, edges: &Edges, room: Room, turns: Turns) -> Result<Vec<u32>> {
-    let mut best: Vec<u32> = edges.numbers().collect();
+    let mut best = bnp(edges, room);
     let mut best_ratio = overlap_ratio(edges, &best, room);
     for _ in 0..ROUNDS_MAX {
         cancel.check()?;
@@ -38,12 +40,12 @@ pub(super) fn bnf(cancel: &Cancel, edges: &Edges, room: Room, turns: Turns) -> R
 }
 
 fn round(edges: &Edges, order: &[u32], room: Room, turns: Turns) -> Vec<u32> {
-    let before = room.pages_of(order);
-    let mut votes = Votes { before, pages: Vec::new() };
+    let mut votes = Votes { page_of: room.pages_of(order), pages: Vec::new() };
     let mut filling = Filling::new(room);
     let mut take = |vertex: u32| {
         if let Some(page) = votes.most(edges, vertex, |page| filling.has_room(page)).map(|most| most.1) {
             filling.put(vertex, page);
+            votes.page_of[vertex as usize] = page;
         }
     };
     match turns {
@@ -55,11 +57,11 @@ fn round(edges: &Edges, order: &[u32], room: Room, turns: Turns) -> Vec<u32> {
 
 /// The vertices by how many more neighbours they have on the page with most of them than on their own, most first.
 fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
-    let mut votes = Votes { before: room.pages_of(order), pages: Vec::new() };
+    let mut votes = Votes { page_of: room.pages_of(order), pages: Vec::new() };
     let mut gains: Vec<(Reverse<usize>, u32)> = Vec::with_capacity(order.len());
     for &vertex in order {
         let most = votes.most(edges, vertex, |_| true).map_or(0, |most| most.0);
-        let own = votes.before[vertex as usize];
+        let own = votes.page_of[vertex as usize];
         let on_own = votes.pages.iter().filter(|&&page| page == own).count();
         gains.push((Reverse(most - on_own), vertex));
     }
@@ -70,7 +72,7 @@ fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
 /// Where the neighbours of vertices lie.
 struct Votes {
     /// The page of each vertex.
-    before: Vec<u32>,
+    page_of: Vec<u32>,
     /// Those of the neighbours of the vertex asked for last.
     pages: Vec<u32>,
 }
@@ -79,9 +81,9 @@ impl Votes {
     /// How many neighbours of a vertex lie on the page with most of them, among those that may be, and that page; of equal
     /// ones the first.
     fn most(&mut self, edges: &Edges, vertex: u32, may_be: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
-        let Self { before, pages } = self;
+        let Self { page_of, pages } = self;
         pages.clear();
-        pages.extend(edges.neighbours(vertex).map(|neighbour| before[neighbour as usize]));
+        pages.extend(edges.neighbours(vertex).map(|neighbour| page_of[neighbour as usize]));
         pages.sort_unstable();
         let same = pages.chunk_by(|a, b| a == b).filter(|same| may_be(same[0]));
         same.map(|same| (same.len(), same[0])).max_by_key(|&(count, page)| (count, Reverse(page)))

@@ -137,9 +137,9 @@ impl Edges {
         self.ties(vertex).iter().filter(|tie| tie.leads_out()).map(|tie| tie.other())
     }
 
-    /// How many edges lie between two vertices.
-    pub(super) fn between(&self, vertex: u32, other: u32) -> u32 {
+    /// What ties a vertex to another.
+    pub(super) fn between(&self, vertex: u32, other: u32) -> Option<Tie> {
         let ties = self.ties(vertex);
-        ties.binary_search_by_key(&other, |tie| tie.other()).map_or(0, |at| ties[at].edges())
+        ties.binary_search_by_key(&other, |tie| tie.other()).ok().map(|at| ties[at])
     }
 }

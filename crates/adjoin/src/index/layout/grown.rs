@@ -12,11 +12,27 @@ use crate::row_numbers::RowSet;
 /// Vertices between two looks at whether the work is cancelled.
 const CANCEL_EVERY: usize = 4_096;
 
-/// The order of pages that grow along ties of this weight.
-pub(super) fn grown(cancel: &Cancel, edges: &Edges, room: Room, weight: impl Fn(Tie) -> u32) -> Result<Vec<u32>> {
+/// The weight of an edge of the first rank, squared.
+const FIRST_SQUARED: u32 = 960 * 960;
+
+/// How heavy a tie is: each edge weighs the less, the farther its end is among the neighbours of where it begins, with the root
+/// of its rank.
+///
+/// OR(G) counts all edges alike, but a walk reads most of its pages near its end, where it goes to the nearest. Falling with
+/// the root, weights save 7 to 11 % of the reads at equal recall, though OR(G) is a tenth less; falling with the rank, they
+/// save less than half of that.
+pub(super) fn weight(tie: Tie) -> u32 {
+    [tie.rank_to(), tie.rank_from()]
+        .into_iter()
+        .filter(|&rank| rank > 0)
+        .map(|rank| (FIRST_SQUARED / rank).isqrt())
+        .sum()
+}
+
+/// The order of pages that grow along ties of these weights.
+pub(super) fn grown(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
     let count = edges.vertices();
-    let mut growth =
-        Growth { edges, placed: RowSet::new(count as u64), weights: vec![0; count], near: Vec::new(), weight };
+    let mut growth = Growth { edges, placed: RowSet::new(count as u64), weights: vec![0; count], near: Vec::new() };
     let mut order: Vec<u32> = Vec::with_capacity(count);
     let mut seeds = edges.numbers();
     for page in 0..room.pages() {
@@ -36,7 +52,7 @@ pub(super) fn grown(cancel: &Cancel, edges: &Edges, room: Room, weight: impl Fn(
 }
 
 /// A page that grows.
-struct Growth<'a, W> {
+struct Growth<'a> {
     edges: &'a Edges,
     /// Vertices that have a page.
     placed: RowSet,
@@ -44,10 +60,9 @@ struct Growth<'a, W> {
     weights: Vec<u32>,
     /// Vertices without a page that are tied to this one.
     near: Vec<u32>,
-    weight: W,
 }
 
-impl<W: Fn(Tie) -> u32> Growth<'_, W> {
+impl Growth<'_> {
     /// Takes out the vertex that is tied most.
     fn nearest(&mut self) -> Option<u32> {
         let weight = |vertex: u32| (self.weights[vertex as usize], Reverse(vertex));
@@ -66,7 +81,7 @@ impl<W: Fn(Tie) -> u32> Growth<'_, W> {
                 if *before == 0 {
                     self.near.push(other);
                 }
-                *before += (self.weight)(tie);
+                *before += weight(tie);
             }
         }
     }

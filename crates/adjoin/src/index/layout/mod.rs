@@ -31,8 +31,8 @@ use crate::report::Cancel;
 const WINDOW: u64 = 1 << 17;
 /// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
 const ROUNDS_MAX: usize = 8;
-/// Rounds end where the overlap ratio gains less than this (Starling's tau, appendix C).
-const GAIN_MIN: f64 = 0.01;
+/// Rounds end where the overlap ratio gains less than this (Starling's tau; with the paper's 0.01 most of beta goes unused).
+const GAIN_MIN: f64 = 0.001;
 
 /// Where the vertices of a window lie: in which order, and what of it.
 pub(super) struct Arrangement {
@@ -137,8 +137,8 @@ impl Layout {
             Self::Rows | Self::Buckets => Ok(edges.numbers().collect()),
             Self::Bnp => Ok(bnp::bnp(edges, room)),
             Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before),
-            Self::Bns => swaps::swapped(cancel, edges, room, bnf::bnf(cancel, edges, room, Turns::Before)?),
-            Self::Grown => swaps::swapped(cancel, edges, room, grown::grown(cancel, edges, room, Tie::edges)?),
+            Self::Bns => swaps::swapped(cancel, edges, room, Tie::edges, bnf::bnf(cancel, edges, room, Turns::Before)?),
+            Self::Grown => swaps::swapped(cancel, edges, room, grown::weight, grown::grown(cancel, edges, room)?),
             Self::Margo => margo::margo(cancel, edges, room),
             Self::Degree => Ok(breadth_first::by_degree(edges)),
             Self::Bfs => Ok(breadth_first::by_number(edges)),

@@ -1,69 +1,87 @@
-//! Swaps of two vertices between pages, each of which makes OR(G) larger (block neighbour swap: Starling, appendix E,
-//! Algorithm 3).
+//! Swaps of two vertices between pages, each of which makes OR(G) larger, or the same sum over ties of other weights (block
+//! neighbour swap: Starling, appendix E, Algorithm 3).
 //!
 //! The algorithm tries, for each two neighbours of each vertex, the vertices with the fewest neighbours on the pages of the two.
-//! Most such trials cannot gain: one of two vertices that gain by a swap must have more edges to the other page than to its
-//! own. So for each vertex only pages to which it has more edges are tried, with each vertex there: some trials a vertex
-//! instead of degree squared, and where a round gains nothing, no swap of any two vertices does.
+//! Most such trials cannot gain: one of two vertices that gain by a swap must be tied more to the other page than to its own. So
+//! for each vertex only pages to which it is tied more are tried, with each vertex there: some trials a vertex instead of
+//! degree squared, and where a round gains nothing, no swap of any two vertices does.
 
-use super::edges::Edges;
+use super::ROUNDS_MAX;
+use super::edges::{Edges, Tie};
 use super::filling::Room;
-use super::{GAIN_MIN, ROUNDS_MAX, overlap_ratio};
 use crate::error::Result;
 use crate::report::Cancel;
 
+/// Rounds end where fewer than one of so many vertices is swapped.
+const SWAPS_SHARE: usize = 100;
 /// Pages between two looks at whether the work is cancelled.
 const CANCEL_EVERY: usize = 4_096;
 
-/// Swaps vertices of this order, in rounds over all of them, while a round gains enough.
-pub(super) fn swapped(cancel: &Cancel, edges: &Edges, room: Room, order: Vec<u32>) -> Result<Vec<u32>> {
-    let mut swaps = Swaps::new(edges, room, order);
-    let mut before = overlap_ratio(edges, &swaps.order, room);
+/// Swaps vertices of this order, in rounds over all of them, while a round swaps enough. Ties weigh so much, at least 1.
+pub(super) fn swapped(
+    cancel: &Cancel,
+    edges: &Edges,
+    room: Room,
+    weight: impl Fn(Tie) -> u32,
+    order: Vec<u32>,
+) -> Result<Vec<u32>> {
+    let mut swaps = Swaps::new(edges, room, weight, order);
     for _ in 0..ROUNDS_MAX {
+        let mut count = 0;
         for page in 0..room.pages() {
             if page % CANCEL_EVERY == 0 {
                 cancel.check()?;
             }
-            swaps.improve(page);
+            count += swaps.improve(page);
         }
-        let ratio = overlap_ratio(edges, &swaps.order, room);
-        if ratio - before < GAIN_MIN {
+        if count < edges.vertices() / SWAPS_SHARE {
             break;
         }
-        before = ratio;
     }
     Ok(swaps.order)
 }
 
-struct Swaps<'a> {
+struct Swaps<'a, W> {
     edges: &'a Edges,
+    weight: W,
     room: Room,
     order: Vec<u32>,
     page_of: Vec<u32>,
-    /// For each vertex, how many edges lie between it and the others on its page.
+    /// For each vertex, what ties it to the others on its page.
     own: Vec<u32>,
-    /// For each vertex, how many lie between it and the page that is being improved.
+    /// For each vertex, what ties it to the page that is being improved.
     to_page: Vec<u32>,
-    /// For each page, how many lie between it and a vertex, and the pages where that is not 0.
+    /// For each page, what ties a vertex to it, and the pages where that is not 0.
     from_vertex: Vec<u32>,
     reached: Vec<u32>,
-    /// What an edge on a full page, and on the last, adds to OR(G), but for a factor.
+    /// What the weight of a tie counts on a full page, and on the last: as OR(G) has it, but for a factor.
     worth: [i64; 2],
 }
 
-impl<'a> Swaps<'a> {
-    fn new(edges: &'a Edges, room: Room, order: Vec<u32>) -> Self {
+impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
+    fn new(edges: &'a Edges, room: Room, weight: W, order: Vec<u32>) -> Self {
         let (pages, page_of) = (room.pages(), room.pages_of(&order));
         let on = |vertex: u32, page: u32| {
             let on_page = edges.ties(vertex).iter().filter(|tie| page_of[tie.other() as usize] == page);
-            on_page.map(|tie| tie.edges()).sum::<u32>()
+            on_page.map(|&tie| weight(tie)).sum::<u32>()
         };
         let own = edges.numbers().map(|vertex| on(vertex, page_of[vertex as usize])).collect();
         // A page of m vertices has edges that add 1 / (m - 1) each, one of a single vertex none.
         let [full, last] = [0, pages.saturating_sub(1)].map(|page| room.of(page) as i64 - 1);
         let worth = [last.max(1) * i64::from(full > 0), full * i64::from(last > 0)];
         let to_page = vec![0; edges.vertices()];
-        Self { edges, room, order, page_of, own, to_page, from_vertex: vec![0; pages], reached: Vec::new(), worth }
+        Self {
+            edges,
+            weight,
+            room,
+            order,
+            page_of,
+            own,
+            to_page,
+            from_vertex: vec![0; pages],
+            reached: Vec::new(),
+            worth,
+        }
     }
 
     fn members(&self, page: usize) -> std::ops::Range<usize> {
@@ -75,25 +93,28 @@ impl<'a> Swaps<'a> {
         self.worth[usize::from(page as usize + 1 == self.room.pages())]
     }
 
-    /// Swaps each vertex of a page with one of another, where that gains.
-    fn improve(&mut self, page: usize) {
+    /// Swaps each vertex of a page with one of another, where that gains; returns how many.
+    fn improve(&mut self, page: usize) -> usize {
+        let mut count = 0;
         self.count_to_page(page, 1);
         for at in self.members(page) {
             if let Some(other) = self.best_swap(at) {
                 self.count_to_page(page, -1);
                 self.swap(at, other);
+                count += 1;
                 self.count_to_page(page, 1);
             }
         }
         self.count_to_page(page, -1);
+        count
     }
 
     /// Adds what lies between each vertex and a page to what is noted of it, so many times.
     fn count_to_page(&mut self, page: usize, times: i32) {
         for at in self.members(page) {
-            for tie in self.edges.ties(self.order[at]) {
+            for &tie in self.edges.ties(self.order[at]) {
                 let count = &mut self.to_page[tie.other() as usize];
-                *count = count.wrapping_add_signed(times * tie.edges() as i32);
+                *count = count.wrapping_add_signed(times * (self.weight)(tie) as i32);
             }
         }
     }
@@ -102,12 +123,12 @@ impl<'a> Swaps<'a> {
     fn best_swap(&mut self, at: usize) -> Option<usize> {
         let vertex = self.order[at];
         let page = self.page_of[vertex as usize];
-        for tie in self.edges.ties(vertex) {
+        for &tie in self.edges.ties(vertex) {
             let other = self.page_of[tie.other() as usize];
             if self.from_vertex[other as usize] == 0 {
                 self.reached.push(other);
             }
-            self.from_vertex[other as usize] += tie.edges();
+            self.from_vertex[other as usize] += (self.weight)(tie);
         }
         let mut best: Option<(i64, usize)> = None;
         for &other in self.reached.iter().filter(|&&other| other != page) {
@@ -141,7 +162,8 @@ impl<'a> Swaps<'a> {
         if gain <= least {
             return gain;
         }
-        gain - (self.worth(from) + self.worth(to)) * i64::from(self.edges.between(vertex, other))
+        gain - (self.worth(from) + self.worth(to))
+            * i64::from(self.edges.between(vertex, other).map_or(0, &self.weight))
     }
 
     /// Swaps the vertices at two places of different pages.
@@ -150,13 +172,13 @@ impl<'a> Swaps<'a> {
         for (at, [from, to]) in [(at, pages), (other, [pages[1], pages[0]])] {
             let vertex = self.order[at];
             let mut own = 0;
-            for tie in self.edges.ties(vertex) {
+            for &tie in self.edges.ties(vertex) {
                 let page = self.page_of[tie.other() as usize];
                 if page == from {
-                    self.own[tie.other() as usize] -= tie.edges();
+                    self.own[tie.other() as usize] -= (self.weight)(tie);
                 } else if page == to {
-                    self.own[tie.other() as usize] += tie.edges();
-                    own += tie.edges();
+                    self.own[tie.other() as usize] += (self.weight)(tie);
+                    own += (self.weight)(tie);
                 }
             }
             self.page_of[vertex as usize] = to;

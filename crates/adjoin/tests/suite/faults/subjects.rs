@@ -7,7 +7,7 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
-use adjoin::index::{self, Index, IndexOptions};
+use adjoin::index::{self, Index, IndexOptions, Layout};
 use adjoin::options::Metric;
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
@@ -160,8 +160,9 @@ impl Subject for Build {
     }
 }
 
-/// A build of an index of a store.
+/// A build of an index of a store, or a change of its layout.
 pub(crate) struct IndexBuild {
+    layout: Option<Layout>,
     store: Tree,
     old: Option<Tree>,
     new: Tree,
@@ -172,7 +173,16 @@ impl IndexBuild {
 
     /// Of the store that a build makes, into a folder that is not there, or over another index.
     pub(crate) fn new(store: &Build, old: Option<&Self>) -> Self {
-        let mut subject = Self { store: store.new.clone(), old: old.map(|old| old.new.clone()), new: Tree::new() };
+        Self::made(None, store.new.clone(), old.map(|old| old.new.clone()))
+    }
+
+    /// In place of this index, the same in another layout.
+    pub(crate) fn relayout(old: &Self, layout: Layout) -> Self {
+        Self::made(Some(layout), Tree::new(), Some(old.new.clone()))
+    }
+
+    fn made(layout: Option<Layout>, store: Tree, old: Option<Tree>) -> Self {
+        let mut subject = Self { layout, store, old, new: Tree::new() };
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = Self::index_files(&device).unwrap();
@@ -204,8 +214,16 @@ impl Subject for IndexBuild {
 
     fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
         let context = Setup { threads: 1, ..Setup::default() }.context_on(device);
-        let store = Store::open(&context, Path::new(Build::STORE))?;
-        index::build(&context, &store, Path::new(Self::INDEX), &IndexOptions::default(), force).map(|_| ())
+        let folder = Path::new(Self::INDEX);
+        let Some(layout) = self.layout else {
+            let store = Store::open(&context, Path::new(Build::STORE))?;
+            return index::build(&context, &store, folder, &IndexOptions::default(), force).map(|_| ());
+        };
+        // A second time it would begin with another order, and end with yet another.
+        if Index::open(&context, folder)?.facts().layout == layout {
+            return Ok(());
+        }
+        index::relayout(&context, folder, None, layout, force).map(|_| ())
     }
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {

@@ -1,0 +1,95 @@
+//! Which layout of an index is best, and what does finding it take?
+//!
+//! `layouts INDEX FOLDER [QUERIES]` lays out an index anew into FOLDER in each order that goes by edges, and prints OR(G), the
+//! bandwidth (NDSearch, section VI-A) and the time; of queries, the reads of one at some recalls of the 10 nearest of the
+//! first 1,000, which are found by a long list. An index with the layout `buckets` gives what builds with each layout would.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::index::{self, Index, IndexSearchOptions, Layout};
+use adjoin::report::SearchStatistics;
+use adjoin::sink::CollectHits;
+use adjoin::source::{self, SourceOptions, VectorSource};
+
+const QUERIES: usize = 1_000;
+const K: usize = 10;
+const LIST_OF_TRUTH: usize = 1_000;
+const LISTS: [usize; 10] = [10, 15, 20, 25, 30, 40, 50, 60, 80, 120];
+const RECALLS: [f64; 3] = [0.9, 0.95, 0.99];
+
+type Hits = Vec<Vec<(u64, f32)>>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("layouts: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let [index, folder, queries @ ..] = arguments else { return Err(Error::input("give INDEX FOLDER [QUERIES]")) };
+    let context = Context::default().with_memory(8 << 30);
+    let (from, folder) = (Path::new(index), Path::new(folder));
+    let queries = match queries {
+        [] => None,
+        files => Some(source::open(&context, files, &SourceOptions::default())?),
+    };
+    let index = Index::open(&context, from)?;
+    let truth = queries.as_ref().map(|queries| search(&context, &index, &**queries, LIST_OF_TRUTH)).transpose()?;
+    println!("layout   OR(G)  bandwidth  layout s  write s  reads at recall {RECALLS:?}");
+    let of_source = [(index.facts().layout, None)].into_iter();
+    let others = Layout::ALL.into_iter().filter(|layout| !matches!(layout, Layout::Rows | Layout::Buckets));
+    for (layout, to) in of_source.chain(others.map(|layout| (layout, Some(folder.join(layout.name()))))) {
+        let relaid = to.as_ref().map(|to| index::relayout(&context, from, Some(to), layout, true)).transpose()?;
+        let laid = Index::open(&context, to.as_deref().unwrap_or(from))?;
+        let ratio = laid.facts().overlap_ratio;
+        let measures = relaid.map_or(String::new(), |relaid| {
+            format!("{:10.0} {:9.2} {:8.2}", relaid.bandwidth, relaid.layout_seconds, relaid.write_seconds)
+        });
+        let reads = match (&queries, &truth) {
+            (Some(queries), Some((truth, _))) => reads(&context, &laid, &**queries, truth)?,
+            _ => String::new(),
+        };
+        println!("{layout:8} {ratio:.3} {measures:29} {reads}");
+    }
+    Ok(())
+}
+
+fn search(
+    context: &Context,
+    index: &Index,
+    queries: &dyn VectorSource,
+    list: usize,
+) -> Result<(Hits, SearchStatistics)> {
+    let sink = CollectHits::default();
+    let options = IndexSearchOptions { k: K as u64, list };
+    let statistics = index::search(context, index, queries, &options, Box::new(sink.clone()))?;
+    Ok((sink.hits(), statistics))
+}
+
+/// Reads of a query at each recall, between those of the lists whose recalls lie around it.
+fn reads(context: &Context, index: &Index, queries: &dyn VectorSource, truth: &Hits) -> Result<String> {
+    let mut measured: Vec<(f64, f64)> = Vec::new();
+    for list in LISTS {
+        let (hits, statistics) = search(context, index, queries, list)?;
+        let right = |(hits, truth): (&Vec<(u64, f32)>, &Vec<(u64, f32)>)| {
+            let far = truth.last().map_or(0.0, |hit| hit.1);
+            hits.iter().filter(|hit| hit.1 <= far).count()
+        };
+        let right: usize = hits.iter().zip(truth).take(QUERIES).map(right).sum();
+        measured.push((right as f64 / (K * QUERIES.min(truth.len())) as f64, statistics.search.reads_per_query));
+    }
+    let at = |recall: f64| {
+        let two = measured.windows(2).find(|two| two[0].0 < recall && recall <= two[1].0)?;
+        let share = (recall - two[0].0) / (two[1].0 - two[0].0);
+        Some(format!(" {:6.2}", two[0].1 + share * (two[1].1 - two[0].1)))
+    };
+    Ok(RECALLS.iter().map(|&recall| at(recall).unwrap_or_else(|| "      -".into())).collect())
+}

@@ -1,0 +1,326 @@
+//! Another order for the pages of an index that is there: the same vectors, edges and codes under new numbers.
+//!
+//! Its pages are read twice, window by window (`layout/mod.rs`): for the edges, by which the vertices of a window are put into
+//! an order, and when all are known, to be written under the numbers that they then have.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adjoin_device::AlignedBuffer;
+
+use super::drafting::{Contents, Draft, Drafted, IdDraft, files};
+use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
+use super::manifest::IndexManifest;
+use super::page::{Page, PageShape};
+use super::rows::Duplicates;
+use super::scan::{NoPage, Scan};
+use super::{Index, navigation};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::report::Stopwatch;
+use crate::store::{Drafts, Kind, Role, check_target};
+use crate::workers::map_items;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "laying out the index anew";
+
+/// What [`relayout`] did.
+#[derive(Debug, Clone)]
+pub struct Relaid {
+    /// The manifest that was published; the overlap ratio OR(G) is in it.
+    pub manifest: IndexManifest,
+    /// The bandwidth of the order: how far, in places, the farthest out-neighbour of a vertex is from it, on average (NDSearch,
+    /// section VI-A, equation 1).
+    pub bandwidth: f64,
+    /// Bytes written to the index.
+    pub bytes_written: u64,
+    /// Reading edges and finding an order.
+    pub layout_seconds: f64,
+    /// Writing the index.
+    pub write_seconds: f64,
+}
+
+/// Lays out the index in a folder anew: into another folder, where an index is replaced if that is wanted (`force`), or in its
+/// place. Searches find as much as before; rows, ids and edges stay as they are. The same index gives the same bytes.
+///
+/// # Errors
+/// Where the layout is one that only a build knows, there is no index or it is damaged, something is at the output already,
+/// or the budget is too small. What was in the folders is then as it was before.
+pub fn relayout(
+    context: &Context,
+    folder: &Path,
+    output: Option<&Path>,
+    layout: Layout,
+    force: bool,
+) -> Result<Relaid> {
+    if matches!(layout, Layout::Rows | Layout::Buckets) {
+        let why = " is an order that an index does not hold; give another one, or build the index again";
+        return Err(Error::option(message![Argument::Layout.with(layout), why]));
+    }
+    let facts = Index::manifest(context, folder)?;
+    let target = output.unwrap_or(folder);
+    check_target(context, (target, Kind::Index), force || output.is_none())?;
+    let context = &context.for_run(least_bytes(&facts, layout), PURPOSE)?;
+    let drafts = Drafts::begin(context, (target, Kind::Index))?;
+    // Only now, as nobody else can replace an index in whose place the new one is to go.
+    let index = Index::open(context, folder)?;
+    let relayout = Relayout { context, index: &index, shape: index.facts().shape(), layout };
+    relayout.run(drafts, force || output.is_none())
+}
+
+/// Bytes that it takes at least.
+fn least_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
+    let shape = facts.shape();
+    let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
+    let order = Places::memory_bytes(facts.vertices.into());
+    // The navigation graph counts what it holds itself, with room for more edges while it is read.
+    let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options().graph);
+    let open = Index::memory_bytes(facts) + of_navigation;
+    open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts))
+}
+
+/// Bytes with which a thread finds the order of a window.
+fn worker_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
+    let window = window_vertices(facts.vertices, facts.shape().records());
+    let slots = window * (facts.degree + 1) * size_of::<u32>();
+    window_bytes(layout, window, facts.degree) + slots as u64 + Scan::memory_bytes(facts.shape())
+}
+
+/// Bytes of all files but the pages while they are written, window by window.
+fn contents_bytes(facts: &IndexManifest) -> u64 {
+    let bytes = |role| facts.files[role].bytes;
+    let window = window_vertices(facts.vertices, facts.shape().records()) as u64;
+    let of_window = |role| bytes(role).div_ceil(facts.vertices.into()) * window;
+    let small = bytes(Role::Codebook) + bytes(Role::Navigation) + 3 * bytes(Role::Duplicates);
+    // Entries, where their ids lie, and in which order; texts go through a block and a write.
+    of_window(Role::Codes) + small + 5 * of_window(Role::Ids) + 52 * window + (2 << 20)
+}
+
+struct Relayout<'a> {
+    context: &'a Context,
+    index: &'a Index,
+    shape: PageShape,
+    layout: Layout,
+}
+
+impl Relayout<'_> {
+    fn run(&self, drafts: Drafts<'_>, force: bool) -> Result<Relaid> {
+        let (context, facts) = (self.context, self.index.facts());
+        let mut watch = Stopwatch::start();
+        let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
+        let places = &self.arrange()?;
+        let layout_seconds = watch.lap();
+        let (pages, bandwidth) = self.write_pages(&drafts, &places.of)?;
+        let _contents = context.reserve(contents_bytes(facts), PURPOSE)?;
+        let codes = self.write_codes(&drafts, places)?;
+        let (duplicates, ids) = self.write_ids(&drafts, places)?;
+        let contents: Contents = vec![
+            (Role::Codebook, self.index.quantizer.to_bytes()),
+            (Role::Navigation, self.index.navigation.to_bytes(&places.of)),
+            (Role::Duplicates, duplicates.to_bytes()),
+        ];
+        let manifest = IndexManifest {
+            layout: self.layout,
+            overlap_ratio: places.overlap_ratio,
+            entry: places.of[facts.entry as usize],
+            files: files(&contents, &[pages, codes, ids]),
+            ..facts.clone()
+        };
+        let encoded = manifest.encode();
+        let borrowed: Vec<(Role, &[u8])> = contents.iter().map(|(role, bytes)| (*role, &**bytes)).collect();
+        let bytes_written = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
+        drafts.publish((&manifest.files, &encoded), &borrowed, force)?;
+        Ok(Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds: watch.lap() })
+    }
+
+    /// Finds an order for all vertices.
+    fn arrange(&self) -> Result<Places> {
+        let (context, facts) = (self.context, self.index.facts());
+        let windows: Vec<Range<u32>> = windows(facts.vertices, self.shape.records()).collect();
+        let bytes = worker_bytes(facts, self.layout);
+        let workers = ((context.budget().free() / bytes) as usize).clamp(1, context.threads.min(windows.len()));
+        let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
+        context.progress.begin("layout", "windows", windows.len() as u64);
+        let done = AtomicU64::new(0);
+        let laid = map_items(
+            workers,
+            windows.len(),
+            &context.cancel,
+            || Scan::new(self.shape),
+            |scan, number| {
+                let window = windows[number].clone();
+                let slots = self.edges(scan, window.clone())?;
+                let neighbours = |vertex: u32| {
+                    let slot = &slots[(vertex - window.start) as usize * (facts.degree + 1)..];
+                    &slot[1..][..slot[0] as usize]
+                };
+                let of = Arrangement::of_window(
+                    &context.cancel,
+                    self.layout,
+                    self.shape.records(),
+                    window.clone(),
+                    neighbours,
+                );
+                context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
+                of
+            },
+        )?;
+        Ok(Places::of_windows(facts.vertices, windows.iter().map(|window| window.start).zip(laid)))
+    }
+
+    /// For each vertex of a window how many neighbours it has, these, and room up to the degree.
+    fn edges(&self, scan: &mut Scan, window: Range<u32>) -> Result<Vec<u32>> {
+        let size = self.index.facts().degree + 1;
+        let (mut slots, mut neighbours) = (vec![0; window.len() * size], Vec::new());
+        self.each_record(scan, window.clone(), &mut |vertex, page, slot| {
+            let own = &mut slots[(vertex - window.start) as usize * size..][..size];
+            self.neighbours(vertex, page, slot, &mut neighbours)?;
+            own[0] = neighbours.len() as u32;
+            own[1..][..neighbours.len()].copy_from_slice(&neighbours);
+            Ok(())
+        })?;
+        Ok(slots)
+    }
+
+    /// Hands over the vertices of a window, each with its page and where it lies there.
+    fn each_record(
+        &self,
+        scan: &mut Scan,
+        window: Range<u32>,
+        take: &mut dyn FnMut(u32, Page<'_>, usize) -> Result<()>,
+    ) -> Result<()> {
+        let pages = self.shape.page_of(window.start)..self.shape.page_of(window.end - 1) + 1;
+        scan.each(&self.context.cancel, &*self.index.pages, pages, &mut |number, page| {
+            let page = page.map_err(|no_page| match no_page {
+                NoPage::Device(error) => error.into(),
+                NoPage::Changed => self.index.damaged_page(number, "checksum mismatch"),
+            })?;
+            let mut vertices = self.shape.vertices(number, self.index.facts().vertices).enumerate();
+            vertices.try_for_each(|(slot, vertex)| take(vertex, page, slot))
+        })
+    }
+
+    /// Takes the neighbours of a vertex in place of what `neighbours` held.
+    fn neighbours(&self, vertex: u32, page: Page<'_>, slot: usize, neighbours: &mut Vec<u32>) -> Result<()> {
+        neighbours.clear();
+        let found = page.neighbours(slot);
+        let fits = found.is_some();
+        neighbours.extend(found.into_iter().flatten());
+        if fits && neighbours.iter().all(|&neighbour| neighbour < self.index.facts().vertices) {
+            return Ok(());
+        }
+        let why = format!("vertex {vertex} has neighbours that cannot be");
+        Err(self.index.damaged_page(self.shape.page_of(vertex), &why))
+    }
+
+    /// Writes all pages into a draft; returns the bandwidth, too.
+    fn write_pages(&self, drafts: &Drafts<'_>, places: &[u32]) -> Result<(Drafted, f64)> {
+        let Self { context, shape, .. } = *self;
+        let vertices = places.len() as u32;
+        let mut draft = Draft::new(context, drafts, Role::Pages)?;
+        let _scan = context.reserve(Scan::memory_bytes(shape), PURPOSE)?;
+        let largest = window_vertices(vertices, shape.records()).div_ceil(shape.records());
+        // A window is read once for each part of it that there is memory for.
+        let together = ((context.budget().free() / shape.bytes() as u64) as usize).clamp(1, largest);
+        let _buffer = context.reserve((together * shape.bytes()) as u64, PURPOSE)?;
+        let (mut scan, mut buffer) = (Scan::new(shape), AlignedBuffer::zeroed(together * shape.bytes()));
+        let mut farthest = 0u64;
+        context.progress.begin("write", "pages", shape.pages(vertices));
+        for window in windows(vertices, shape.records()) {
+            for start in window.clone().step_by(together * shape.records()) {
+                let end = window.end.min(start.saturating_add((together * shape.records()) as u32));
+                let pages = (end - start).div_ceil(shape.records() as u32) as usize;
+                let buffer = &mut buffer[..pages * shape.bytes()];
+                farthest += self.fill(&mut scan, buffer, (window.clone(), start..end), places)?;
+                draft.append(buffer)?;
+                context.progress.advance(u64::from(shape.page_of(end - 1)) + 1);
+            }
+        }
+        Ok((draft.finish()?, farthest as f64 / f64::from(vertices)))
+    }
+
+    /// Makes the pages of the vertices whose new numbers are those of a part of a window; returns how far each of them is from
+    /// its farthest neighbour, added up.
+    fn fill(
+        &self,
+        scan: &mut Scan,
+        pages: &mut [u8],
+        (window, part): (Range<u32>, Range<u32>),
+        places: &[u32],
+    ) -> Result<u64> {
+        let shape = self.shape;
+        let (mut farthest, mut neighbours) = (0, Vec::new());
+        let vector_bytes = self.index.facts().vectors.bytes();
+        pages.fill(0);
+        self.each_record(scan, window, &mut |vertex, page, slot| {
+            let place = places[vertex as usize];
+            if !part.contains(&place) {
+                return Ok(());
+            }
+            self.neighbours(vertex, page, slot, &mut neighbours)?;
+            neighbours.iter_mut().for_each(|neighbour| *neighbour = places[*neighbour as usize]);
+            farthest += neighbours.iter().map(|&neighbour| u64::from(neighbour.abs_diff(place))).max().unwrap_or(0);
+            let vector = &page.vectors(slot + 1)[slot * vector_bytes..];
+            let at = (place - part.start) as usize;
+            let to = &mut pages[at / shape.records() * shape.bytes()..][..shape.bytes()];
+            shape.put(to, at % shape.records(), vector, page.row(slot), &neighbours);
+            Ok(())
+        })?;
+        let first = shape.page_of(part.start);
+        (first..).zip(pages.chunks_exact_mut(shape.bytes())).for_each(|(number, page)| PageShape::seal(page, number));
+        Ok(farthest)
+    }
+
+    /// The windows of the vertices.
+    fn windows(&self) -> impl Iterator<Item = Range<u32>> {
+        windows(self.index.facts().vertices, self.shape.records())
+    }
+
+    fn write_codes(&self, drafts: &Drafts<'_>, places: &Places) -> Result<Drafted> {
+        let Self { context, index, .. } = *self;
+        let code_bytes = index.facts().code_bytes;
+        let mut draft = Draft::new(context, drafts, Role::Codes)?;
+        for window in self.windows() {
+            let code = |vertex: u32| &index.codes[vertex as usize * code_bytes..][..code_bytes];
+            let codes: Vec<u8> = places.order(window).into_iter().flat_map(code).copied().collect();
+            draft.append(&codes)?;
+        }
+        draft.finish()
+    }
+
+    /// Writes ids by entry; returns rows of vertices that stand for several.
+    fn write_ids(&self, drafts: &Drafts<'_>, places: &Places) -> Result<(Duplicates, Drafted)> {
+        let Self { context, index, .. } = *self;
+        let facts = index.facts();
+        let temporary = &context.temporary(Some(index.folder()));
+        let mut draft = IdDraft::new(context, (drafts, temporary), (facts.ids, 0), PURPOSE)?;
+        let mut duplicates = Duplicates::default();
+        let mut further: Vec<u32> = Vec::with_capacity(index.duplicates.len());
+        for window in self.windows() {
+            let order = places.order(window.clone());
+            for (place, &vertex) in (window.start..).zip(&order) {
+                let (first, rows) = index.duplicates.of(vertex);
+                duplicates.push(place, rows.iter().copied());
+                further.extend((facts.vertices + first as u32..).take(rows.len()));
+            }
+            self.copy_ids(&order, &mut draft)?;
+        }
+        let together = window_vertices(facts.vertices, self.shape.records());
+        further.chunks(together).try_for_each(|entries| self.copy_ids(entries, &mut draft))?;
+        Ok((duplicates, draft.finish()?))
+    }
+
+    /// Writes the ids of some entries.
+    fn copy_ids(&self, entries: &[u32], draft: &mut IdDraft) -> Result<()> {
+        self.context.cancel.check()?;
+        let ids = self.index.ids_of(self.index.facts().ids, entries)?;
+        let mut id = Vec::new();
+        (0..ids.len()).try_for_each(|k| {
+            id.clear();
+            ids.append_bytes_of(k, &mut id);
+            draft.push(&id)
+        })
+    }
+}
