@@ -30,8 +30,8 @@ const WALKS_MAX: usize = 16;
 const READS_AT_ONCE: usize = 16;
 /// Reads of a query that may be in flight at the same time.
 const WIDTH_MAX: usize = 8;
-/// Reads that wait for others with which they are handed to the device.
-const HANDED_AT_ONCE: usize = 4;
+/// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
+const STARTED_AT_ONCE: usize = 4;
 /// Queries that are taken in at once, at most.
 const QUERIES_MAX: u64 = 4_096;
 /// Reads of a query that a trace tells apart.
@@ -241,7 +241,7 @@ struct Worker<'a, T: Coordinate> {
     /// The query that nobody has begun with.
     next: &'a AtomicU32,
     queue: Box<dyn ReadQueue>,
-    /// Reads that the queue may not have begun with.
+    /// Reads that were handed to the queue.
     handed: usize,
     walks: Vec<UnderWay<T>>,
     /// Of these walks, those that have not ended.
@@ -326,7 +326,6 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             }
         }
         while self.under_way > 0 {
-            self.handed = 0;
             let done = self.queue.wait().expect("each walk under way waits for a page");
             self.run.context.cancel.check()?;
             let (slot, page) = ((done.token >> u32::BITS) as usize, done.token as u32);
@@ -409,7 +408,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         let buffer = self.buffer()?;
         self.handed += 1;
         let submit =
-            if self.handed % HANDED_AT_ONCE == 0 { <dyn ReadQueue>::submit } else { <dyn ReadQueue>::submit_later };
+            if self.handed % STARTED_AT_ONCE == 0 { <dyn ReadQueue>::submit } else { <dyn ReadQueue>::submit_later };
         Ok(submit(&mut *self.queue, token, cause, &self.run.index.pages, offset, buffer)?)
     }
 
