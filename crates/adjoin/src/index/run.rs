@@ -407,8 +407,11 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         let offset = offset * self.searched.shape.bytes() as u64;
         let buffer = self.buffer()?;
         self.handed += 1;
-        let submit =
-            if self.handed % STARTED_AT_ONCE == 0 { <dyn ReadQueue>::submit } else { <dyn ReadQueue>::submit_later };
+        let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
+            <dyn ReadQueue>::submit
+        } else {
+            <dyn ReadQueue>::submit_later
+        };
         Ok(submit(&mut *self.queue, token, cause, &self.run.index.pages, offset, buffer)?)
     }
 
