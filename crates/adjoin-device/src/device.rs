@@ -207,6 +207,22 @@ pub trait ReadQueue: Send {
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError>;
 
+    /// As [`submit`](Self::submit), but the read may start no earlier than with the next call of it or of
+    /// [`wait`](Self::wait): reads that start together cost the processor less.
+    ///
+    /// # Errors
+    /// As those of [`submit`](Self::submit).
+    fn submit_later(
+        &mut self,
+        token: u64,
+        cause: Cause,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        self.submit(token, cause, file, offset, buffer)
+    }
+
     /// Waits until a read has ended; `None` where none is in flight.
     fn wait(&mut self) -> Option<Completion>;
 

@@ -60,7 +60,9 @@ pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use mapped_blocks::MappedBlocks;
 pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
-pub use resident::{current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, spare_memory};
+pub use resident::{
+    current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages, spare_memory,
+};
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};
 pub use write_file::WRITE_BUFFER_BYTES;

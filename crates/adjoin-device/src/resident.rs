@@ -31,6 +31,26 @@ pub fn spare_memory() {
     }
 }
 
+/// Pages of memory of which the processor remembers where they lie, however many of the usual size there are.
+#[cfg(target_os = "linux")]
+const LARGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Asks the system to hold bytes that nothing was written to yet in large pages, where whole ones fit: reads at random
+/// places of many megabytes then wait less for the processor to find the memory. Changes nothing else; elsewhere than on
+/// Linux it does nothing.
+pub fn prefer_large_pages(bytes: &mut [u8]) {
+    #[cfg(target_os = "linux")]
+    {
+        let before = bytes.as_ptr().align_offset(LARGE_PAGE_BYTES);
+        let Some(whole) = bytes.get_mut(before..) else { return };
+        let len = whole.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+        // SAFETY: the range lies within the slice, which is borrowed mutably, and this advice leaves its contents alone.
+        let _ = unsafe { rustix::mm::madvise(whole.as_mut_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
+}
+
 fn status_bytes(key: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -46,5 +66,17 @@ mod tests {
     fn the_peak_is_no_less_than_the_present() {
         let current = current_resident_bytes();
         assert!(current > 0 && peak_resident_bytes() >= current);
+    }
+
+    #[test]
+    fn large_pages_leave_bytes_as_they_are() {
+        for len in [0, 1, 5_000, 9 << 20] {
+            let mut bytes = vec![7_u8; len];
+            let middle = len / 3;
+            prefer_large_pages(&mut bytes[middle..]);
+            assert!(bytes.iter().all(|&byte| byte == 7));
+            bytes.fill(8);
+            assert!(bytes.iter().all(|&byte| byte == 8));
+        }
     }
 }

@@ -57,7 +57,9 @@ impl UringQueue {
     }
 
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
-        let ring = IoUring::new(depth.next_power_of_two() as u32)?;
+        let entries = depth.next_power_of_two() as u32;
+        // Only `reap` looks for events, by a call to the kernel: nobody need be interrupted for them. Old kernels do not know.
+        let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
         let slots = std::iter::repeat_with(|| None).take(depth).collect();
         Ok(Self { ring, slots, free: (0..depth).collect(), ready: VecDeque::new(), broken: false })
     }
@@ -156,6 +158,20 @@ impl ReadQueue for UringQueue {
     fn submit(
         &mut self,
         token: u64,
+        cause: Cause,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        self.submit_later(token, cause, file, offset, buffer)?;
+        // Where this fails, the entries stay in the ring and go with the next call, which tells what is wrong.
+        let _ = self.ring.submit();
+        Ok(())
+    }
+
+    fn submit_later(
+        &mut self,
+        token: u64,
         _cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
@@ -174,8 +190,6 @@ impl ReadQueue for UringQueue {
         let place = self.free.pop().expect("one is free, as waited for above");
         self.slots[place] = Some(Slot { token, file: file.clone(), offset, buffer, filled: 0, attempts: 0 });
         self.push(place);
-        // Where this fails, the entry stays in the ring and goes with the next call, which tells what is wrong.
-        let _ = self.ring.submit();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! A table fits the first-level cache and its entries are loaded one by one: gather instructions are no faster on the
 //! processors of today. What a level adds is its encoding of the same loads and sums, in one fixed order.
 
+use crate::prefetch::prefetch;
 use crate::reference::{Reference, sum_in_halves};
 
 /// Values of a byte of a code, and so entries of its table.
@@ -11,6 +12,9 @@ pub const TABLE_ENTRIES: usize = 256;
 
 /// Partial sums: enough that no addition waits for the one before.
 const LANES: usize = 8;
+/// Codes that are asked for before they are needed: they lie anywhere in memory, and a processor waits for some ten lines of
+/// it at once.
+const CODES_AHEAD: usize = 16;
 
 /// Codes that lie one after the other, of which the first bytes are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +39,13 @@ impl Lookup for Reference {
 /// [`crate::Kernel::sum_lookups`].
 #[inline(always)]
 pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, rows: &[u32], out: &mut [f32]) {
-    for (&row, sum) in rows.iter().zip(out) {
-        *sum = sum_of(tables, &codes.bytes[row as usize * codes.stride..][..tables.len()]);
+    let code = |row: u32| &codes.bytes[row as usize * codes.stride..][..tables.len()];
+    rows.iter().take(CODES_AHEAD).for_each(|&row| prefetch(code(row)));
+    for (k, (&row, sum)) in rows.iter().zip(out).enumerate() {
+        if let Some(&later) = rows.get(k + CODES_AHEAD) {
+            prefetch(code(later));
+        }
+        *sum = sum_of(tables, code(row));
     }
 }
 

@@ -1,23 +1,27 @@
 //! How many reads does a search of a graph index take, and what recall does it have?
 //!
-//! `index BASE QUERIES FOLDER [LAYOUT [PAGE_BYTES [CODE_BYTES [DEGREE [GRAPH [MEMORY]]]]]]` builds a store and an index in FOLDER, unless they
-//! are there, and prints for lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and
-//! distances a query, and queries a second. Reads depend on nothing but the index and the queries; rates on the machine.
+//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they are there, and prints for
+//! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
+//! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
+//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), kernel, threads, lists (numbers with commas between), rounds
+//! (how often all lists are searched with), and lone=1, which searches for one query after the other.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions};
+use adjoin::kernels::Kernel;
+use adjoin::report::LatencyStatistics;
 use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
 use adjoin::sink::CollectHits;
-use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
 
 const QUERIES: usize = 1_000;
 const K: usize = 10;
-const LISTS: [usize; 7] = [20, 30, 40, 60, 80, 120, 160];
+const LISTS: &str = "20,30,40,60,80,120,160";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,22 +34,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N) -> Result<N> {
-    let Some(text) = arguments.get(place) else { return Ok(otherwise) };
-    text.parse().map_err(|_| Error::option(format!("{text} is none that can be given here")))
+/// What was said as `name=value`, or what holds otherwise.
+fn named<N: std::str::FromStr>(arguments: &[String], name: &str, otherwise: N) -> Result<N> {
+    let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
+    let Some(text) = values.next() else { return Ok(otherwise) };
+    text.parse().map_err(|_| Error::option(format!("{text} is no {name}")))
 }
 
 fn run(arguments: &[String]) -> Result<()> {
-    let [base, queries, folder, ..] = arguments else { return Err(Error::input("give BASE QUERIES FOLDER")) };
+    let [base, queries, folder, arguments @ ..] = arguments else {
+        return Err(Error::input("give BASE QUERIES FOLDER"));
+    };
     let folder = Path::new(folder);
     let mut options = IndexOptions::default();
-    options.layout = number(arguments, 3, options.layout)?;
-    options.page_bytes = number(arguments, 4, options.page_bytes)?;
-    options.code_bytes = number(arguments, 5, options.code_bytes)?;
-    options.graph.degree = number(arguments, 6, options.graph.degree)?;
-    options.method = number(arguments, 7, options.method)?;
-    let megabytes: u64 = number(arguments, 8, 8_000)?;
-    let context = Context::default().with_memory(8 << 30);
+    options.layout = named(arguments, "layout", options.layout)?;
+    options.page_bytes = named(arguments, "page-bytes", options.page_bytes)?;
+    options.code_bytes = named(arguments, "code-bytes", options.code_bytes)?;
+    options.graph.degree = named(arguments, "degree", options.graph.degree)?;
+    options.method = named(arguments, "graph", options.method)?;
+    let megabytes: u64 = named(arguments, "megabytes", 8_000)?;
+    let mut context = Context::default().with_memory(8 << 30);
+    context.threads = named(arguments, "threads", context.threads)?;
+    if let Some(kernel) = Kernel::named(&named(arguments, "kernel", String::new())?) {
+        context.kernel = kernel;
+    }
     let building = Context::default().with_memory(megabytes * 1_000_000);
     let open = |file: &String| source::open(&context, std::slice::from_ref(file), &SourceOptions::default());
     let (base, queries) = (open(base)?, open(queries)?);
@@ -67,22 +79,116 @@ fn run(arguments: &[String]) -> Result<()> {
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
     let truth = truth(&context, &store, &*queries)?;
-    println!("list  recall@10  reads  distances  queries/s  p50 ms  p99 ms");
-    for list in LISTS {
-        let sink = CollectHits::default();
-        let options = IndexSearchOptions { k: K as u64, list };
-        let found = index::search(&context, &index, &*queries, &options, Box::new(sink.clone()))?.search;
-        let hits = sink.hits();
-        let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
-        let right: usize = hits.iter().zip(&truth).map(right).sum();
-        let recall = right as f64 / (K * truth.len()) as f64;
-        let latency_ms = found.latency_ms.map_or((0.0, 0.0), |latency| (latency.p50, latency.p99));
-        println!(
-            "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {:7.2} {:7.2}",
-            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency_ms.0, latency_ms.1
-        );
+    let lists = named(arguments, "lists", LISTS.to_owned())?;
+    println!("list  recall@10  reads  distances  queries/s  CPU ms  mean ms  p50 ms  p99 ms");
+    for _ in 0..named(arguments, "rounds", 1)? {
+        for list in lists.split(',').map(str::parse) {
+            let list = list.map_err(|_| Error::option(format!("{lists} are no lists")))?;
+            if named(arguments, "lone", 0)? == 1 {
+                measure_lone((&context, &index), &*queries, list)?;
+            } else {
+                measure((&context, &index), (&*queries, &truth), list)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// Searches with a list of some length, and prints what that took.
+fn measure(
+    (context, index): (&Context, &Index),
+    (queries, truth): (&dyn VectorSource, &[f32]),
+    list: usize,
+) -> Result<()> {
+    let sink = CollectHits::default();
+    let options = IndexSearchOptions { k: K as u64, list };
+    let before = processor_ms();
+    let found = index::search(context, index, queries, &options, Box::new(sink.clone()))?.search;
+    let processor_ms = (processor_ms() - before) / found.queries as f64;
+    let hits = sink.hits();
+    let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
+    let right: usize = hits.iter().zip(truth).map(right).sum();
+    let recall = right as f64 / (K * truth.len()) as f64;
+    let latency = found.latency_ms.map_or((0.0, 0.0, 0.0), |latency| (latency.mean, latency.p50, latency.p99));
+    println!(
+        "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
+        found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.0, latency.1, latency.2
+    );
+    Ok(())
+}
+
+/// Searches for one query after the other, each while nothing else is under way.
+fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
+    let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
+    let (before, options) = (processor_ms(), IndexSearchOptions { k: K as u64, list });
+    let mut scan = queries.scan(1)?;
+    while let Some(batch) = scan.next_batch()? {
+        let bytes = queries.info().vectors.bytes();
+        for stored in batch.bytes.chunks_exact(bytes) {
+            let query = OneQuery {
+                info: SourceInfo { rows: 1, ids: IdKind::None, ..queries.info().clone() },
+                stored: stored.to_vec(),
+            };
+            let found = index::search(context, index, &query, &options, Box::new(CollectHits::default()))?;
+            latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
+            reads += found.search.reads_per_query;
+            pages_read += found.common.io.reads.unwrap_or(0);
+        }
+    }
+    let count = latencies_ms.len() as f64;
+    let processor_ms = (processor_ms() - before) / count;
+    let latency = LatencyStatistics::of(latencies_ms).ok_or_else(|| Error::input("there are no queries"))?;
+    let (reads, pages_read) = (reads / count, pages_read as f64 / count);
+    let LatencyStatistics { mean, p50, p99, .. } = latency;
+    println!("{list:4} {reads:6.1} of {pages_read:6.1} {processor_ms:7.3} {mean:8.3} {p50:7.3} {p99:7.3}");
+    Ok(())
+}
+
+/// One query as a source.
+struct OneQuery {
+    info: SourceInfo,
+    stored: Vec<u8>,
+}
+
+impl VectorSource for OneQuery {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, _batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        Ok(Box::new(OneScan(Some(&self.stored))))
+    }
+
+    fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
+        self.stored.len() as u64
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (PathBuf::new(), row)
+    }
+}
+
+struct OneScan<'a>(Option<&'a [u8]>);
+
+impl VectorScan for OneScan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let batch = |stored: &[u8]| VectorBatch {
+            first_row: 0,
+            rows: 1,
+            bytes: stored.to_vec(),
+            faults: Vec::new(),
+            ids: Ids::None,
+        };
+        Ok(self.0.take().map(batch))
+    }
+}
+
+/// Milliseconds of processors that this process took so far, as the system accounts them; 0 where it does not.
+fn processor_ms() -> f64 {
+    const TICK_MS: f64 = 10.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    TICK_MS * fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
 }
 
 /// The distance of the farthest of the nearest vectors of each query.

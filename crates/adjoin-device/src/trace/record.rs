@@ -283,10 +283,14 @@ struct PendingRead {
     start: Duration,
 }
 
-impl ReadQueue for RecordedQueue {
-    fn submit(
+/// A way in which a queue takes a read.
+type Submit =
+    fn(&mut (dyn ReadQueue + 'static), u64, Cause, &Arc<dyn ReadFile>, u64, AlignedBuffer) -> Result<(), DeviceError>;
+
+impl RecordedQueue {
+    fn record(
         &mut self,
-        token: u64,
+        (submit, token): (Submit, u64),
         cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
@@ -297,10 +301,35 @@ impl ReadQueue for RecordedQueue {
         let bytes = buffer.len() as u64;
         let asked = recorded.map(|file| Asked { operation: Operation::Read, file: file.number, offset, bytes, cause });
         let start = self.log.begun.elapsed();
-        self.queue.submit(self.next, cause, recorded.map_or(file, |recorded| &recorded.file), offset, buffer)?;
+        let file = recorded.map_or(file, |recorded| &recorded.file);
+        submit(&mut *self.queue, self.next, cause, file, offset, buffer)?;
         self.pending.insert(self.next, PendingRead { token, asked, start });
         self.next += 1;
         Ok(())
+    }
+}
+
+impl ReadQueue for RecordedQueue {
+    fn submit(
+        &mut self,
+        token: u64,
+        cause: Cause,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        self.record((<dyn ReadQueue>::submit, token), cause, file, offset, buffer)
+    }
+
+    fn submit_later(
+        &mut self,
+        token: u64,
+        cause: Cause,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        self.record((<dyn ReadQueue>::submit_later, token), cause, file, offset, buffer)
     }
 
     fn wait(&mut self) -> Option<Completion> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use adjoin_device::{AlignedBuffer, Cause, ReadQueue, Reservation};
+use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
 use super::Index;
 use super::navigation::Navigator;
@@ -23,8 +23,15 @@ use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
 pub(super) const PURPOSE: &str = "this search";
-/// Queries under way on a thread, at most.
-const WALKS_MAX: usize = 32;
+/// Queries under way on a thread, at most: enough to hide the time of a read, and few enough that what they have seen and their
+/// tables of distances stay in the cache of the processor.
+const WALKS_MAX: usize = 16;
+/// Reads of a thread that may be in flight where fewer queries are under way: each then looks ahead.
+const READS_AT_ONCE: usize = 16;
+/// Reads of a query that may be in flight at the same time.
+const WIDTH_MAX: usize = 8;
+/// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
+const STARTED_AT_ONCE: usize = 4;
 /// Queries that are taken in at once, at most.
 const QUERIES_MAX: u64 = 4_096;
 /// Reads of a query that a trace tells apart.
@@ -53,6 +60,8 @@ struct Found {
     query: u32,
     hits: Vec<Hit>,
     counts: WalkCounts,
+    /// Pages that were read for it, those included that it then did not need.
+    pages_read: u64,
     latency_ms: f32,
 }
 
@@ -60,6 +69,7 @@ struct Found {
 #[derive(Default)]
 struct Totals {
     counts: WalkCounts,
+    pages_read: u64,
     latencies_ms: Vec<f32>,
 }
 
@@ -96,8 +106,13 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let k = options.k.min(index.facts().rows) as usize;
         let list = options.list.max(k);
         let queries = SourceQueries { source, space: index.facts().space() };
-        let walks = context.threads as u64 * Self::walk_bytes(index, list, k);
-        queries.reading_bytes() + 2 * walks + 4 * Self::query_bytes(index, k)
+        let workers = context.threads as u64 * Self::worker_bytes(index, (list, k), 1);
+        queries.reading_bytes() + 2 * workers + 4 * Self::query_bytes(index, k)
+    }
+
+    /// Bytes of a thread that has so many walks under way.
+    fn worker_bytes(index: &Index, (list, k): (usize, usize), walks: usize) -> u64 {
+        walks as u64 * Self::walk_bytes(index, list, k) + (READS_AT_ONCE * index.facts().shape().bytes()) as u64
     }
 
     /// Bytes of a walk: its pages, its list, what it has seen, and a table of distances.
@@ -167,7 +182,8 @@ impl<'a, T: Coordinate> Run<'a, T> {
             queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
             latency_ms: LatencyStatistics::of(totals.latencies_ms),
         };
-        let counts = ReadCounts { reads, bytes_requested: reads * page_bytes, bytes_read: reads * page_bytes };
+        let (read, bytes) = (totals.pages_read, totals.pages_read * page_bytes);
+        let counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
         let all = (self.index.pages.len(), self.index.pages.is_direct());
         let common = CommonStatistics {
             io: counts.statistics(self.context, all, written),
@@ -193,7 +209,8 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let members = Members::<T>::new(self.context.kernel, space, &stored);
         let mut found = self.search(&members)?;
         found.sort_unstable_by_key(|found| found.query);
-        for Found { counts, latency_ms, .. } in &found {
+        for Found { counts, pages_read, latency_ms, .. } in &found {
+            totals.pages_read += pages_read;
             totals.counts.reads += counts.reads;
             totals.counts.distances += counts.distances;
             totals.latencies_ms.push(*latency_ms);
@@ -211,18 +228,26 @@ impl<'a, T: Coordinate> Run<'a, T> {
     fn search(&self, queries: &Members<T>) -> Result<Vec<Found>> {
         let Context { threads, cancel, .. } = self.context;
         let next = AtomicU32::new(0);
-        let work = |(): &mut (), _: usize| Worker::new(self, queries)?.run(&next);
+        let work = |(): &mut (), _: usize| Worker::new(self, queries, &next)?.run();
         Ok(map_items(*threads, *threads, cancel, || (), work)?.into_iter().flatten().collect())
     }
 }
 
-/// A thread that searches: walks under way, each with a read in flight.
+/// A thread that searches: walks under way, each with a read in flight, or several where there are few walks.
 struct Worker<'a, T: Coordinate> {
     run: &'a Run<'a, T>,
     queries: &'a Members<T>,
     searched: Searched<'a, T>,
+    /// The query that nobody has begun with.
+    next: &'a AtomicU32,
     queue: Box<dyn ReadQueue>,
+    /// Reads that were handed to the queue.
+    handed: usize,
     walks: Vec<UnderWay<T>>,
+    /// Of these walks, those that have not ended.
+    under_way: usize,
+    /// Pages that a walk is likely to need: of the moment.
+    likely: Vec<u32>,
     spare: Vec<AlignedBuffer>,
     found: Vec<Found>,
     /// Buffers for pages, and those for which there is memory.
@@ -235,12 +260,16 @@ struct Worker<'a, T: Coordinate> {
 struct UnderWay<T: Coordinate> {
     walk: Walk<T>,
     query: u32,
-    page: u32,
+    /// The page that it waits for.
+    page: Option<u32>,
+    /// Pages that were asked for before it needs them, and what they hold once they have come.
+    ahead: Vec<(u32, Option<AlignedBuffer>)>,
+    pages_read: u64,
     begun: Stopwatch,
 }
 
 impl<'a, T: Coordinate> Worker<'a, T> {
-    fn new(run: &'a Run<'a, T>, queries: &'a Members<T>) -> Result<Self> {
+    fn new(run: &'a Run<'a, T>, queries: &'a Members<T>, next: &'a AtomicU32) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
         let searched = Searched {
@@ -252,11 +281,25 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             k: run.k,
             list: run.list,
         };
-        let queue = context.device.read_queue(run.walks)?;
-        let memory = context.reserve(run.walks as u64 * Run::<T>::walk_bytes(index, run.list, run.k), PURPOSE)?;
-        let buffers_max = run.walks as u64 * Run::<T>::pages_of_walk(index, run.list);
-        let (walks, spare, found) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { run, queries, searched, queue, walks, spare, found, buffers: 0, buffers_max, memory })
+        let queue = context.device.read_queue(run.walks + READS_AT_ONCE)?;
+        let memory = context.reserve(Run::<T>::worker_bytes(index, (run.list, run.k), run.walks), PURPOSE)?;
+        let buffers_max = run.walks as u64 * Run::<T>::pages_of_walk(index, run.list) + READS_AT_ONCE as u64;
+        Ok(Self {
+            run,
+            queries,
+            searched,
+            next,
+            queue,
+            handed: 0,
+            walks: Vec::new(),
+            under_way: 0,
+            likely: Vec::new(),
+            spare: Vec::new(),
+            found: Vec::new(),
+            buffers: 0,
+            buffers_max,
+            memory,
+        })
     }
 
     /// A buffer for a page. Walks that hold more pages than was thought take more memory.
@@ -274,63 +317,124 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     }
 
     /// Answers queries until there are no more.
-    fn run(mut self, next: &AtomicU32) -> Result<Vec<Found>> {
+    fn run(mut self) -> Result<Vec<Found>> {
         for slot in 0..self.run.walks {
-            let walk = Walk::new(&self.searched);
-            self.walks.push(UnderWay { walk, query: 0, page: 0, begun: Stopwatch::start() });
-            if !self.begin(slot, next)? {
+            let (walk, ahead) = (Walk::new(&self.searched), Vec::new());
+            self.walks.push(UnderWay { walk, query: 0, page: None, ahead, pages_read: 0, begun: Stopwatch::start() });
+            if !self.begin(slot)? {
                 break;
             }
         }
-        while let Some(done) = self.queue.wait() {
+        while self.under_way > 0 {
+            let done = self.queue.wait().expect("each walk under way waits for a page");
             self.run.context.cancel.check()?;
-            done.result?;
-            let slot = done.token as usize;
-            let UnderWay { walk, page, .. } = &mut self.walks[slot];
-            walk.take(&self.searched, self.queries, *page, done.buffer)?;
-            if !self.go_on(slot)? {
-                self.begin(slot, next)?;
+            let (slot, page) = ((done.token >> u32::BITS) as usize, done.token as u32);
+            if self.walks[slot].page == Some(page) {
+                done.result?;
+                self.walks[slot].walk.take(&self.searched, self.queries, page, done.buffer)?;
+                self.go_on(slot)?;
+            } else {
+                self.keep(slot, page, done);
             }
         }
         Ok(self.found)
     }
 
-    /// Begins queries until one waits for a page; false where there are no more.
-    fn begin(&mut self, slot: usize, next: &AtomicU32) -> Result<bool> {
-        loop {
-            let query = next.fetch_add(1, Ordering::Relaxed);
-            if query as usize >= self.queries.len() {
-                return Ok(false);
-            }
-            let under_way = &mut self.walks[slot];
-            (under_way.query, under_way.begun) = (query, Stopwatch::start());
-            under_way.walk.begin(&self.searched, (self.queries, query));
-            if self.go_on(slot)? {
-                return Ok(true);
-            }
+    /// Keeps a page that came before its walk needs it. One that could not be read is asked for again where it is needed.
+    fn keep(&mut self, slot: usize, page: u32, done: Completion) {
+        let ahead = &mut self.walks[slot].ahead;
+        match ahead.iter().position(|(asked, kept)| *asked == page && kept.is_none()) {
+            Some(place) if done.result.is_ok() => ahead[place].1 = Some(done.buffer),
+            Some(place) => drop(ahead.swap_remove(place)),
+            None => self.spare.push(done.buffer), // of a query that has been answered
         }
     }
 
-    /// Lets a walk go on until it waits for a page; false where it has ended.
-    fn go_on(&mut self, slot: usize) -> Result<bool> {
-        let UnderWay { walk, query, page, begun } = &mut self.walks[slot];
-        match walk.next(&self.searched)? {
-            Next::Read(number) => {
-                *page = number;
-                let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
-                let after = (walk.counts.reads > 0).then(|| step - 1);
-                let cause = Cause { consumer: "index", step: Some(step), after };
-                let offset = u64::from(number) * self.searched.shape.bytes() as u64;
-                let buffer = self.buffer()?;
-                self.queue.submit(slot as u64, cause, &self.run.index.pages, offset, buffer)?;
-                Ok(true)
-            }
-            Next::End => {
-                let hits = walk.end(&self.searched, &mut self.spare);
-                let latency_ms = (begun.seconds() * 1e3) as f32;
-                self.found.push(Found { query: *query, hits, counts: walk.counts, latency_ms });
-                Ok(false)
+    /// Begins queries until one waits for a page; false where there are no more.
+    fn begin(&mut self, slot: usize) -> Result<bool> {
+        let query = self.next.fetch_add(1, Ordering::Relaxed);
+        if query as usize >= self.queries.len() {
+            return Ok(false);
+        }
+        let under_way = &mut self.walks[slot];
+        (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
+        under_way.walk.begin(&self.searched, (self.queries, query));
+        self.under_way += 1;
+        self.go_on(slot)?;
+        Ok(true)
+    }
+
+    /// Lets a walk go on until it waits for a page. Where it ends, the next query begins.
+    fn go_on(&mut self, slot: usize) -> Result<()> {
+        while let Next::Read(number) = self.walks[slot].walk.next(&self.searched)? {
+            self.walks[slot].page = Some(number);
+            let asked = self.walks[slot].ahead.iter().position(|&(page, _)| page == number);
+            let kept = match asked {
+                Some(place) => self.walks[slot].ahead.swap_remove(place).1,
+                None => {
+                    self.read(slot, number)?;
+                    None
+                }
+            };
+            self.look_ahead(slot)?;
+            let Some(buffer) = kept else { return Ok(()) };
+            self.walks[slot].walk.take(&self.searched, self.queries, number, buffer)?;
+        }
+        self.end(slot);
+        self.begin(slot).map(|_| ())
+    }
+
+    fn end(&mut self, slot: usize) {
+        let UnderWay { walk, query, page, ahead, pages_read, begun } = &mut self.walks[slot];
+        let hits = walk.end(&self.searched, &mut self.spare);
+        self.spare.extend(ahead.drain(..).filter_map(|(_, buffer)| buffer));
+        let latency_ms = (begun.seconds() * 1e3) as f32;
+        let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
+        *page = None;
+        self.found.push(Found { query, hits, counts, pages_read, latency_ms });
+        self.under_way -= 1;
+    }
+
+    /// Asks for a page.
+    fn read(&mut self, slot: usize, page: u32) -> Result<()> {
+        let UnderWay { walk, query, page: needed, pages_read, .. } = &mut self.walks[slot];
+        let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
+        let after = (walk.counts.reads > 0).then(|| step - 1);
+        let is_needed = *needed == Some(page);
+        let cause = Cause { consumer: "index", step: is_needed.then_some(step), after: after.filter(|_| is_needed) };
+        *pages_read += 1;
+        let (token, offset) = ((slot as u64) << u32::BITS | u64::from(page), u64::from(page));
+        let offset = offset * self.searched.shape.bytes() as u64;
+        let buffer = self.buffer()?;
+        self.handed += 1;
+        let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
+            <dyn ReadQueue>::submit
+        } else {
+            <dyn ReadQueue>::submit_later
+        };
+        Ok(submit(&mut *self.queue, token, cause, &self.run.index.pages, offset, buffer)?)
+    }
+
+    /// Asks for pages that a walk is likely to need after the one that it waits for, where too few walks are under way to
+    /// keep the device busy. What it finds does not depend on that.
+    fn look_ahead(&mut self, slot: usize) -> Result<()> {
+        let waiting = self.queries.len().saturating_sub(self.next.load(Ordering::Relaxed) as usize);
+        let width = (READS_AT_ONCE / (self.under_way + waiting).max(1)).min(WIDTH_MAX);
+        if width < 2 {
+            return Ok(());
+        }
+        let mut likely = std::mem::take(&mut self.likely);
+        likely.clear();
+        self.walks[slot].walk.likely(&self.searched, width, &mut likely);
+        for &page in &likely[1..] {
+            let has_room = !self.spare.is_empty() || self.buffers < self.buffers_max;
+            let ahead = &mut self.walks[slot].ahead;
+            if has_room && !ahead.iter().any(|&(asked, _)| asked == page) {
+                ahead.push((page, None));
+                self.read(slot, page)?;
             }
         }
+        self.likely = likely;
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@
 //! near enough: a walk keeps its pages until it ends. It depends on nothing but the index and the query.
 
 use adjoin_device::AlignedBuffer;
-use adjoin_kernels::Kernel;
+use adjoin_kernels::{Kernel, prefetch};
 
 use super::Index;
 use super::navigation::Navigator;
@@ -111,9 +111,6 @@ impl<T: Coordinate> Walk<T> {
         self.new.clear();
         self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         self.new.push(searched.index.facts().entry);
-        let mut new = std::mem::take(&mut self.new);
-        new.retain(|&vertex| self.seen.insert(vertex));
-        self.new = new;
         self.see(searched);
     }
 
@@ -122,18 +119,25 @@ impl<T: Coordinate> Walk<T> {
     /// # Errors
     /// Where a page says what cannot be.
     pub(super) fn next(&mut self, searched: &Searched<'_, T>) -> Result<Next> {
-        loop {
-            // What costs no read comes first: it may lead nearer than what costs one.
-            let open = |candidate: &Candidate| !candidate.expanded;
-            let place = self.list.iter().position(|candidate| open(candidate) && candidate.held);
-            let place = place.or_else(|| self.list.iter().position(open));
-            let Some(place) = place else { return Ok(Next::End) };
-            let vertex = self.list[place].vertex;
-            if !self.list[place].held {
-                return Ok(Next::Read(searched.shape.page_of(vertex)));
+        // What costs no read comes first: it may lead nearer than what costs one.
+        while self.expand_held(searched)? {
+            self.see(searched);
+        }
+        let open = self.list.iter().find(|candidate| !candidate.expanded);
+        Ok(open.map_or(Next::End, |candidate| Next::Read(searched.shape.page_of(candidate.vertex))))
+    }
+
+    /// Adds to `pages` those that the walk reads next, unless a page before leads it elsewhere: at most so many, the first
+    /// of which is that of [`Next::Read`].
+    pub(super) fn likely(&self, searched: &Searched<'_, T>, most: usize, pages: &mut Vec<u32>) {
+        for candidate in self.list.iter().filter(|candidate| !candidate.expanded) {
+            let page = searched.shape.page_of(candidate.vertex);
+            if pages.len() == most {
+                return;
             }
-            self.list[place].expanded = true;
-            self.expand(searched, vertex)?;
+            if !pages.contains(&page) {
+                pages.push(page);
+            }
         }
     }
 
@@ -168,9 +172,12 @@ impl<T: Coordinate> Walk<T> {
         }
         self.held.push((number, buffer));
         self.new.clear();
-        self.new.extend(vertices.filter(|&vertex| self.seen.insert(vertex)));
+        self.new.extend(vertices);
         self.see(searched);
-        self.expand_nearest(searched)
+        self.expand_nearest(searched)?;
+        self.expand_held(searched)?;
+        self.see(searched);
+        Ok(())
     }
 
     /// Expands the vertices of a page that are nearest, wherever they are in the list.
@@ -191,6 +198,20 @@ impl<T: Coordinate> Walk<T> {
         Ok(())
     }
 
+    /// Expands all candidates whose pages are held; false where there are none.
+    fn expand_held(&mut self, searched: &Searched<'_, T>) -> Result<bool> {
+        let mut any = false;
+        for place in 0..self.list.len() {
+            let Candidate { vertex, expanded, held, .. } = self.list[place];
+            if held && !expanded {
+                self.list[place].expanded = true;
+                self.expand(searched, vertex)?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
     /// What was found, nearest first; the pages that were held go to `spare`.
     pub(super) fn end(&mut self, searched: &Searched<'_, T>, spare: &mut Vec<AlignedBuffer>) -> Vec<Hit> {
         spare.extend(self.held.drain(..).map(|(_, buffer)| buffer));
@@ -199,7 +220,7 @@ impl<T: Coordinate> Walk<T> {
         searched.index.duplicates.expand(vertices, nearest.into_sorted(), searched.k)
     }
 
-    /// Sees the neighbours of a vertex whose page is held.
+    /// Adds to the new vertices the neighbours of a vertex whose page is held.
     fn expand(&mut self, searched: &Searched<'_, T>, vertex: u32) -> Result<()> {
         let Searched { index, shape, .. } = *searched;
         let number = shape.page_of(vertex);
@@ -208,23 +229,21 @@ impl<T: Coordinate> Walk<T> {
         let slot = (vertex - shape.vertices(number, vertices).start) as usize;
         let impossible = || index.damaged_page(number, "a vertex has neighbours that cannot be");
         let neighbours = Page::of_checked(shape, buffer).neighbours(slot).ok_or_else(impossible)?;
-        self.new.clear();
         for neighbour in neighbours {
             if neighbour >= vertices {
                 return Err(impossible());
             }
-            if self.seen.insert(neighbour) {
-                self.new.push(neighbour);
-            }
+            self.seen.prefetch(neighbour);
+            self.new.push(neighbour);
         }
-        self.see(searched);
         Ok(())
     }
 
-    /// Takes those of the new vertices into the list that are near enough.
+    /// Takes those of the new vertices into the list that were not seen before and are near enough; then none is new.
     fn see(&mut self, searched: &Searched<'_, T>) {
         let Searched { kernel, index, shape, .. } = *searched;
-        let new = std::mem::take(&mut self.new);
+        let mut new = std::mem::take(&mut self.new);
+        new.retain(|&vertex| self.seen.insert(vertex));
         self.distances.resize(new.len(), 0.0);
         index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
         let distances = std::mem::take(&mut self.distances);
@@ -237,6 +256,7 @@ impl<T: Coordinate> Walk<T> {
             let held = self.held.iter().any(|(page, _)| *page == number);
             self.insert(Candidate { distance, vertex, expanded: false, held }, searched.list);
         }
+        new.clear();
         (self.new, self.distances) = (new, distances);
     }
 
@@ -265,14 +285,22 @@ impl Seen {
     /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
     const MULTIPLIER: u32 = 0x9e37_79b1;
 
+    /// Takes all out, and makes room for about as many: no more, as it stays in the cache of the processor.
     fn clear(&mut self) {
-        self.table.fill(0);
+        let len = Self::len_for(self.count);
+        self.table.clear();
+        self.table.resize(len, 0);
         self.count = 0;
+    }
+
+    /// Places for so many vertices, a third more at least.
+    fn len_for(count: usize) -> usize {
+        (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
     }
 
     /// Puts a vertex in; whether it was not there.
     fn insert(&mut self, vertex: u32) -> bool {
-        if self.table.len() < 2 * (self.count + 1) {
+        if self.table.len() < Self::len_for(self.count + 1) {
             self.grow();
         }
         let place = self.place(vertex + 1);
@@ -282,10 +310,23 @@ impl Seen {
         is_new
     }
 
+    /// Asks for the memory of a vertex that is put in soon.
+    fn prefetch(&self, vertex: u32) {
+        if let Some(place) = self.table.get(self.first_place(vertex + 1)) {
+            prefetch(std::slice::from_ref(place));
+        }
+    }
+
+    /// Where a number is, unless others were there before: by the upper bits, on which all of it has a say.
+    fn first_place(&self, number: u32) -> usize {
+        let bits = self.table.len().trailing_zeros();
+        (number.wrapping_mul(Self::MULTIPLIER).unbounded_shr(u32::BITS - bits)) as usize
+    }
+
     /// Where a number is, or is to be.
     fn place(&self, number: u32) -> usize {
         let mask = self.table.len() - 1;
-        let mut place = number.wrapping_mul(Self::MULTIPLIER) as usize & mask;
+        let mut place = self.first_place(number);
         while self.table[place] != 0 && self.table[place] != number {
             place = (place + 1) & mask;
         }
@@ -293,8 +334,7 @@ impl Seen {
     }
 
     fn grow(&mut self) {
-        let len = (2 * self.table.len()).max(Self::LEAST);
-        let old = std::mem::replace(&mut self.table, vec![0; len]);
+        let old = std::mem::replace(&mut self.table, vec![0; Self::len_for(self.count + 1)]);
         for number in old.into_iter().filter(|&number| number != 0) {
             let place = self.place(number);
             self.table[place] = number;

@@ -120,6 +120,7 @@ impl FileFacts {
 /// All bytes of a file, for whose length the caller has seen to memory.
 pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
+    adjoin_device::prefer_large_pages(&mut contents);
     file.read_at(0, &mut contents)?;
     Ok(contents)
 }

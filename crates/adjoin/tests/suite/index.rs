@@ -168,6 +168,33 @@ fn bytes_reads_and_hits_depend_on_nothing_but_vectors_and_options() {
     assert!(files_of(&Indexed::build(&setup, &set, &other).path()) != files_of(&first.path()), "the seed matters");
 }
 
+/// A query that is alone looks ahead; what it finds, and the pages that its walk needs, stay the same.
+#[test]
+fn a_lone_query_finds_the_same_as_one_of_many() {
+    let values_of = values(40, 16, 6);
+    let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
+    let setup = Setup { threads: 1, ..Setup::default() };
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let all = indexed.search(&setup, &Set::of(Element::U8, 16, &values_of), 5, 30);
+    let simulated = SimulatedDevice::new(FaultPlan::None);
+    files_of(&indexed.path()).iter().for_each(|(name, bytes)| simulated.put(Path::new("index").join(name), bytes));
+    let (mut reads, mut pages_read) = (0.0, 0);
+    for (query, hits) in values_of.chunks(16).zip(&all.hits) {
+        let query = Set::of(Element::U8, 16, query);
+        let lone = indexed.search(&setup, &query, 5, 30);
+        assert_same(&lone.hits, std::slice::from_ref(hits), "alone");
+        reads += lone.statistics.search.reads_per_query;
+        pages_read += lone.statistics.common.io.reads.unwrap();
+        let device: Arc<dyn Device> = Arc::new(simulated.clone());
+        let other = search_in(&setup.context_on(device), Path::new("index"), &query, 5, 30).unwrap();
+        assert_same(&other.hits, &lone.hits, "in another order of reads");
+        assert_eq!(other.statistics.common.io.reads, lone.statistics.common.io.reads, "pages looked at ahead");
+    }
+    assert_eq!(reads, (40.0 * all.statistics.search.reads_per_query).round(), "reads of the walks");
+    assert!(pages_read as f64 > reads, "{pages_read} {reads}: some were read ahead and not needed");
+    assert!(pages_read as f64 <= 3.0 * reads, "{pages_read} {reads}");
+}
+
 #[test]
 fn hits_come_with_their_ids_those_of_equal_vectors_too() {
     let rows = 400;
