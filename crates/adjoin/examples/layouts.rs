@@ -20,7 +20,8 @@ const LIST_OF_TRUTH: usize = 1_000;
 const LISTS: [usize; 10] = [10, 15, 20, 25, 30, 40, 50, 60, 80, 120];
 const RECALLS: [f64; 3] = [0.9, 0.95, 0.99];
 
-type Hits = Vec<Vec<(u64, f32)>>;
+type OfQuery = Vec<(u64, f32)>;
+type Hits = Vec<OfQuery>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -79,7 +80,7 @@ fn reads(context: &Context, index: &Index, queries: &dyn VectorSource, truth: &H
     let mut measured: Vec<(f64, f64)> = Vec::new();
     for list in LISTS {
         let (hits, statistics) = search(context, index, queries, list)?;
-        let right = |(hits, truth): (&Vec<(u64, f32)>, &Vec<(u64, f32)>)| {
+        let right = |(hits, truth): (&OfQuery, &OfQuery)| {
             let far = truth.last().map_or(0.0, |hit| hit.1);
             hits.iter().filter(|hit| hit.1 <= far).count()
         };

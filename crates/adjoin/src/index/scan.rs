@@ -19,6 +19,9 @@ pub(super) enum NoPage {
     Changed,
 }
 
+/// A page, or why there is none.
+type Found<'a> = std::result::Result<Page<'a>, NoPage>;
+
 /// A buffer for pages.
 pub(super) struct Scan {
     shape: PageShape,
@@ -44,7 +47,7 @@ impl Scan {
         cancel: &Cancel,
         file: &dyn ReadFile,
         pages: Range<u32>,
-        take: &mut dyn FnMut(u32, std::result::Result<Page<'_>, NoPage>) -> Result<()>,
+        take: &mut dyn FnMut(u32, Found<'_>) -> Result<()>,
     ) -> Result<()> {
         let Self { shape, ref mut buffer } = *self;
         let together = buffer.len() / shape.bytes();

@@ -138,7 +138,7 @@ fn windows_have_whole_pages_and_all_vertices() {
     for (vertices, records) in [(0, 3), (1, 15), (890_000, 15), (1 << 20, 1), (3 << 17, 1_365), ((1 << 31) - 1, 12)] {
         let mut end = 0;
         for window in windows(vertices, records) {
-            assert!(window.start == end && window.start as usize % records == 0 && !window.is_empty());
+            assert!(window.start == end && (window.start as usize).is_multiple_of(records) && !window.is_empty());
             assert!(window.len() <= WINDOW as usize + records && window.len() <= WINDOW_MAX);
             assert!(window.len() * 2 > WINDOW.min(vertices.into()) as usize, "windows are about equal");
             end = window.end;
