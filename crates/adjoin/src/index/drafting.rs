@@ -1,16 +1,12 @@
 //! Files of an index as they are written, before they have their names.
 
-use std::path::Path;
-
-use adjoin_device::{Reservation, WriteFile};
+use adjoin_device::WriteFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::blocks::BlockWriter;
 use crate::context::Context;
 use crate::error::Result;
-use crate::source::IdKind;
 use crate::store::format::checksum;
-use crate::store::{Drafts, FileFacts, Files, PartitionSizes, Partitions, Role};
+use crate::store::{Drafts, FileFacts, Files, Role};
 
 /// Files that are written once all of their bytes are in memory.
 pub(super) type Contents = Vec<(Role, Vec<u8>)>;
@@ -67,54 +63,4 @@ pub(super) fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
         let whole = !matches!(role, Role::Pages | Role::Ids);
         FileFacts::new(&role.file_of(tag), bytes, whole.then_some(checksum))
     })
-}
-
-/// The file of ids, to which they come by entry (`rows.rs` says what lies where).
-pub(super) struct IdDraft {
-    blocks: BlockWriter,
-    /// Texts, which lie behind where all of them end.
-    texts: Option<(Partitions, u64)>,
-    _memory: Reservation,
-}
-
-impl IdDraft {
-    /// Holds about `memory` bytes of texts.
-    ///
-    /// # Errors
-    /// Where the disk refuses, or memory does not suffice.
-    pub(super) fn new(
-        context: &Context,
-        (drafts, temporary): (&Drafts<'_>, &Path),
-        (kind, memory): (IdKind, u64),
-        purpose: &str,
-    ) -> Result<Self> {
-        let sizes = PartitionSizes::within(memory, 1);
-        let memory = context.reserve(if kind == IdKind::Utf8 { sizes.memory_bytes() } else { 0 }, purpose)?;
-        let texts = (kind == IdKind::Utf8).then(|| (Partitions::new(context, temporary, "adjoin-ids", sizes), 0));
-        Ok(Self { blocks: BlockWriter::new(Draft::new(context, drafts, Role::Ids)?), texts, _memory: memory })
-    }
-
-    /// Takes the bytes of the id of the next entry; none where there are no ids.
-    ///
-    /// # Errors
-    /// Where the disk refuses.
-    pub(super) fn push(&mut self, id: &[u8]) -> Result<()> {
-        match &mut self.texts {
-            None => self.blocks.append(id),
-            Some((texts, end)) => {
-                *end += id.len() as u64;
-                texts.push(0, &[id])?;
-                self.blocks.append(&end.to_le_bytes())
-            }
-        }
-    }
-
-    /// # Errors
-    /// Where the disk refuses.
-    pub(super) fn finish(mut self) -> Result<Drafted> {
-        if let Some((texts, _)) = self.texts {
-            texts.finish()?.read(0, |block| self.blocks.append(block))?;
-        }
-        self.blocks.finish()
-    }
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::AlignedBuffer;
 
-use super::drafting::{Contents, Draft, Drafted, IdDraft, files};
+use super::drafting::{Contents, Draft, Drafted, files};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
-use super::rows::Duplicates;
+use super::rows::{Duplicates, IdDraft};
 use super::scan::{NoPage, Scan};
 use super::{Index, navigation};
 use crate::context::Context;

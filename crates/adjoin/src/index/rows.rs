@@ -4,9 +4,17 @@
 //! vertex. The file of duplicates holds the number of vertices that stand for several rows, each of these with the end of its
 //! further rows among all (u32, u32), and the rows (u64). Ids lie by entry: as i64, or as ends of texts (u64) and the texts.
 
-use super::blocks::{BlockReader, Unreadable, file_bytes};
+use std::path::Path;
+
+use adjoin_device::Reservation;
+
+use super::blocks::{BlockReader, BlockWriter, Unreadable, file_bytes};
+use super::drafting::{Draft, Drafted};
+use crate::context::Context;
+use crate::error::Result;
 use crate::execute::Hit;
 use crate::source::{IdKind, Ids};
+use crate::store::{Drafts, PartitionSizes, Partitions, Role};
 
 const NUMBER_BYTES: usize = size_of::<u64>();
 
@@ -88,6 +96,56 @@ impl Duplicates {
         all.sort_unstable();
         all.truncate(k);
         all
+    }
+}
+
+/// The file of ids, to which they come by entry.
+pub(super) struct IdDraft {
+    blocks: BlockWriter,
+    /// Texts, which lie behind where all of them end.
+    texts: Option<(Partitions, u64)>,
+    _memory: Reservation,
+}
+
+impl IdDraft {
+    /// Holds about `memory` bytes of texts.
+    ///
+    /// # Errors
+    /// Where the disk refuses, or memory does not suffice.
+    pub(super) fn new(
+        context: &Context,
+        (drafts, temporary): (&Drafts<'_>, &Path),
+        (kind, memory): (IdKind, u64),
+        purpose: &str,
+    ) -> Result<Self> {
+        let sizes = PartitionSizes::within(memory, 1);
+        let memory = context.reserve(if kind == IdKind::Utf8 { sizes.memory_bytes() } else { 0 }, purpose)?;
+        let texts = (kind == IdKind::Utf8).then(|| (Partitions::new(context, temporary, "adjoin-ids", sizes), 0));
+        Ok(Self { blocks: BlockWriter::new(Draft::new(context, drafts, Role::Ids)?), texts, _memory: memory })
+    }
+
+    /// Takes the bytes of the id of the next entry; none where there are no ids.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn push(&mut self, id: &[u8]) -> Result<()> {
+        match &mut self.texts {
+            None => self.blocks.append(id),
+            Some((texts, end)) => {
+                *end += id.len() as u64;
+                texts.push(0, &[id])?;
+                self.blocks.append(&end.to_le_bytes())
+            }
+        }
+    }
+
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn finish(mut self) -> Result<Drafted> {
+        if let Some((texts, _)) = self.texts {
+            texts.finish()?.read(0, |block| self.blocks.append(block))?;
+        }
+        self.blocks.finish()
     }
 }
 

@@ -120,7 +120,8 @@ fn vectors_ids_and_edges_stay_with_their_rows() {
             let ids = |batches: &[HitBatch]| batches.iter().map(|batch| batch.ids.clone()).collect::<Vec<_>>();
             assert!(ids(&found.batches) == ids(&wanted.batches), "{layout}: ids");
             let short = recall(&indexed.search_at(&at, &setup, &queries, 9, 20).hits, &truth);
-            assert!(short > usual - 0.03, "{layout}: recall {short}, it was {usual}");
+            // Walks go by other pages.
+            assert!(short > usual - 0.05, "{layout}: recall {short}, it was {usual}");
         }
     }
 }

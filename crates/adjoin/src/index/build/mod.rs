@@ -108,8 +108,7 @@ fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare:
     // The vectors that are compared for a vertex are mostly those of others nearby, too.
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
     let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
-    let vectors = (VECTORS_OF_VERTEX * vertices)
-        .clamp(2 * joined::candidates_max(&options.graph), VECTORS_OF_VERTEX * buckets.rows());
+    let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
     (vectors.max(2 * records), (vertices * pruned.max(written)).max(2 * records * written))
 }
 
