@@ -1,15 +1,15 @@
 //! How many reads does a search of a graph index take, and what recall does it have?
 //!
 //! `index BASE QUERIES FOLDER [LAYOUT [PAGE_BYTES [CODE_BYTES [DEGREE]]]]` builds a store and an index in FOLDER, unless they
-//! are there, and prints for lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and
-//! distances a query, and queries a second. Reads depend on nothing but the index and the queries; rates on the machine.
+//! are there, and prints for lists of several lengths, and for lists that are to reach a recall, the recall of the 10 nearest of
+//! the first 1,000 queries, reads and distances a query, and queries a second. Reads depend on nothing but the index and the queries; rates on the machine.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
 use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
@@ -18,6 +18,7 @@ use adjoin::store::{self, BuildOptions, Store};
 const QUERIES: usize = 1_000;
 const K: usize = 10;
 const LISTS: [usize; 7] = [20, 30, 40, 60, 80, 120, 160];
+const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -57,26 +58,44 @@ fn run(arguments: &[String]) -> Result<()> {
         let built = index::build(&context, &store, &place, &options, false)?;
         let (load, graph) = (built.load_seconds, built.graph_seconds);
         let (layout, write) = (built.layout_seconds, built.write_seconds);
-        println!("built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s");
+        let calibrate = built.calibrate_seconds;
+        println!(
+            "built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s, recall \
+             {calibrate:.1} s"
+        );
     }
     let index = Index::open(&context, &place)?;
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
     let truth = truth(&context, &store, &*queries)?;
     println!("list  recall@10  reads  distances  queries/s  p50 ms  p99 ms");
-    for list in LISTS {
+    let lists = LISTS.map(IndexEffort::List);
+    for effort in lists.into_iter().chain(RECALLS.map(IndexEffort::Recall)) {
         let sink = CollectHits::default();
-        let options = IndexSearchOptions { k: K as u64, list };
-        let found = index::search(&context, &index, &*queries, &options, Box::new(sink.clone()))?.search;
+        let options = IndexSearchOptions { k: K as u64, effort, seed: 1 };
+        let found = index::search(&context, &index, (&*queries, None), &options, Box::new(sink.clone()))?;
+        let (common, found) = (found.common, found.search);
         let hits = sink.hits();
         let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
         let right: usize = hits.iter().zip(&truth).map(right).sum();
         let recall = right as f64 / (K * truth.len()) as f64;
         let latency_ms = found.latency_ms.map_or((0.0, 0.0), |latency| (latency.p50, latency.p99));
-        println!(
-            "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {:7.2} {:7.2}",
-            found.reads_per_query, found.distances_per_query, found.queries_per_second, latency_ms.0, latency_ms.1
+        print!(
+            "{:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {:7.2} {:7.2}",
+            common.strategy.t.unwrap_or(0.0),
+            found.reads_per_query,
+            found.distances_per_query,
+            found.queries_per_second,
+            latency_ms.0,
+            latency_ms.1
         );
+        match (common.recall, common.seconds.calibrate.unwrap_or(0.0)) {
+            (Some(recall), seconds) => {
+                let at_k = recall.at_k.map_or((0.0, 0.0, 0.0), |at_k| (at_k.estimate, at_k.low, at_k.high));
+                println!("  {} promised, {:.4} ({:.4} to {:.4}) told after {seconds:.1} s", recall.target, at_k.0, at_k.1, at_k.2);
+            }
+            _ => println!(),
+        }
     }
     Ok(())
 }

@@ -10,7 +10,8 @@ use super::navigation::{self, Navigation};
 use super::options::IndexOptions;
 use super::page::PageShape;
 use super::rows::{Duplicates, ids_to_bytes};
-use super::{BuiltIndex, PURPOSE_BUILD, blocks};
+use super::promise::{calibration_of, least_bytes_at_build};
+use super::{BuiltIndex, Index, PURPOSE_BUILD, blocks};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, copy_row};
@@ -62,7 +63,19 @@ pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, optio
     let codes = 4 * rows * code_bytes(options, vectors) as u64 + sample + encoding + (1 << 20);
     let after = Arrangement::memory_bytes(rows) + codes + navigation::memory_bytes(rows, space, &options.graph);
     let reading = 2 * least_read_ahead(store.extents(), true);
-    loaded + panel + finding.max(graph + after).max(reading) + 8 * rows
+    let laying = loaded + panel + finding.max(graph + after).max(reading) + 8 * rows;
+    laying.max(least_to_calibrate::<T>(context, store, options))
+}
+
+/// Bytes with which the recall of an index of a store can be learned, once nothing but the index is in memory.
+fn least_to_calibrate<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
+    let no_files = Files::new(&[], |_| unreachable!("there are none"));
+    let index = manifest(store, options, (store.manifest().rows as u32, 0.0, 0), no_files);
+    let rows = index.rows;
+    let codebook = (1 << 10) * index.vectors.dimensions as u64;
+    let navigation = navigation::memory_bytes(rows, index.space(), &options.graph);
+    let held = rows * index.code_bytes as u64 + 4 * (codebook + 16 * rows) + 5 * navigation;
+    held + least_bytes_at_build::<T>(context, &index)
 }
 
 /// Bytes of a code of vectors of a type.
@@ -82,8 +95,27 @@ pub(super) fn check_rows(store: &Store) -> Result<()> {
 
 impl Build<'_> {
     pub(super) fn run<T: Coordinate>(self, space: Space<'_>) -> Result<BuiltIndex> {
+        let mut built = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
-        let Self { context, options, .. } = self;
+        let calibration = {
+            let index = Index::of_drafts(self.context, self.drafts.folder(), built.manifest.clone())?;
+            calibration_of::<T>(self.context, &index)?
+        };
+        let role = Role::Calibration;
+        built.manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&calibration)), &calibration));
+        built.calibrate_seconds = watch.lap();
+        let encoded = built.manifest.encode();
+        let files = &built.manifest.files;
+        built.bytes_written = files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
+        self.drafts.publish((files, &encoded), &[(role, &calibration)], self.force)?;
+        built.write_seconds += watch.lap();
+        Ok(built)
+    }
+
+    /// Writes all files but the calibration, for which vectors and graph need not be in memory any more.
+    fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<BuiltIndex> {
+        let mut watch = Stopwatch::start();
+        let Self { context, options, .. } = *self;
         let loaded = self.load()?;
         let vector_bytes = space.vectors.bytes();
         let vertices = Vertices::of(context, &loaded.stored, vector_bytes)?;
@@ -100,13 +132,16 @@ impl Build<'_> {
         let arrangement = Arrangement::of(context, &graph, options.layout, shape.records(), first_row)?;
         let layout_seconds = watch.lap();
         let laid = Laid { context, options, space, shape, loaded: &loaded, vertices: &vertices, graph: &graph };
-        let (contents, manifest) = laid.write(&self.drafts, self.store, arrangement, &panel)?;
-        let encoded = manifest.encode();
-        let borrowed: Vec<(Role, &[u8])> = contents.iter().map(|(role, bytes)| (*role, &**bytes)).collect();
-        let bytes_written = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
-        self.drafts.publish((&manifest.files, &encoded), &borrowed, self.force)?;
-        let write_seconds = watch.lap();
-        Ok(BuiltIndex { manifest, bytes_written, load_seconds, graph_seconds, layout_seconds, write_seconds })
+        let manifest = laid.write(&self.drafts, self.store, arrangement, &panel)?;
+        Ok(BuiltIndex {
+            manifest,
+            bytes_written: 0,
+            load_seconds,
+            graph_seconds,
+            layout_seconds,
+            write_seconds: watch.lap(),
+            calibrate_seconds: 0.0,
+        })
     }
 
     /// Reads all vectors.
@@ -181,18 +216,18 @@ struct Laid<'a> {
     graph: &'a Graph,
 }
 
-/// Files that are published, by role.
+/// Files beside the pages, by role.
 type Contents = Vec<(Role, Vec<u8>)>;
 
 impl Laid<'_> {
-    /// Writes the pages; returns all other files and the manifest.
+    /// Writes all files but the calibration; returns the manifest.
     fn write<T: Coordinate>(
         &self,
         drafts: &Drafts<'_>,
         store: &Store,
         arrangement: Arrangement,
         panel: &Panel<T>,
-    ) -> Result<(Contents, IndexManifest)> {
+    ) -> Result<IndexManifest> {
         let Arrangement { order, overlap_ratio } = arrangement;
         let mut places = vec![0u32; order.len()];
         (0..).zip(&order).for_each(|(place, &vertex)| places[vertex as usize] = place);
@@ -212,7 +247,8 @@ impl Laid<'_> {
         ];
         let files = files(&contents, digest, pages_bytes);
         let entry = self.graph.entry().map_or(0, |entry| places[entry as usize]);
-        Ok((contents, self.manifest(store, overlap_ratio, entry, files)))
+        contents.into_iter().try_for_each(|(role, contents)| drafts.write(role.file(), &contents))?;
+        Ok(manifest(store, self.options, (count, overlap_ratio, entry), files))
     }
 
     /// Writes all pages into a draft; returns a checksum of them and their bytes.
@@ -286,38 +322,45 @@ impl Laid<'_> {
         (0..duplicates.len()).for_each(|k| ids.push_from(&further, k));
         (duplicates, ids)
     }
+}
 
-    fn manifest(&self, store: &Store, overlap_ratio: f64, entry: u32, files: Files) -> IndexManifest {
-        let (of_store, options) = (store.manifest(), self.options);
-        IndexManifest {
-            kind: KIND.into(),
-            format_version: FORMAT_VERSION,
-            vectors: self.space.vectors,
-            rows: of_store.rows,
-            source_rows: of_store.source_rows,
-            vertices: self.vertices.len() as u32,
-            metric: of_store.metric,
-            ids: of_store.ids,
-            degree: options.graph.degree,
-            build_list: options.graph.build_list,
-            alpha: options.graph.alpha,
-            seed: options.graph.seed,
-            code_bytes: code_bytes(options, self.space.vectors),
-            page_bytes: options.page_bytes,
-            layout: options.layout,
-            overlap_ratio,
-            entry,
-            files,
-            manifest_xxh3: NO_CHECKSUM.into(),
-        }
+/// What an index of a store says of itself, with its number of vertices, its overlap ratio and its entry point.
+fn manifest(
+    store: &Store,
+    options: &IndexOptions,
+    (vertices, overlap_ratio, entry): (u32, f64, u32),
+    files: Files,
+) -> IndexManifest {
+    let of_store = store.manifest();
+    IndexManifest {
+        kind: KIND.into(),
+        format_version: FORMAT_VERSION,
+        vectors: of_store.vectors,
+        rows: of_store.rows,
+        source_rows: of_store.source_rows,
+        vertices,
+        metric: of_store.metric,
+        ids: of_store.ids,
+        degree: options.graph.degree,
+        build_list: options.graph.build_list,
+        alpha: options.graph.alpha,
+        seed: options.graph.seed,
+        code_bytes: code_bytes(options, of_store.vectors),
+        page_bytes: options.page_bytes,
+        layout: options.layout,
+        overlap_ratio,
+        entry,
+        files,
+        manifest_xxh3: NO_CHECKSUM.into(),
     }
 }
 
-/// The files of an index: all have one tag, which changes with the contents of any.
+/// The files of an index but its calibration: all have one tag, which changes with the contents of any.
 fn files(contents: &Contents, digest: u64, pages_bytes: u64) -> Files {
     let checksums = contents.iter().flat_map(|(_, bytes)| checksum(bytes).to_le_bytes());
     let tag = checksum(&digest.to_le_bytes().into_iter().chain(checksums).collect::<Vec<u8>>());
-    Files::new(&Role::INDEX, |role| match contents.iter().find(|(with, _)| *with == role) {
+    let roles: Vec<Role> = Role::INDEX.into_iter().filter(|role| !role.is_optional()).collect();
+    Files::new(&roles, |role| match contents.iter().find(|(with, _)| *with == role) {
         None => FileFacts { name: role.file_of(tag), bytes: pages_bytes, xxh3: None },
         // Blocks have checksums of their own, so that some can be read without the others.
         Some((Role::Ids, bytes)) => FileFacts { name: role.file_of(tag), bytes: bytes.len() as u64, xxh3: None },

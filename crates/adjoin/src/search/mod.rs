@@ -17,7 +17,9 @@ mod searcher;
 mod source_queries;
 mod visits;
 
+pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
+pub(crate) use self::options::{RECALL_UNSAID, check_recall};
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub use self::queries::QuerySet;
 use self::run::{Run, recall_to_learn};
