@@ -63,7 +63,8 @@ pub struct IndexManifest {
 }
 
 impl IndexManifest {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// The bytes of the manifest, its checksum made anew.
+    pub fn encode(&self) -> Vec<u8> {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 

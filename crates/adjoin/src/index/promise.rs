@@ -17,11 +17,10 @@ use crate::report::RecallStatistics;
 use crate::search::SourceQueries;
 use crate::source::VectorSource;
 
-/// The recall and the numbers of hits for which an index is published with lists that reach it, where there are such lists.
-const RECALL_AT_BUILD: f64 = 0.99;
-const HITS_AT_BUILD: [u64; 3] = [1, 10, NOTED as u64];
+/// Numbers of hits and recalls for which an index is published with lists that reach them, where there are such lists.
+const AT_BUILD: [(u64, f64); 3] = [(1, 0.99), (10, 0.99), (NOTED as u64, 0.95)];
 /// The longest list that is tried for an index that is built.
-const LONGEST_AT_BUILD: usize = 512;
+const LONGEST_AT_BUILD: usize = 256;
 /// The longest list that a search tries. An index of fewer vertices is searched whole where none does.
 const LONGEST: usize = 4_096;
 /// With more hits wanted, so many times as many candidates.
@@ -37,8 +36,8 @@ pub(super) fn calibration_of<T: Coordinate>(context: &Context, index: &Index) ->
     let seed = index.facts().seed;
     let mut climb = Climb::of_rows(context, index)?;
     let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
-    for k in HITS_AT_BUILD {
-        climb.until::<T>(&mut calibration, k, (RECALL_AT_BUILD, seed), LONGEST_AT_BUILD)?;
+    for (k, recall) in AT_BUILD {
+        climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
     }
     Ok(calibration.to_bytes())
 }

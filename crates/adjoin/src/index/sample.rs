@@ -16,6 +16,7 @@ use crate::load::{LoadedBucket, Members, ReadCounts};
 use crate::options::VectorType;
 use crate::random::Random;
 use crate::search::{CALIBRATION_VECTORS, SourceQueries};
+use crate::store::Role;
 use crate::workers::map_items;
 
 /// What memory is for, as a refusal says it.
@@ -181,6 +182,10 @@ impl<'a> Sample<'a> {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
             for (query, hits) in part.zip(self.scan(&members, all.len(), wanted, &mut counts)?) {
                 let hits = self.without_own(query, hits);
+                if hits.len() < wanted {
+                    let why = "some vectors are not as near to anything as numbers can be";
+                    return Err(self.index.files().damaged(Role::Pages, why));
+                }
                 let entries = hits[..wanted].iter().map(|hit| hit.place.0).collect();
                 all.push(noted(entries, seed ^ query as u64));
             }

@@ -91,7 +91,7 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
     for (k, like) in [(120, None), (10, Some(&queries))] {
         let wanted = told(&setup, k, like);
         assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, like), wanted);
-        let context = Setup { memory: 16_000_000, ..Setup::default() }.context();
+        let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
         let index = Index::open(&context, &indexed.path()).unwrap();
         let options = IndexSearchOptions { k, effort: IndexEffort::default(), seed: 1 };
         let like_source = like.map(|like| like as _);
