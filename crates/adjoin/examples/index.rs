@@ -92,7 +92,10 @@ fn run(arguments: &[String]) -> Result<()> {
         match (common.recall, common.seconds.calibrate.unwrap_or(0.0)) {
             (Some(recall), seconds) => {
                 let at_k = recall.at_k.map_or((0.0, 0.0, 0.0), |at_k| (at_k.estimate, at_k.low, at_k.high));
-                println!("  {} promised, {:.4} ({:.4} to {:.4}) told after {seconds:.1} s", recall.target, at_k.0, at_k.1, at_k.2);
+                println!(
+                    "  {} promised, {:.4} ({:.4} to {:.4}) told after {seconds:.1} s",
+                    recall.target, at_k.0, at_k.1, at_k.2
+                );
             }
             _ => println!(),
         }

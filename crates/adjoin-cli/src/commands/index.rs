@@ -63,8 +63,15 @@ fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
 }
 
 fn summarise_build(built: &BuiltIndex, output: &Path) {
-    let BuiltIndex { manifest, bytes_written, load_seconds, graph_seconds, layout_seconds, write_seconds, calibrate_seconds } =
-        built;
+    let BuiltIndex {
+        manifest,
+        bytes_written,
+        load_seconds,
+        graph_seconds,
+        layout_seconds,
+        write_seconds,
+        calibrate_seconds,
+    } = built;
     eprintln!(
         "{}: {} of {} x {}, {} written in {:.1} s",
         output.display(),
@@ -93,8 +100,7 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let like = like(&context, run)?;
     let sets = (&*queries, like.as_deref());
     let schema = hit_schema(&index, &*queries);
-    let mut statistics =
-        with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
+    let mut statistics = with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop((index, context)); // ends the progress bar
     if !run.resources.quiet {

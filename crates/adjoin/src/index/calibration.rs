@@ -234,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_ladder_ascends_by_a_half_or_a_third() {
-        let lists: Vec<usize> = std::iter::successors(Some(next_list(None)), |&list| Some(next_list(Some(list)))).take(8).collect();
+        let lists: Vec<usize> =
+            std::iter::successors(Some(next_list(None)), |&list| Some(next_list(Some(list)))).take(8).collect();
         assert_eq!(lists, [4, 6, 8, 12, 16, 24, 32, 48]);
     }
 

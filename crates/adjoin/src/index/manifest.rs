@@ -18,6 +18,9 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 /// Its kind, as its manifest calls it.
 pub(super) const KIND: &str = "index";
 
+/// Longest file: more than any disk holds, and little enough to be added up.
+const FILE_BYTES_MAX: u64 = 1 << 50;
+
 /// What an index says of itself. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexManifest {
@@ -98,6 +101,7 @@ impl IndexManifest {
         let facts = [
             ("its number of rows", (1..=self.source_rows).contains(&self.rows) && self.source_rows <= ROWS_MAX),
             ("its number of vertices", (1..=self.rows.min(VERTICES_MAX as u64)).contains(&vertices)),
+            ("the length of a file", self.files.iter().all(|(_, facts)| facts.bytes <= FILE_BYTES_MAX)),
             ("its entry point", self.entry < self.vertices),
             ("its code bytes", self.code_bytes <= self.vectors.dimensions),
             (

@@ -106,13 +106,7 @@ fn longest(k: u64) -> usize {
 }
 
 /// The list by which a calibration goes on that does not support the promise yet; none where that makes no sense.
-fn list_to_try(
-    index: &Index,
-    calibration: &Calibration,
-    k: u64,
-    promise: (f64, u64),
-    longest: usize,
-) -> Option<usize> {
+fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, u64), longest: usize) -> Option<usize> {
     let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
     let list = ladder.into_iter().find(|&list| list as u64 >= k)?;
     // A list of all vertices finds everything, which needs no trial.

@@ -71,11 +71,10 @@ impl Index {
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
         let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
-        let small: u64 =
-            [Role::Codebook, Role::Navigation, Role::Duplicates].iter().map(|&role| manifest.files[role].bytes).sum();
         let of_navigation = navigation::memory_bytes(vertices.into(), manifest.space(), &manifest.options().graph);
-        let of_calibration = manifest.files.get(Role::Calibration).map_or(0, |facts| 3 * facts.bytes);
-        let held = manifest.files[Role::Codes].bytes + 4 * small + of_navigation + of_calibration;
+        let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
+        let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
+        let held = manifest.files[Role::Codes].bytes + 4 * small + of_navigation;
         let memory = context.reserve(held, PURPOSE)?;
         let damaged = |role| move |error: Error| files.damaged(role, &error.to_string());
         let quantizer =
@@ -106,7 +105,18 @@ impl Index {
         }
         let codes = files.read(context, Role::Codes)?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
-        Ok(Self { folder, manifest, pages, ids, codes, quantizer, navigation, duplicates, calibration, _memory: memory })
+        Ok(Self {
+            folder,
+            manifest,
+            pages,
+            ids,
+            codes,
+            quantizer,
+            navigation,
+            duplicates,
+            calibration,
+            _memory: memory,
+        })
     }
 
     /// What the index says of itself.

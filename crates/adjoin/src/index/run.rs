@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, ReadQueue, Reservation};
 
-use super::{Index, IndexManifest};
 use super::navigation::Navigator;
 use super::walk::{Next, Searched, Walk, WalkCounts};
+use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Members, ReadCounts};
 use crate::report::{
-    CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
-    StrategyStatistics,
+    CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
+    SharedSeconds, Stopwatch, StrategyStatistics,
 };
 use crate::search::{Answered, QueryBatch, SourceQueries, give_hits, hand_over};
 use crate::sink::{HitBatch, HitSink};

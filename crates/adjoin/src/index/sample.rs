@@ -59,7 +59,12 @@ fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType,
 }
 
 /// Bytes with which the queries of a sample are compared with all pages, about, beside those that are noted for each.
-pub(super) fn least_bytes<T: Coordinate>(context: &Context, index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
+pub(super) fn least_bytes<T: Coordinate>(
+    context: &Context,
+    index: &super::IndexManifest,
+    vectors: VectorType,
+    k: u64,
+) -> u64 {
     let (shape, space) = (index.shape(), index.space());
     let rows = piece_pages(shape.bytes()) * shape.records();
     let a_worker = 2 * PIECE_BYTES.max(shape.bytes()) as u64
@@ -231,7 +236,8 @@ impl<'a> Sample<'a> {
         *counts += ReadCounts { reads: pieces as u64, bytes_requested: bytes, bytes_read: bytes };
         let sorted = nearest.into_sorted(context)?;
         let vertex = |hit: Hit| Hit { place: (hit.place.0 * of_piece as u32 + hit.place.1, 0), ..hit };
-        let expand = |hits: Vec<Hit>| index.duplicates.expand(vertices, hits.into_iter().map(vertex).collect(), wanted + 1);
+        let expand =
+            |hits: Vec<Hit>| index.duplicates.expand(vertices, hits.into_iter().map(vertex).collect(), wanted + 1);
         Ok(sorted.into_iter().map(expand).collect())
     }
 

@@ -41,15 +41,8 @@ impl Role {
     /// The roles of a store.
     pub const STORE: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
     /// The roles of an index.
-    pub const INDEX: [Self; 7] = [
-        Self::Pages,
-        Self::Codes,
-        Self::Codebook,
-        Self::Navigation,
-        Self::Duplicates,
-        Self::Ids,
-        Self::Calibration,
-    ];
+    pub const INDEX: [Self; 7] =
+        [Self::Pages, Self::Codes, Self::Codebook, Self::Navigation, Self::Duplicates, Self::Ids, Self::Calibration];
 
     /// Whether a folder may do without its file.
     pub fn is_optional(self) -> bool {

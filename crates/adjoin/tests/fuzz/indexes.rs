@@ -23,10 +23,10 @@ const SHARE: u64 = 10;
 /// Bytes of pages and of blocks of ids, each with a checksum of what follows.
 const PAGE_BYTES: usize = 4_096;
 
-/// An index, its files in memory, and a file with what it was made of.
+/// An index, its files in memory, and a file of queries.
 struct Whole {
     folder: tempfile::TempDir,
-    source: String,
+    queries: String,
     files: Files,
     manifest: IndexManifest,
 }
@@ -44,9 +44,12 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
-    let source = file.to_str().unwrap().to_owned();
     let context = Context::default();
-    let opened = open(&context, std::slice::from_ref(&source), &SourceOptions::default()).unwrap();
+    let opened = open(&context, &[file.to_str().unwrap().into()], &SourceOptions::default()).unwrap();
+    let queries = folder.path().join("queries.u8bin");
+    let dimensions = opened.info().vectors.dimensions;
+    std::fs::write(&queries, corpus::counted_file(VectorType { element: Element::U8, dimensions })).unwrap();
+    let queries = queries.to_str().unwrap().to_owned();
     let (on_bad, on_duplicate_id) = (OnBad::Skip, OnDuplicateId::Keep);
     let of_store = BuildOptions { buckets: Some(3), on_duplicate_id, on_bad, ..BuildOptions::default() };
     let store = folder.path().join("store");
@@ -59,21 +62,23 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
     for entry in std::fs::read_dir(&index).unwrap().map(|entry| entry.unwrap()) {
         files.put(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap());
     }
-    Whole { folder, source, files, manifest }
+    Whole { folder, queries, files, manifest }
 }
 
 impl Whole {
     /// Opens, searches and verifies the index with these files; whether it was searched.
     fn survive(&self, files: &Files) -> bool {
         let at = self.folder.path().join("index");
-        let queries = open(&Context::default(), std::slice::from_ref(&self.source), &SourceOptions::default());
+        let queries = open(&Context::default(), std::slice::from_ref(&self.queries), &SourceOptions::default());
         let queries = queries.unwrap();
         let mut context = Context::default().with_memory(BUDGET);
         context.device = files.device(&at);
         context.threads = 1;
         let searched = || -> Result<()> {
             let index = Index::open(&context, &at)?;
-            for (k, effort) in [(3, IndexEffort::List(7)), (2, IndexEffort::Recall(0.6)), (120, IndexEffort::Recall(0.6))] {
+            for (k, effort) in
+                [(3, IndexEffort::List(7)), (2, IndexEffort::Recall(0.6)), (120, IndexEffort::Recall(0.6))]
+            {
                 let options = IndexSearchOptions { k, effort, seed: 1 };
                 search(&context, &index, (&*queries, None), &options, Box::new(CollectHits::default()))?;
             }
@@ -145,7 +150,7 @@ fn seal(bytes: &mut [u8]) {
 
 #[test]
 fn whole_indexes_are_searched() {
-    indexes().iter().for_each(|index| assert!(index.survive(&index.files)));
+    indexes().iter().for_each(|index| assert!(index.survive(&index.files), "{}", index.queries));
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn promised(indexed: &Indexed, setup: &Setup, (queries, like): (&Set, Option<&Se
     let sink = CollectHits::default();
     let options = IndexSearchOptions { k, effort: IndexEffort::Recall(target), seed: 1 };
     let like = like.map(|like| like as _);
-    let statistics = adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
+    let statistics =
+        adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
 }
 
@@ -96,7 +97,8 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
         let options = IndexSearchOptions { k, effort: IndexEffort::default(), seed: 1 };
         let like_source = like.map(|like| like as _);
         let sink = Box::new(CollectHits::default());
-        let said = error_of(adjoin::index::search(&context, &index, (&queries, like_source), &options, sink)).to_string();
+        let said =
+            error_of(adjoin::index::search(&context, &index, (&queries, like_source), &options, sink)).to_string();
         let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
         let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
         assert_eq!(told(&Setup { memory, ..Setup::default() }, k, like), wanted, "with {memory} bytes");
