@@ -209,7 +209,7 @@ class Index:
         resources = _options.resources(memory, threads)
         with working(queries, temporary, options, progress) as (files, folder, shown):
             resources["temporary"] = folder.name
-            hits = Hits(self._index.search(files, wanted, options, resources, folder.name, shown), folder)
+            hits = Hits(self._index.search(files, (wanted, options), resources, folder.name, shown), folder)
         check_memory(hits.stats["memory"], hits)
         check_recall(hits.stats["recall"], hits)
         return hits

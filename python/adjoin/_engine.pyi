@@ -114,8 +114,7 @@ class Index:
     def search(
         self,
         sources: Sequence[str],
-        wanted: dict[str, Any],
-        store_options: dict[str, Any],
+        asked: tuple[dict[str, Any], dict[str, Any]],
         resources: dict[str, Any],
         folder: str,
         progress: Optional[Progress],

@@ -149,12 +149,12 @@ impl Index {
         &self,
         py: Python<'_>,
         sources: Vec<String>,
-        wanted: WantedOfIndex,
-        store_options: StoreOptions,
+        asked: (WantedOfIndex, StoreOptions),
         resources: Resources,
         folder: PathBuf,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Found> {
+        let (wanted, store_options) = asked;
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
         let (stats, counts) = running.run(py, |context| {
