@@ -152,7 +152,7 @@ class Index:
     def __init__(self, path: PathLike) -> None:
         """Opens the index in the folder ``path``."""
         self.path = Path(_options.path("path", path))
-        self._index = _engine.Index(os.fspath(self.path), _options.resources(None, None))
+        self._index = _engine.Index(os.fspath(self.path), {**_options.resources(None, None), "temporary": None})
         self._info: dict[str, Any] = json.loads(self._index.info)
 
     def __fspath__(self) -> str:
