@@ -105,7 +105,7 @@ def test_a_recall_that_nothing_supports_is_warned_of(tmp_path):
         ({"k": "many"}, adjoin.OptionTypeError, "k is 'many'"),
         ({"k": 3, "recall": 2}, adjoin.OptionError, "recall is 2"),
         ({"k": 3, "recall": 0.9, "list": 10}, adjoin.OptionError, "at most one of"),
-        ({"k": 3, "list": 0}, adjoin.OptionError, "list=0"),
+        ({"k": 3, "list": 0}, adjoin.OptionError, "list is 0; give 1 to"),
         ({"k": 3, "memory": "1MB"}, adjoin.BudgetError, "memory"),
     ],
 )
