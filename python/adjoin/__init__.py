@@ -34,7 +34,7 @@ from ._errors import (
 from ._estimate import AtThreshold, Estimate, Interval
 from ._options import PathLike
 from ._types import ArrowStream
-from ._work import NONE, Folder, Table, Temporary, check_memory, working
+from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, working
 
 __all__ = [
     "AdjoinError",
@@ -46,6 +46,7 @@ __all__ = [
     "DeviceError",
     "Estimate",
     "Hits",
+    "Index",
     "InputError",
     "Interval",
     "OptionError",
@@ -55,6 +56,7 @@ __all__ = [
     "Store",
     "__version__",
     "build",
+    "build_index",
     "dedupe",
     "explain",
     "join",
@@ -140,6 +142,76 @@ class Store:
             resources["temporary"] = folder.name
             hits = Hits(_engine.search(files, wanted, options, resources, folder.name, shown), folder)
         check_memory(hits.stats["memory"], hits)
+        return hits
+
+
+class Index:
+    """Vectors on disk with their neighbours in a graph: few reads for each query. Made by :func:`build_index`, open until it is
+    dropped: what a search holds in memory is read once, and searches of several threads share it."""
+
+    def __init__(self, path: PathLike) -> None:
+        """Opens the index in the folder ``path``."""
+        self.path = Path(_options.path("path", path))
+        self._index = _engine.Index(os.fspath(self.path), {**_options.resources(None, None), "temporary": None})
+        self._info: dict[str, Any] = json.loads(self._index.info)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __len__(self) -> int:
+        return int(self._info["rows"])
+
+    def __repr__(self) -> str:
+        info = self._info
+        return f"<adjoin.Index {str(self.path)!r}: {info['rows']} x {info['dimensions']} {info['element']}, {info['metric']}>"
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the index says of itself: rows, dimensions, element, metric, ids and how it was built."""
+        return dict(self._info)
+
+    def search(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        recall: Optional[float] = None,
+        list: Optional[int] = None,
+        calibrate_with: Optional[PathLike] = None,
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+        seed: int = 1,
+        vector_column: Optional[str] = None,
+        id_column: Optional[str] = None,
+        ids: bool = True,
+        split: Optional[str] = None,
+        temporary: Optional[PathLike] = None,
+        progress: Optional[bool] = None,
+    ) -> Hits:
+        """Finds the ``k`` nearest vectors of each query.
+
+        ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of these to find at
+        least, on average over queries, 0.95 where it is not given; that is promised for queries that are distributed as the
+        rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index. ``list`` keeps
+        so many candidates, whatever that finds. ``memory`` bounds what the process holds beside what it held before the call.
+
+        Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
+        was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
+        temporary.
+        """
+        wanted: dict[str, Any] = {
+            "k": _options.integer("k", k, _options.U64_MAX),
+            "recall": _options.number("recall", recall),
+            "list": _options.optional_integer("list", list, _options.U32_MAX),
+            "calibrate_with": _options.optional_path("calibrate_with", calibrate_with),
+        }
+        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
+        resources = _options.resources(memory, threads)
+        with working(queries, temporary, options, progress) as (files, folder, shown):
+            resources["temporary"] = folder.name
+            hits = Hits(self._index.search(files, (wanted, options), resources, folder.name, shown), folder)
+        check_memory(hits.stats["memory"], hits)
+        check_recall(hits.stats["recall"], hits)
         return hits
 
 
@@ -354,6 +426,56 @@ def build(
         held = _engine.build(files, target, wanted, options, resources, shown)
     check_memory(json.loads(held))
     return Store(target)
+
+
+def build_index(
+    source: Any,
+    index: PathLike,
+    *,
+    metric: Optional[Metric] = None,
+    degree: int = 32,
+    build_list: int = 75,
+    code_bytes: int = 32,
+    page: Union[str, int] = "4KiB",
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    force: bool = False,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Index:
+    """Builds a graph index in the folder ``index``, which needs nothing of its source any more.
+
+    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options, of which a store is built first in a
+    temporary place; without ``metric`` its distances are L2. A vector has at most ``degree`` neighbours, found among
+    ``build_list`` candidates. A search holds ``code_bytes`` of each vector in memory, and reads pages of the size ``page``.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given.
+    """
+    target = _options.path("index", index)
+    wanted = {
+        "metric": None if metric is None else _options.choice("metric", metric, METRICS),
+        "force": _options.flag("force", force),
+        "degree": _options.integer("degree", degree, _options.U32_MAX),
+        "build_list": _options.integer("build_list", build_list, _options.U32_MAX),
+        "code_bytes": _options.integer("code_bytes", code_bytes, _options.U32_MAX),
+        "page": page if isinstance(page, str) else str(_options.integer("page", page, _options.U64_MAX)),
+    }
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
+    resources = _options.resources(memory, threads)
+    with working(source, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = folder.name
+        held = _engine.build_index(files, target, wanted, options, resources, shown)
+    check_memory(json.loads(held))
+    return Index(target)
 
 
 def join(

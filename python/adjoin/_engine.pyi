@@ -7,9 +7,11 @@ from ._types import ArrowStream, Progress
 
 __all__ = [
     "Found",
+    "Index",
     "Joined",
     "__version__",
     "build",
+    "build_index",
     "columns",
     "dedupe",
     "explain",
@@ -40,6 +42,14 @@ def resident_from_now_on() -> int: ...
 def build(
     sources: Sequence[str],
     store: str,
+    wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
+def build_index(
+    sources: Sequence[str],
+    index: str,
     wanted: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],
@@ -93,3 +103,19 @@ def search(
     folder: str,
     progress: Optional[Progress],
 ) -> Found: ...
+
+@final
+class Index:
+    """An open index: searched any number of times, from any thread."""
+
+    def __new__(cls, folder: str, resources: dict[str, Any]) -> Index: ...
+    @property
+    def info(self) -> str: ...
+    def search(
+        self,
+        sources: Sequence[str],
+        asked: tuple[dict[str, Any], dict[str, Any]],
+        resources: dict[str, Any],
+        folder: str,
+        progress: Optional[Progress],
+    ) -> Found: ...

@@ -105,12 +105,21 @@ def _package(name: str, method: str) -> Any:
 
 def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> None:
     """Warns the caller of the caller where the budget was not kept; removes the result where the warning is an error."""
-    if memory["kept"]:
-        return
-    grown = memory["peak_bytes"] - memory["before_bytes"]
-    said = f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}"
+    if not memory["kept"]:
+        grown = memory["peak_bytes"] - memory["before_bytes"]
+        _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
+
+
+def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
+    """The same where nothing that makes sense supports the recall that was asked for."""
+    if recall is not None and not recall["kept"]:
+        reached = recall["at_k"]["estimate"]
+        _warn(f"no search that makes sense supports a recall of {recall['target']}; about {reached:.4f} is reached", result)
+
+
+def _warn(said: str, result: Optional[Temporary]) -> None:
     try:
-        warnings.warn(said, PromiseWarning, stacklevel=3)
+        warnings.warn(said, PromiseWarning, stacklevel=4)
     except PromiseWarning:
         if result is not None:
             result.close()

@@ -11,12 +11,16 @@ mod search;
 
 use std::ffi::OsString;
 
+use adjoin::job::{Opened, only_for_builds};
+use adjoin::message::Argument;
+use adjoin::options::Metric;
+use adjoin::output::parent;
 use adjoin::store::{self, Store};
 use adjoin_cli::run as run_command;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
-use options::{Resources, StoreOptions, WantedStore};
+use options::{Resources, StoreOptions, WantedIndex, WantedStore};
 use run::{Running, raised};
 
 /// What the engine frees goes back to the system, whatever Python's allocator does.
@@ -49,6 +53,31 @@ fn build(
     })
 }
 
+/// Builds an index of a store or of sources; returns what memory that took, as JSON.
+#[pyfunction]
+fn build_index(
+    py: Python<'_>,
+    sources: Vec<String>,
+    index: String,
+    wanted: WantedIndex,
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let options = wanted.options(store_options.seed())?;
+        let metric = wanted.metric.as_deref().map(str::parse::<Metric>).transpose()?;
+        let source = store_options.source_options()?;
+        let of_store = store_options.build_options(metric.unwrap_or(Metric::L2), false)?;
+        let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
+        let context = &context.clone().or_temporary(parent(index.as_ref()));
+        let opened = Opened::new(context, &sources, (&source, &of_store), of_builds)?;
+        adjoin::index::build(context, &opened.store, index.as_ref(), &options, wanted.force)?;
+        options::json(&context.memory())
+    })
+}
+
 /// The memory that the process holds; its peak is counted anew from here.
 #[pyfunction]
 fn resident_from_now_on() -> u64 {
@@ -71,6 +100,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pair_file::columns, module)?)?;
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
+    module.add_function(wrap_pyfunction!(build_index, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
@@ -78,5 +108,6 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
     module.add_class::<search::Found>()?;
+    module.add_class::<search::Index>()?;
     module.add_class::<join::Joined>()
 }

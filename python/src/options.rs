@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicU64;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::graph::GraphOptions;
+use adjoin::index::IndexOptions;
 use adjoin::join::{Aim, JoinOptions};
-use adjoin::options::Metric;
+use adjoin::options::{Metric, parse_bytes};
 use adjoin::predicate::Predicate;
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::BuildOptions;
@@ -40,6 +42,27 @@ impl Resources {
 pub(crate) struct WantedStore {
     pub(crate) metric: String,
     pub(crate) force: bool,
+}
+
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedIndex {
+    pub(crate) metric: Option<String>,
+    pub(crate) force: bool,
+    degree: usize,
+    build_list: usize,
+    code_bytes: usize,
+    page: String,
+}
+
+impl WantedIndex {
+    pub(crate) fn options(&self, seed: u64) -> Result<IndexOptions> {
+        let Self { degree, build_list, code_bytes, .. } = *self;
+        let graph = GraphOptions { degree, build_list, seed, ..GraphOptions::default() };
+        let options =
+            IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&self.page)?, ..IndexOptions::default() };
+        options.check().map(|()| options)
+    }
 }
 
 #[derive(FromPyObject)]

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::index::{self, Index as GraphIndex, IndexEffort, IndexSearchOptions};
 use adjoin::output::Target;
+use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
-use adjoin::sink::{HitBatch, HitSink, HitWriter, Written};
+use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::store::Store;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
@@ -90,17 +93,83 @@ pub(crate) fn search(
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
         let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
         let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-        let schema = hit_schema(&store, queries);
-        let target = Target::File { path: file.clone(), force: false };
-        let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
-        let counts = Arc::default();
-        let writer = HitWriter::new(context, &target, schema);
-        let sink = Box::new(Counted { writer, counts: Arc::clone(&counts) });
-        let statistics = find(context, &store, (queries, like), &options, sink)?;
-        let counts = std::mem::take(&mut *lock(&counts));
-        Ok((json(&statistics)?, counts))
+        into_file(context, &file, hit_schema(&store, queries), |sink| {
+            find(context, &store, (queries, like), &options, sink)
+        })
     })?;
     Ok(Found { stats, file, counts })
+}
+
+/// A search whose hits go into a file; returns its statistics and the number of hits of each query.
+fn into_file(
+    context: &Context,
+    file: &Path,
+    schema: HitSchema,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<SearchStatistics>,
+) -> Result<(String, Vec<u64>)> {
+    let target = Target::File { path: file.to_owned(), force: false };
+    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
+    let counts = Arc::default();
+    let writer = HitWriter::new(context, &target, schema);
+    let statistics = search(Box::new(Counted { writer, counts: Arc::clone(&counts) }))?;
+    let counts = std::mem::take(&mut *lock(&counts));
+    Ok((json(&statistics)?, counts))
+}
+
+/// What is wanted of each query of an index, and how far its walk goes.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedOfIndex {
+    calibrate_with: Option<String>,
+    k: u64,
+    recall: Option<f64>,
+    list: Option<usize>,
+}
+
+/// An open index: searched any number of times, from any thread.
+#[pyclass(frozen)]
+pub(crate) struct Index(GraphIndex);
+
+#[pymethods]
+impl Index {
+    #[new]
+    fn open(py: Python<'_>, folder: PathBuf, resources: Resources) -> PyResult<Self> {
+        let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
+        running.run(py, |context| GraphIndex::open(context, &folder)).map(Self)
+    }
+
+    /// What the index says of itself, as JSON.
+    #[getter]
+    fn info(&self, py: Python<'_>) -> PyResult<String> {
+        json(self.0.facts()).map_err(|error| raised(py, &error))
+    }
+
+    /// Searches for queries from sources, into a file in `folder`.
+    fn search(
+        &self,
+        py: Python<'_>,
+        sources: Vec<String>,
+        asked: (WantedOfIndex, StoreOptions),
+        resources: Resources,
+        folder: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Found> {
+        let (wanted, store_options) = asked;
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        let file = folder.join("hits.parquet");
+        let (stats, counts) = running.run(py, |context| {
+            let WantedOfIndex { calibrate_with, k, recall, list } = wanted;
+            let options = IndexSearchOptions { k, effort: IndexEffort::of(recall, list)?, seed: store_options.seed() };
+            options.check()?;
+            let queries = store_options.open(context, &sources)?;
+            let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
+            let sets = (&*queries, like.as_deref());
+            into_file(context, &file, index::hit_schema(&self.0, &*queries), |sink| {
+                index::search(context, &self.0, sets, &options, sink)
+            })
+        })?;
+        Ok(Found { stats, file, counts })
+    }
 }
 
 #[pymethods]

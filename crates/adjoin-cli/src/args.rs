@@ -28,9 +28,9 @@ pub(crate) enum Command {
     Index(Index),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
-    /// Show what a store holds
+    /// Show what a store or an index holds
     Info(Info),
-    /// Read every byte of a store and list what is damaged
+    /// Read every byte of a store or an index and list what is damaged
     Verify(Verify),
     /// Make a file of random vectors that are as hard to join as real ones
     Gen(Gen),
@@ -218,6 +218,12 @@ pub(crate) struct Join {
 /// What every search takes beside what is searched and wanted.
 #[derive(Debug, Args)]
 pub(crate) struct SearchRun {
+    /// Promise the recall for queries like these, which are not the ones that are asked; like the rows of what is searched where not given
+    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) calibrate_with: Option<String>,
+    /// Seed of the vectors that are drawn to learn the recall
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Where the hits go: a .parquet, .csv or .jsonl file, or - for standard output
     #[arg(short, long, value_name = "HITS", default_value = "-", value_parser = NonEmpty::new())]
     pub(crate) output: String,
@@ -254,17 +260,11 @@ pub(crate) struct Search {
     #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe"], allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
     /// Find all of it
-    #[arg(long, conflicts_with = "nprobe")]
+    #[arg(long, conflicts_with_all = ["nprobe", "calibrate_with"])]
     pub(crate) exact: bool,
-    /// Promise the recall for queries like these, which are not the ones that are asked; like the rows of the store where not given
-    #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new(), conflicts_with_all = ["exact", "nprobe"])]
-    pub(crate) calibrate_with: Option<String>,
     /// Look into so many nearest buckets, whatever that finds (for experts)
-    #[arg(long, value_name = "P", hide_short_help = true)]
+    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with = "calibrate_with")]
     pub(crate) nprobe: Option<u32>,
-    /// Seed of the vectors that are drawn to learn the recall
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) run: SearchRun,
 }
@@ -275,10 +275,10 @@ pub(crate) enum Index {
     Build(IndexBuild),
     /// Find what is nearest to each of some queries
     Search(IndexSearch),
-    /// Show what an index holds
-    Info(IndexInfo),
-    /// Read every byte of an index and list what is damaged
-    Verify(IndexVerify),
+    /// Show what an index holds, as `adjoin info` does
+    Info(Info),
+    /// Read every byte of an index and list what is damaged, as `adjoin verify` does
+    Verify(Verify),
     /// Put the vectors of an index on its pages in another order
     Relayout(IndexRelayout),
 }
@@ -338,34 +338,14 @@ pub(crate) struct IndexSearch {
     /// Find so many nearest vectors of each query
     #[arg(short, value_name = "K")]
     pub(crate) k: u64,
-    /// Candidates that a search keeps (L): more find more, and read more
-    #[arg(short = 'L', long, value_name = "L", default_value_t = 100)]
-    pub(crate) list: usize,
+    /// Find at least this share of that, on average over queries; 0.95 where not given
+    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
+    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
+    pub(crate) list: Option<usize>,
     #[command(flatten)]
     pub(crate) run: SearchRun,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct IndexInfo {
-    /// The index
-    #[arg(value_name = "INDEX")]
-    pub(crate) index: PathBuf,
-    /// Print the manifest as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct IndexVerify {
-    /// The index
-    #[arg(value_name = "INDEX")]
-    pub(crate) index: PathBuf,
-    /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// Print nothing but damage
-    #[arg(long)]
-    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -420,9 +400,9 @@ pub(crate) struct Explain {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// The store
-    #[arg(value_name = "STORE")]
-    pub(crate) store: PathBuf,
+    /// The store or the index
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
     /// Print the manifest as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -430,9 +410,9 @@ pub(crate) struct Info {
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The store
-    #[arg(value_name = "STORE")]
-    pub(crate) store: PathBuf,
+    /// The store or the index
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
     /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,

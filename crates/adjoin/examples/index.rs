@@ -3,15 +3,16 @@
 //! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they are there, and prints for
 //! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
 //! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
-//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), kernel, threads, lists (numbers with commas between), rounds
-//! (how often all lists are searched with), and lone=1, which searches for one query after the other.
+//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), kernel, threads, lists (numbers
+//! with commas between), rounds (how often all lists are searched with), and lone=1, which searches for one query after the
+//! other.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
 use adjoin::kernels::Kernel;
 use adjoin::report::LatencyStatistics;
 use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
@@ -73,7 +74,7 @@ fn run(arguments: &[String]) -> Result<()> {
         let (load, graph) = (built.load_seconds, built.graph_seconds);
         let (layout, write) = (built.layout_seconds, built.write_seconds);
         println!("built: load {load:.1} s, graph {graph:.1} s, layout {layout:.1} s, codes and writing {write:.1} s");
-        println!("{:?}, {:?}", built.io, building.memory());
+        println!("recall {:.1} s, {:?}, {:?}", built.calibrate_seconds, built.io, building.memory());
     }
     let index = Index::open(&context, &place)?;
     let facts = index.facts();
@@ -101,9 +102,9 @@ fn measure(
     list: usize,
 ) -> Result<()> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k: K as u64, list };
+    let options = IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 };
     let before = processor_ms();
-    let found = index::search(context, index, queries, &options, Box::new(sink.clone()))?.search;
+    let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?.search;
     let processor_ms = (processor_ms() - before) / found.queries as f64;
     let hits = sink.hits();
     let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
@@ -120,7 +121,8 @@ fn measure(
 /// Searches for one query after the other, each while nothing else is under way.
 fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
     let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
-    let (before, options) = (processor_ms(), IndexSearchOptions { k: K as u64, list });
+    let (before, options) =
+        (processor_ms(), IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 });
     let mut scan = queries.scan(1)?;
     while let Some(batch) = scan.next_batch()? {
         let bytes = queries.info().vectors.bytes();
@@ -129,7 +131,7 @@ fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource
                 info: SourceInfo { rows: 1, ids: IdKind::None, ..queries.info().clone() },
                 stored: stored.to_vec(),
             };
-            let found = index::search(context, index, &query, &options, Box::new(CollectHits::default()))?;
+            let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
             latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
             reads += found.search.reads_per_query;
             pages_read += found.common.io.reads.unwrap_or(0);

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexSearchOptions, Layout};
+use adjoin::index::{self, Index, IndexEffort, IndexSearchOptions, Layout};
 use adjoin::report::SearchStatistics;
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
@@ -70,8 +70,8 @@ fn search(
     list: usize,
 ) -> Result<(Hits, SearchStatistics)> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k: K as u64, list };
-    let statistics = index::search(context, index, queries, &options, Box::new(sink.clone()))?;
+    let options = IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 };
+    let statistics = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
 

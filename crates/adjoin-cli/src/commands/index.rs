@@ -1,9 +1,10 @@
 use std::path::Path;
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexEffort, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
     build as build_index, hit_schema, relayout as lay_out_anew, search as find, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
@@ -11,13 +12,14 @@ use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
+use adjoin::store::Kind;
 
-use super::info::{escaped, kind_of_ids};
+use super::info::{kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::search::{outputs, print_found, with_writer};
-use super::verify::{context_of, print_damages};
+use super::search::{like, outputs, print_found, print_recall, verdict, with_writer};
+use super::verify::print_damages;
 use crate::Outcome;
-use crate::args::{Index, IndexBuild, IndexInfo, IndexRelayout, IndexSearch, IndexVerify};
+use crate::args::{Index, IndexBuild, IndexRelayout, IndexSearch, SearchRun};
 use crate::print::{percent, print};
 use crate::resolve;
 use crate::signals::Stopped;
@@ -26,8 +28,8 @@ pub(crate) fn index(command: &Index, stopped: &Stopped) -> Result<Outcome> {
     match command {
         Index::Build(arguments) => build(arguments, stopped),
         Index::Search(arguments) => search(arguments, stopped),
-        Index::Info(arguments) => info(arguments),
-        Index::Verify(arguments) => verify(arguments, stopped),
+        Index::Info(arguments) => super::info::info_of(arguments, Kind::Index),
+        Index::Verify(arguments) => super::verify::verify_of(arguments, Kind::Index, stopped),
         Index::Relayout(arguments) => relayout(arguments, stopped),
     }
 }
@@ -63,7 +65,8 @@ fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
 }
 
 fn summarise_build(built: &BuiltIndex, output: &Path) {
-    let BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds } = built;
+    let BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds, calibrate_seconds } =
+        built;
     let BuildIo { bytes_read, bytes_written, spill_bytes } = *io;
     eprintln!(
         "{}: {} of {} x {}, {} written in {:.1} s",
@@ -72,11 +75,11 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
         manifest.vectors.dimensions,
         manifest.vectors.element,
         format_bytes(bytes_written),
-        load_seconds + graph_seconds + layout_seconds + write_seconds,
+        load_seconds + graph_seconds + layout_seconds + write_seconds + calibrate_seconds,
     );
     eprintln!(
         "read in {load_seconds:.1} s, graph in {graph_seconds:.1} s, order of pages in {layout_seconds:.1} s, codes and \
-         pages in {write_seconds:.1} s; {} of a vector's page are neighbours",
+         pages in {write_seconds:.1} s, its recall learned in {calibrate_seconds:.1} s; {} of a vector's page are neighbours",
         percent(manifest.overlap_ratio)
     );
     eprintln!("{} read of the store, {} to temporary files", format_bytes(bytes_read), format_bytes(spill_bytes));
@@ -85,51 +88,46 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
 fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let context = resolve::context(&run.resources, stopped)?;
-    let options = IndexSearchOptions { k: arguments.k, list: arguments.list };
+    let effort = IndexEffort::of(arguments.recall, arguments.list)?;
+    let options = IndexSearchOptions { k: arguments.k, effort, seed: run.seed };
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
     let index = GraphIndex::open(&context, &arguments.index)?;
     let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
+    let like = like(&context, run)?;
+    let sets = (&*queries, like.as_deref());
     let schema = hit_schema(&index, &*queries);
-    let mut statistics =
-        with_writer(&context, &target, schema, |sink| find(&context, &index, &*queries, &options, sink))?;
+    let mut statistics = with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop((index, context)); // ends the progress bar
     if !run.resources.quiet {
-        summarise_search(&statistics, &run.output);
+        summarise_search(&statistics, run);
     }
-    Ok(memory_verdict(&statistics.common.memory))
+    Ok(verdict(&statistics))
 }
 
-fn summarise_search(statistics: &SearchStatistics, output: &str) {
+fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
     let SearchStatistics { common, search } = statistics;
-    print_found(statistics, output);
+    print_found(statistics, &run.output);
     let (reads, distances) = (search.reads_per_query, search.distances_per_query);
     eprintln!(
         "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
         search.queries_per_second
     );
-    eprintln!("recall: nothing is promised with --list");
+    print_recall(common, run, ("--list", "of the index"));
     print_memory(&common.memory);
 }
 
-fn info(arguments: &IndexInfo) -> Result<Outcome> {
-    let context = resolve::own_context();
-    let index = GraphIndex::open(&context, &arguments.index)?;
-    let facts = index.facts();
-    if arguments.json {
-        let text = serde_json::to_string_pretty(facts);
-        print(&(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n"))?;
-        return Ok(Outcome::Done);
-    }
-    print(&describe(facts))?;
+/// Prints what an index says of itself.
+pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
+    let index = GraphIndex::open(&resolve::own_context(), folder)?;
+    print(&if json { manifest_as_json(index.facts())? } else { describe(index.facts()) })?;
     Ok(Outcome::Done)
 }
 
-fn verify(arguments: &IndexVerify, stopped: &Stopped) -> Result<Outcome> {
-    let IndexVerify { index, memory, quiet } = arguments;
-    let context = context_of(memory.as_deref(), *quiet, stopped)?;
-    let report = check(&context, index)?;
+/// Reads every byte of an index.
+pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Outcome> {
+    let report = check(&context, folder)?;
     drop(context); // ends the progress bar
     if report.is_sound() {
         if !quiet {
@@ -139,7 +137,7 @@ fn verify(arguments: &IndexVerify, stopped: &Stopped) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let count = print_damages(&report.damages, report.damage_count);
-    Err(Error::corrupt(format!("{} is damaged, {count} of it; build it again", index.display())))
+    Err(Error::corrupt(format!("{} is damaged, {count} of it; build it again", folder.display())))
 }
 
 fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
@@ -156,13 +154,16 @@ fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn summarise_relayout(relaid: &Relaid, output: &Path) {
-    let Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds } = relaid;
+    let Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds, calibrate_seconds } = relaid;
     eprintln!("{}: {} written in the order {}", output.display(), format_bytes(*bytes_written), manifest.layout);
     eprintln!(
         "{} of a vector's page are neighbours; the farthest neighbour of a vector is {bandwidth:.0} places away on average",
         percent(manifest.overlap_ratio)
     );
-    eprintln!("order of pages in {layout_seconds:.1} s, codes and pages in {write_seconds:.1} s");
+    eprintln!(
+        "order of pages in {layout_seconds:.1} s, codes and pages in {write_seconds:.1} s, its recall learned in \
+         {calibrate_seconds:.1} s"
+    );
 }
 
 fn describe(facts: &IndexManifest) -> String {

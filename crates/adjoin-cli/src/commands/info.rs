@@ -3,27 +3,37 @@ use adjoin::error::{Error, Result};
 use adjoin::load::Buckets;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::source::IdKind;
-use adjoin::store::Store;
+use adjoin::store::{Kind, Store, kind_of};
+use serde::Serialize;
 
+use super::index;
 use crate::Outcome;
 use crate::args::Info;
 use crate::print::print;
 
 pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
-    let context = Context::default();
-    let store = Store::open(&context, &arguments.store)?;
-    let manifest = store.manifest();
-    if arguments.json {
-        let text = serde_json::to_string_pretty(manifest);
-        print(&(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n"))?;
-        return Ok(Outcome::Done);
+    let kind = kind_of(&Context::default(), &arguments.folder)?.unwrap_or(Kind::Store);
+    info_of(arguments, kind)
+}
+
+/// Prints what a folder of a kind says of itself; refuses one of another.
+pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
+    if kind == Kind::Index {
+        return index::info(folder, *json);
     }
-    print(&describe(&store))?;
+    let store = Store::open(&Context::default(), folder)?;
+    print(&if *json { manifest_as_json(store.manifest())? } else { describe(&store) })?;
     Ok(Outcome::Done)
 }
 
+/// A manifest as JSON.
+pub(super) fn manifest_as_json(manifest: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(manifest);
+    Ok(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n")
+}
+
 /// JSON in which no name steers a terminal: its writer leaves those control characters that a file may hold.
-pub(super) fn escaped(json: &str) -> String {
+fn escaped(json: &str) -> String {
     let escaped = |c: char| match c {
         c if c.is_control() && c != '\n' => format!("\\u{:04x}", u32::from(c)),
         c => c.to_string(),

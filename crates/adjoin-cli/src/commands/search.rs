@@ -1,12 +1,14 @@
 use std::path::Path;
+use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::output::{Target, check_free};
-use adjoin::report::SearchStatistics;
+use adjoin::report::{CommonStatistics, SearchStatistics};
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
+use adjoin::source::VectorSource;
 use adjoin::store::Store;
 
 use super::join::StatisticsFile;
@@ -22,7 +24,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&run.resources, stopped)?;
     let wanted = Wanted::of(arguments.k, arguments.radius, arguments.min_similarity)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
-    let options = SearchOptions { wanted, effort, seed: arguments.seed };
+    let options = SearchOptions { wanted, effort, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
     let store = Store::open(&context, &arguments.store)?;
     let source = match is_itself(arguments) {
@@ -30,10 +32,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         false => Some(resolve::source(&context, &arguments.queries, &run.columns)?),
     };
     let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
-    let like = match &arguments.calibrate_with {
-        Some(name) => Some(resolve::source(&context, std::slice::from_ref(name), &run.columns)?),
-        None => None,
-    };
+    let like = like(&context, run)?;
     let like = like.as_deref().map_or(QuerySet::Rows, QuerySet::Source);
     let schema = hit_schema(&store, queries);
     let mut statistics =
@@ -43,7 +42,27 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     if !run.resources.quiet {
         summarise(&statistics, arguments);
     }
-    Ok(memory_verdict(&statistics.common.memory))
+    Ok(verdict(&statistics))
+}
+
+/// The queries that those of a search are like, where they were given.
+pub(super) fn like(context: &Context, run: &SearchRun) -> Result<Option<Arc<dyn VectorSource>>> {
+    let open = |name| resolve::source(context, std::slice::from_ref(name), &run.columns);
+    run.calibrate_with.as_ref().map(open).transpose()
+}
+
+/// Says which promise of a search was not kept.
+pub(super) fn verdict(SearchStatistics { common, .. }: &SearchStatistics) -> Outcome {
+    let outcome = memory_verdict(&common.memory);
+    match common.recall.as_ref().filter(|recall| !recall.kept) {
+        None => outcome,
+        Some(recall) => {
+            let (target, reached) = (percent(recall.target), recall.at_k.map(|at_k| percent(at_k.estimate)));
+            let reached = reached.map_or_else(String::new, |reached| format!("; about {reached} is"));
+            eprintln!("adjoin: no search that makes sense supports a recall of {target}{reached}");
+            Outcome::PromiseNotKept
+        }
+    }
 }
 
 /// Where the hits and the statistics of a search go; refused before any work is done where they cannot.
@@ -97,21 +116,21 @@ fn summarise(statistics: &SearchStatistics, arguments: &Search) {
         let buckets = format_number(buckets);
         eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
     }
-    match &common.recall {
-        None => eprintln!("recall: nothing is promised with --nprobe"),
-        Some(recall) => match (recall.sample_queries, recall.at_k, recall.p5) {
-            (Some(sample), Some(at_k), Some(p5)) => {
-                let [estimate, low, high, p5, target] =
-                    [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
-                eprintln!(
-                    "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more \
-                     for 95 % of queries, measured with {} {} as queries; at least {target} requested",
-                    format_count(sample, "row"),
-                    if arguments.calibrate_with.is_some() { "of --calibrate-with" } else { "of the store" }
-                );
-            }
-            _ => eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target)),
-        },
-    }
+    print_recall(common, &arguments.run, ("--nprobe", "of the store"));
     print_memory(&common.memory);
+}
+
+/// Says what recall is reached, and whose it is: that of rows or of the queries that were given. With one option none is.
+pub(super) fn print_recall(common: &CommonStatistics, run: &SearchRun, (unpromised, rows): (&str, &str)) {
+    let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
+    let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
+        return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
+    };
+    let [estimate, low, high, p5, target] = [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
+    eprintln!(
+        "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more for 95 % of \
+         queries, measured with {} {} as queries; at least {target} requested",
+        format_count(sample, "row"),
+        if run.calibrate_with.is_some() { "of --calibrate-with" } else { rows }
+    );
 }

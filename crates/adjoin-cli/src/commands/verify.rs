@@ -4,8 +4,9 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::message::one_line;
 use adjoin::options::{format_bytes, format_count};
-use adjoin::store::{self, VerifyReport};
+use adjoin::store::{self, Kind, VerifyReport, kind_of};
 
+use super::index;
 use crate::Outcome;
 use crate::args::{Resources, Verify};
 use crate::print::print;
@@ -16,21 +17,27 @@ use crate::signals::Stopped;
 const PRINTED_MAX: usize = 20;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
-    let Verify { store, memory, quiet } = arguments;
-    let context = context_of(memory.as_deref(), *quiet, stopped)?;
-    let report = store::verify(&context, store)?;
+    // A manifest that is damaged is what a store is verified for.
+    let kind = kind_of(&Context::default(), &arguments.folder).ok().flatten().unwrap_or(Kind::Store);
+    verify_of(arguments, kind, stopped)
+}
+
+/// Verifies a folder of a kind; refuses one of another.
+pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Result<Outcome> {
+    let Verify { folder, memory, quiet } = arguments;
+    let (memory, quiet) = (memory.clone(), *quiet);
+    let context = resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)?;
+    if kind == Kind::Index {
+        return index::verify(context, folder, quiet);
+    }
+    let report = store::verify(&context, folder)?;
     drop(context); // ends the progress bar
     if !quiet {
         print(&summary(&report))?;
     }
     let Some(remedy) = report.remedy() else { return Ok(Outcome::Done) };
     let count = print_damages(&report.damages, report.damage_count);
-    Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", store.display())))
-}
-
-pub(super) fn context_of(memory: Option<&str>, quiet: bool, stopped: &Stopped) -> Result<Context> {
-    let memory = memory.map(str::to_owned);
-    resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)
+    Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", folder.display())))
 }
 
 /// Prints the first damages of so many; returns how many parts that are.

@@ -53,7 +53,8 @@ fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     let search = &statistics["search"];
     assert!((5.0..100.0).contains(&search["reads_per_query"].as_f64().unwrap()), "{search}");
     assert!(search["latency_ms"]["p99"].as_f64() >= search["latency_ms"]["p50"].as_f64(), "{search}");
-    let described = place.done("index info names.index").out;
+    let described = place.done("info names.index").out;
+    assert_eq!(place.done("index info names.index").out, described);
     for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "32 bytes of a vector"] {
         assert!(described.contains(words), "{described}");
     }
@@ -80,9 +81,35 @@ fn an_index_is_laid_out_anew_in_its_place_or_elsewhere() {
 }
 
 #[test]
+fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
+    let place = Place::new();
+    place.done("gen --rows 6000 --dimensions 8 -o set.fbin --quiet");
+    place.done("gen --rows 100 --dimensions 8 --seed 2 -o queries.fbin --quiet");
+    place.done("index build set.fbin -o set.index --degree 8 --build-list 16 --quiet");
+    let line = "index search set.index --queries queries.fbin -k 3 -o hits.csv --force --stats stats.json";
+    let run = |options: &str, code: i32, words: &[&str]| {
+        let run = place.run(&format!("{line} {options}"));
+        assert_eq!(run.code, Some(code), "{options}: {}", run.said);
+        words.iter().for_each(|word| assert!(run.said.contains(word), "{options}: {}", run.said));
+        serde_json::from_str::<Value>(&place.text("stats.json")).unwrap()
+    };
+    let measured = "measured with 2,000 rows of the index as queries";
+    let statistics = run("", 0, &["recall: ", measured, "at least 95 % requested"]);
+    assert_eq!((&statistics["recall"]["target"], &statistics["recall"]["kept"]), (&0.95.into(), &true.into()));
+    assert_eq!(statistics["seconds"]["calibrate"], Value::Null);
+    let statistics = run("--recall 0.8 --seed 3", 0, &[measured, "at least 80 % requested"]);
+    assert!(statistics["strategy"]["t"].as_f64() >= Some(4.0), "{statistics}");
+    let statistics = run("--recall 0.5 --calibrate-with queries.fbin", 0, &["with 100 rows of --calibrate-with"]);
+    assert!(statistics["seconds"]["calibrate"].as_f64() > Some(0.0), "{statistics}");
+    let words = ["at least 99.99 % requested", "adjoin: no search that makes sense supports a recall of 99.99 %"];
+    assert_eq!(run("--recall 0.9999", 1, &words)["recall"]["kept"], Value::Bool(false));
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let place = small();
-    let sound = place.done("index verify set.index").out;
+    let sound = place.done("verify set.index").out;
+    assert_eq!(place.done("index verify set.index").out, sound);
     assert!(sound.starts_with("sound: ") && sound.contains("1 page"), "{sound}");
     let (pages, _) = place.listing().into_iter().find(|(path, _)| path.to_string_lossy().contains("pages-")).unwrap();
     let mut bytes = std::fs::read(&pages).unwrap();
@@ -115,8 +142,15 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("index search set.index --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions"]),
         ("index search set.index --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
         ("index search nothing --queries queries.fbin -k 3", &["nothing"]),
-        ("index info set.store", &["set.store", "adjoin index build"]),
-        ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store"]),
+        ("index info set.store", &["set.store", "adjoin index build", "it is searched with: adjoin search"]),
+        ("index verify set.store", &["set.store", "not a graph index"]),
+        ("index search set.index --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
+        ("index search set.index --queries queries.fbin -k 3 --recall 0.9 -L 9", &["--recall", "--list"]),
+        (
+            "index search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin",
+            &["--calibrate-with"],
+        ),
+        ("search set.index --queries queries.fbin -k 3", &["set.index", "not a store", "adjoin index search"]),
         ("join set.index --eps 1", &["set.index", "not a store"]),
     ] {
         place.refused(line, words);

@@ -1,13 +1,19 @@
 //! Very many searches: how often is the recall reached that was promised? Some rows of each set are held out of its store and
 //! are the queries; each search draws its calibration from the store by another seed. Queries of another kind than the vectors
 //! of the store are promised a recall where others of their kind calibrate; without these it is only told.
+//!
+//! The same of graph indexes of these stores. What their lists reach is looked at once for each length: seeds decide of which
+//! length they are.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
 use adjoin::options::Metric;
 use adjoin::random::Random;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
@@ -63,7 +69,20 @@ const REACHED_SHARE: f64 = 0.93;
 
 /// Makes the runs that the list lacks; whether the promise holds in all of them.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
-    let list = work.join("search.csv");
+    let of_stores = all_of(context, data, work, Searched::Stores)?;
+    let of_indexes = all_of(context, data, work, Searched::Indexes)?;
+    Ok(of_stores && of_indexes)
+}
+
+/// What is searched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Searched {
+    Stores,
+    Indexes,
+}
+
+fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Result<bool> {
+    let list = work.join(if searched == Searched::Stores { "search.csv" } else { "index.csv" });
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
     let sets: Vec<&Asked> = ALL.iter().filter(|asked| asked.is_there(data)).collect();
     for first in (1..=SEEDS).step_by(SEEDS_AT_ONCE as usize) {
@@ -77,15 +96,19 @@ pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
             if missing.is_empty() {
                 continue;
             }
-            let setting = Setting::open(context, data, work, asked)?;
+            let setting = Setting::open(context, data, work, (asked, searched))?;
             let mut file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
             for run @ (seed, k, recall) in missing {
-                let (reached, probes) = setting.reached(context, k, Effort::Recall(recall), seed)?;
+                let (reached, probes) = match &setting.index {
+                    None => setting.reached(context, k, Effort::Recall(recall), seed)?,
+                    Some(index) => setting.reached_by_walks(context, index, (k, recall, seed))?,
+                };
                 writeln!(file, "{}{reached},{probes}", key(run)).map_err(failed)?;
             }
         }
     }
-    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?))
+    let unit = if searched == Searched::Stores { "buckets" } else { "list" };
+    Ok(summarise(&fs::read_to_string(&list).map_err(failed)?, unit))
 }
 
 /// Rows that a query found, with their values.
@@ -99,10 +122,14 @@ struct Setting {
     like: Option<InMemory>,
     /// Rows that are nearest to each query, of the largest k.
     truth: Vec<Hits>,
+    /// What is searched instead of the store.
+    index: Option<Index>,
+    /// The recall that walks reach, by k and the length of their list.
+    known: RefCell<HashMap<(u64, usize), f64>>,
 }
 
 impl Setting {
-    fn open(context: &Context, data: &Path, work: &Path, asked: &Asked) -> Result<Self> {
+    fn open(context: &Context, data: &Path, work: &Path, (asked, searched): (&Asked, Searched)) -> Result<Self> {
         let open =
             |name: &str| source::open(context, &[data.join(name).display().to_string()], &SourceOptions::default());
         let (rows, rest) = split(&*open(asked.set)?)?;
@@ -117,7 +144,17 @@ impl Setting {
                 (queries, calibrate.then_some(others))
             }
         };
-        let mut setting = Self { store, queries, like, truth: Vec::new() };
+        let index = match searched {
+            Searched::Stores => None,
+            Searched::Indexes => {
+                let folder = work.join(format!("{}.search.index", asked.set));
+                if !folder.exists() {
+                    index::build(context, &store, &folder, &IndexOptions::default(), false)?;
+                }
+                Some(Index::open(context, &folder)?)
+            }
+        };
+        let mut setting = Self { store, queries, like, truth: Vec::new(), index, known: RefCell::default() };
         setting.truth = setting.search(context, KS[KS.len() - 1], Effort::Every, 1)?.0;
         Ok(setting)
     }
@@ -134,16 +171,45 @@ impl Setting {
     /// The recall@k of the queries, on average, and how many buckets each looked into.
     fn reached(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(f64, f64)> {
         let (found, probes) = self.search(context, k, effort, seed)?;
-        let k = k as usize;
+        Ok((self.share(&found, k as usize), probes))
+    }
+
+    /// The recall@k of the queries in an index that promises them a recall, on average, and how long their lists are.
+    fn reached_by_walks(
+        &self,
+        context: &Context,
+        index: &Index,
+        (k, recall, seed): (u64, f64, u64),
+    ) -> Result<(f64, f64)> {
+        let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
+        let search = |queries: &InMemory, like, effort| -> Result<(Vec<Hits>, f64)> {
+            let sink = CollectHits::default();
+            let options = IndexSearchOptions { k, effort, seed };
+            let done = index::search(context, index, (queries, like), &options, Box::new(sink.clone()))?;
+            Ok((sink.hits(), done.common.strategy.t.unwrap_or_default()))
+        };
+        let list = search(&self.queries.first(), like, IndexEffort::Recall(recall))?.1;
+        let key = (k, list as usize);
+        if let Some(&reached) = self.known.borrow().get(&key) {
+            return Ok((reached, list));
+        }
+        let found = search(&self.queries, None, IndexEffort::List(key.1))?.0;
+        let reached = self.share(&found, k as usize);
+        self.known.borrow_mut().insert(key, reached);
+        Ok((reached, list))
+    }
+
+    /// The share of the truth that queries found, on average.
+    fn share(&self, found: &[Hits], k: usize) -> f64 {
         let share = |(hits, truth): (&Hits, &Hits)| {
             hits.iter().filter(|hit| truth[..k].contains(hit)).count() as f64 / k as f64
         };
-        Ok((found.iter().zip(&self.truth).map(share).sum::<f64>() / found.len() as f64, probes))
+        found.iter().zip(&self.truth).map(share).sum::<f64>() / found.len() as f64
     }
 }
 
-fn summarise(runs: &str) -> bool {
-    println!("{:<22} {:>4} {:>7} {:>9} {:>9} {:>8}", "set", "k", "recall", "reached", "mean", "buckets");
+fn summarise(runs: &str, unit: &str) -> bool {
+    println!("{:<22} {:>4} {:>7} {:>9} {:>9} {unit:>8}", "set", "k", "recall", "reached", "mean");
     let (mut all, mut kept) = (0, 0);
     let settings = ALL.iter().flat_map(|asked| KS.map(|k| (asked, k)));
     for ((asked, k), recall) in settings.flat_map(|setting| RECALLS.map(|recall| (setting, recall))) {
@@ -160,8 +226,8 @@ fn summarise(runs: &str) -> bool {
         let reached = figures.iter().filter(|(_, reached)| *reached >= recall).count();
         let mean = |of: fn(&(f64, f64)) -> f64| figures.iter().map(of).sum::<f64>() / figures.len() as f64;
         let share = format!("{reached}/{}", figures.len());
-        let (mean_reached, buckets) = (mean(|run| run.1), mean(|run| run.0));
-        println!("{name:<22} {k:>4} {recall:>7} {share:>9} {mean_reached:>9.4} {buckets:>8.1}");
+        let (mean_reached, effort) = (mean(|run| run.1), mean(|run| run.0));
+        println!("{name:<22} {k:>4} {recall:>7} {share:>9} {mean_reached:>9.4} {effort:>8.1}");
         if asked.is_promised() {
             all += figures.len();
             kept += reached;
@@ -202,6 +268,14 @@ fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
         }
     }
     Ok((queries, rest))
+}
+
+impl InMemory {
+    /// The first row alone.
+    fn first(&self) -> Self {
+        let info = SourceInfo { rows: 1, ..self.info.clone() };
+        Self { stored: self.stored[..info.vectors.bytes()].to_vec(), name: self.name.clone(), info }
+    }
 }
 
 impl VectorSource for InMemory {

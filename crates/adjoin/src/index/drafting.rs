@@ -49,15 +49,16 @@ impl Draft {
     }
 }
 
-/// What a manifest says of the files of an index: all have one tag, which changes with the contents of any.
+/// What a manifest says of the files of an index but its calibration: all have one tag, which changes with the contents of any.
 pub(super) fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let in_memory = contents.iter().map(|(role, bytes)| (*role, bytes.len() as u64, checksum(bytes)));
     let written = drafted.iter().map(|drafted| (drafted.role, drafted.bytes, drafted.checksum));
     let all: Vec<(Role, u64, u64)> = in_memory.chain(written).collect();
     let of = |role: Role| all.iter().find(|(with, ..)| *with == role).expect("every role has a file");
-    let checksums: Vec<u8> = Role::INDEX.iter().flat_map(|&role| of(role).2.to_le_bytes()).collect();
+    let roles: Vec<Role> = Role::INDEX.into_iter().filter(|role| !role.is_optional()).collect();
+    let checksums: Vec<u8> = roles.iter().flat_map(|&role| of(role).2.to_le_bytes()).collect();
     let tag = checksum(&checksums);
-    Files::new(&Role::INDEX, |role| {
+    Files::new(&roles, |role| {
         let &(_, bytes, checksum) = of(role);
         // Pages and blocks have checksums of their own, so that some can be read without the others.
         let whole = !matches!(role, Role::Pages | Role::Ids);

@@ -19,6 +19,9 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 /// Its kind, as its manifest calls it.
 pub(super) const KIND: &str = "index";
 
+/// Longest file: more than any disk holds, and little enough to be added up.
+const FILE_BYTES_MAX: u64 = 1 << 50;
+
 /// What an index says of itself. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexManifest {
@@ -66,7 +69,8 @@ pub struct IndexManifest {
 }
 
 impl IndexManifest {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// The bytes of the manifest, its checksum made anew.
+    pub fn encode(&self) -> Vec<u8> {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 
@@ -100,6 +104,7 @@ impl IndexManifest {
         let facts = [
             ("its number of rows", (1..=self.source_rows).contains(&self.rows) && self.source_rows <= ROWS_MAX),
             ("its number of vertices", (1..=self.rows.min(VERTICES_MAX as u64)).contains(&vertices)),
+            ("the length of a file", self.files.iter().all(|(_, facts)| facts.bytes <= FILE_BYTES_MAX)),
             ("its entry point", self.entry < self.vertices),
             ("its code bytes", self.code_bytes <= self.vectors.dimensions),
             (

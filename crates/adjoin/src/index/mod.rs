@@ -4,20 +4,24 @@
 //! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
 //! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
 //! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
-//! many under way.
+//! many under way. How long the list of a walk must be for a recall is what `promise.rs` decides: by a `calibration.rs`, which
+//! rows of the index or other queries made, whose true hits `sample.rs` finds.
 
 mod blocks;
 mod build;
+mod calibration;
 mod drafting;
 mod layout;
 mod manifest;
 mod navigation;
 mod options;
 mod page;
+mod promise;
 mod reader;
 mod relayout;
 mod rows;
 mod run;
+mod sample;
 mod scan;
 mod verify;
 mod walk;
@@ -27,7 +31,8 @@ use std::path::Path;
 use self::build::{Build, check_rows, least_bytes};
 pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
-pub use self::options::{GraphMethod, IndexOptions, IndexSearchOptions};
+pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
+use self::promise::decide;
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
@@ -35,7 +40,7 @@ pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Space, with_coordinates};
-use crate::report::SearchStatistics;
+use crate::report::{SearchStatistics, Stopwatch};
 use crate::search::SourceQueries;
 use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
@@ -59,6 +64,8 @@ pub struct BuiltIndex {
     pub layout_seconds: f64,
     /// Learning codes, and writing.
     pub write_seconds: f64,
+    /// Learning which recall is reached.
+    pub calibrate_seconds: f64,
 }
 
 /// Bytes that a build read and wrote.
@@ -97,24 +104,30 @@ pub fn build(
     })
 }
 
-/// Finds what is nearest to each query and hands it to `sink`, in the order of the queries.
+/// Finds what is nearest to each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
+/// that are distributed as the vectors of `like`, or as the rows of the index where there is none.
 ///
 /// # Errors
-/// Where an option is out of range, the queries are not of the index's kind, the budget is too small, the index cannot be read,
-/// or the sink fails.
+/// Where an option is out of range, the queries or those of `like` are not of the index's kind, the budget is too small, the
+/// index cannot be read, or the sink fails.
 pub fn search(
     context: &Context,
     index: &Index,
-    queries: &dyn VectorSource,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     options: &IndexSearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
-    SourceQueries { source: queries, space }.check(index.folder())?;
+    for source in [Some(queries), like].into_iter().flatten() {
+        SourceQueries { source, space }.check(index.folder())?;
+    }
     with_coordinates!(space, T => {
-        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, options), run::PURPOSE)?;
-        Run::<T>::new(context, index, queries, options)?.run(sink)
+        let watch = Stopwatch::start();
+        let decided = decide::<T>(context, index, like, options)?;
+        let least = Run::<T>::least_bytes(context, index, queries, (options.k, &decided));
+        let context = &context.for_run(least, run::PURPOSE)?;
+        Run::<T>::new(context, index, queries, (options.k, (decided, watch.seconds())))?.run(sink)
     })
 }
 

@@ -9,6 +9,7 @@ use super::layout::Layout;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
+use crate::search::{RECALL_UNSAID, check_recall};
 
 /// Sizes of pages that may be asked for.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
@@ -102,13 +103,47 @@ impl IndexOptions {
     }
 }
 
+/// How far walks of an index go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum IndexEffort {
+    /// As far as at least this share of what is nearest is found, on average over queries.
+    Recall(f64),
+    /// As far as a list of so many candidates leads (L), 1 to 2^20, whatever that finds; as many as are wanted where that is more.
+    List(usize),
+}
+
+impl Default for IndexEffort {
+    fn default() -> Self {
+        Self::Recall(RECALL_UNSAID)
+    }
+}
+
+impl IndexEffort {
+    /// Of what a caller gives: at most one of them.
+    ///
+    /// # Errors
+    /// Where it is both.
+    pub fn of(recall: Option<f64>, list: Option<usize>) -> Result<Self> {
+        match (recall, list) {
+            (None, None) => Ok(Self::default()),
+            (Some(recall), None) => Ok(Self::Recall(recall)),
+            (None, Some(list)) => Ok(Self::List(list)),
+            (Some(_), Some(_)) => {
+                Err(Error::option(message!["give at most one of ", Argument::Recall, " and ", Argument::List]))
+            }
+        }
+    }
+}
+
 /// How an index is searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexSearchOptions {
     /// So many nearest vectors of each query, at least 1.
     pub k: u64,
-    /// Candidates that a search keeps (L), 1 to 2^20; as many as are wanted where that is more.
-    pub list: usize,
+    /// How far walks go to find them.
+    pub effort: IndexEffort,
+    /// Seed of what is drawn to learn the recall.
+    pub seed: u64,
 }
 
 impl IndexSearchOptions {
@@ -120,9 +155,12 @@ impl IndexSearchOptions {
         if self.k == 0 {
             return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
         }
-        if !(1..=LIST_MAX).contains(&self.list) {
-            return Err(Error::option(message![Argument::List, format!(" is {}; give 1 to {LIST_MAX}", self.list)]));
+        match self.effort {
+            IndexEffort::Recall(recall) => check_recall(recall),
+            IndexEffort::List(list) if !(1..=LIST_MAX).contains(&list) => {
+                Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
+            }
+            IndexEffort::List(_) => Ok(()),
         }
-        Ok(())
     }
 }

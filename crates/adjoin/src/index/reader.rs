@@ -6,8 +6,10 @@ use std::sync::Arc;
 use adjoin_device::{ReadFile, Reservation};
 
 use super::blocks::{BlockReader, Unreadable};
+use super::calibration::Calibration;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
+use super::page::Page;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -27,6 +29,8 @@ pub struct Index {
     pub(super) quantizer: Quantizer,
     pub(super) navigation: Navigation,
     pub(super) duplicates: Duplicates,
+    /// What is known of the recall of its walks, where that was published.
+    pub(super) calibration: Option<Calibration>,
     /// Of all that is in memory.
     _memory: Reservation,
 }
@@ -60,10 +64,23 @@ impl Index {
 
     /// Bytes that an open index takes.
     pub(super) fn memory_bytes(manifest: &IndexManifest) -> u64 {
-        let bytes = |role| manifest.files[role].bytes;
-        let small: u64 = [Role::Codebook, Role::Navigation, Role::Duplicates].into_iter().map(bytes).sum();
+        let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
+        let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
         let (space, options) = (manifest.space(), manifest.options());
-        bytes(Role::Codes) + 4 * small + navigation::memory_bytes(manifest.vertices.into(), space, &options.graph)
+        manifest.files[Role::Codes].bytes
+            + 4 * small
+            + navigation::memory_bytes(manifest.vertices.into(), space, &options.graph)
+    }
+
+    /// What a build has written into `drafts`, before anybody else can open it; its manifest has no names of files yet.
+    ///
+    /// # Errors
+    /// Where that cannot be read, or the budget does not hold it.
+    pub(super) fn of_drafts(context: &Context, drafts: &Path, mut manifest: IndexManifest) -> Result<Self> {
+        for role in Role::INDEX.into_iter().filter(|role| !role.is_optional()) {
+            manifest.files[role].name = role.file().to_owned();
+        }
+        Self::of_manifest(context, drafts, &manifest)
     }
 
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
@@ -82,6 +99,13 @@ impl Index {
         let duplicates = Duplicates::from_bytes(&files.read(context, Role::Duplicates)?, vertices)
             .filter(|duplicates| u64::from(vertices) + duplicates.len() as u64 == manifest.rows)
             .ok_or_else(|| files.damaged(Role::Duplicates, "its rows and those of the manifest differ"))?;
+        let calibration = match manifest.files.get(Role::Calibration) {
+            None => None,
+            Some(_) => {
+                let read = Calibration::from_bytes(&files.read(context, Role::Calibration)?, manifest.rows);
+                Some(read.ok_or_else(|| files.damaged(Role::Calibration, "it says what cannot be"))?)
+            }
+        };
         let ids = files.open(context, Role::Ids)?;
         if ids.len() < least_id_bytes(manifest.ids, manifest.rows) {
             return Err(files.damaged(Role::Ids, "it has fewer ids than there are rows"));
@@ -92,7 +116,18 @@ impl Index {
         }
         let codes = files.read(context, Role::Codes)?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
-        Ok(Self { folder, manifest, pages, ids, codes, quantizer, navigation, duplicates, _memory: memory })
+        Ok(Self {
+            folder,
+            manifest,
+            pages,
+            ids,
+            codes,
+            quantizer,
+            navigation,
+            duplicates,
+            calibration,
+            _memory: memory,
+        })
     }
 
     /// What the index says of itself.
@@ -111,6 +146,19 @@ impl Index {
 
     pub(super) fn id_file(&self) -> &dyn ReadFile {
         &*self.ids
+    }
+
+    /// Reads pages into `buffer`, from one on, and checks them.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or are not as written.
+    pub(super) fn read_pages<'b>(&self, first: u32, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
+        let shape = self.manifest.shape();
+        self.pages.read_at(u64::from(first) * shape.bytes() as u64, buffer)?;
+        for (number, page) in (first..).zip(buffer.chunks_exact(shape.bytes())) {
+            Page::check(shape, number, page).ok_or_else(|| self.damaged_page(number, "checksum mismatch"))?;
+        }
+        Ok(buffer)
     }
 
     /// The error of a page that is not as written.

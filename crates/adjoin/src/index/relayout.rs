@@ -13,11 +13,13 @@ use super::drafting::{Contents, Draft, Drafted, files};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
+use super::promise::publish;
 use super::rows::{Duplicates, IdDraft};
 use super::scan::{NoPage, Scan};
 use super::{Index, navigation};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::geometry::with_coordinates;
 use crate::message::{Argument, message};
 use crate::report::Stopwatch;
 use crate::store::{Drafts, Kind, Role, check_target};
@@ -40,6 +42,8 @@ pub struct Relaid {
     pub layout_seconds: f64,
     /// Writing the index.
     pub write_seconds: f64,
+    /// Learning which recall is reached.
+    pub calibrate_seconds: f64,
 }
 
 /// Lays out the index in a folder anew: into another folder, where an index is replaced if that is wanted (`force`), or in its
@@ -67,7 +71,16 @@ pub fn relayout(
     // Only now, as nobody else can replace an index in whose place the new one is to go.
     let index = Index::open(context, folder)?;
     let relayout = Relayout { context, index: &index, shape: index.facts().shape(), layout };
-    relayout.run(drafts, force || output.is_none())
+    let mut relaid = relayout.run(&drafts)?;
+    // The codes in memory make room for those of the new index.
+    drop(index);
+    let mut watch = Stopwatch::start();
+    with_coordinates!(facts.space(), T => {
+        let force = force || output.is_none();
+        (relaid.manifest, relaid.bytes_written) = publish::<T>(context, drafts, relaid.manifest, force)?;
+    });
+    relaid.calibrate_seconds = watch.lap();
+    Ok(relaid)
 }
 
 /// Bytes that it takes at least.
@@ -106,16 +119,16 @@ struct Relayout<'a> {
 }
 
 impl Relayout<'_> {
-    fn run(&self, drafts: Drafts<'_>, force: bool) -> Result<Relaid> {
+    fn run(&self, drafts: &Drafts<'_>) -> Result<Relaid> {
         let (context, facts) = (self.context, self.index.facts());
         let mut watch = Stopwatch::start();
         let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
         let places = &self.arrange()?;
         let layout_seconds = watch.lap();
-        let (pages, bandwidth) = self.write_pages(&drafts, &places.of)?;
+        let (pages, bandwidth) = self.write_pages(drafts, &places.of)?;
         let _contents = context.reserve(contents_bytes(facts), PURPOSE)?;
-        let codes = self.write_codes(&drafts, places)?;
-        let (duplicates, ids) = self.write_ids(&drafts, places)?;
+        let codes = self.write_codes(drafts, places)?;
+        let (duplicates, ids) = self.write_ids(drafts, places)?;
         let contents: Contents = vec![
             (Role::Codebook, self.index.quantizer.to_bytes()),
             (Role::Navigation, self.index.navigation.to_bytes(&places.of)),
@@ -128,11 +141,9 @@ impl Relayout<'_> {
             files: files(&contents, &[pages, codes, ids]),
             ..facts.clone()
         };
-        let encoded = manifest.encode();
-        let borrowed: Vec<(Role, &[u8])> = contents.iter().map(|(role, bytes)| (*role, &**bytes)).collect();
-        let bytes_written = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
-        drafts.publish((&manifest.files, &encoded), &borrowed, force)?;
-        Ok(Relaid { manifest, bandwidth, bytes_written, layout_seconds, write_seconds: watch.lap() })
+        contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
+        let write_seconds = watch.lap();
+        Ok(Relaid { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 })
     }
 
     /// Finds an order for all vertices.

@@ -46,6 +46,11 @@ impl Duplicates {
         &self.rows
     }
 
+    /// The vertex of a further row, by its number among all.
+    pub(super) fn vertex_of(&self, further: usize) -> u32 {
+        self.ends[self.ends.partition_point(|&(_, end)| end as usize <= further)].0
+    }
+
     /// The further rows of a vertex, and the number of the first among all.
     pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
         match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
@@ -240,6 +245,7 @@ mod tests {
         assert_eq!(Duplicates::from_bytes(&bytes, 8), Some(sample()));
         assert_eq!((sample().of(2), sample().of(7), sample().of(3)), ((0, &[9, 12][..]), (2, &[30][..]), (0, &[][..])));
         assert_eq!(Duplicates::from_bytes(&bytes, 7), None, "there is no vertex 7");
+        assert_eq!([0, 1, 2].map(|further| sample().vertex_of(further)), [2, 2, 7]);
         (0..bytes.len()).for_each(|len| assert_eq!(Duplicates::from_bytes(&bytes[..len], 8), None, "{len} bytes"));
         for at in 0..bytes.len() {
             let mut other = bytes.clone();

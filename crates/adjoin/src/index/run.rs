@@ -4,18 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
-use super::Index;
 use super::navigation::Navigator;
-use super::options::IndexSearchOptions;
 use super::walk::{Next, Searched, Walk, WalkCounts};
+use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Members, ReadCounts};
 use crate::report::{
-    CommonStatistics, LatencyStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
-    StrategyStatistics,
+    CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
+    SharedSeconds, Stopwatch, StrategyStatistics,
 };
 use crate::search::{Answered, QueryBatch, SourceQueries, give_hits, hand_over};
 use crate::sink::{HitBatch, HitSink};
@@ -39,27 +38,44 @@ const STEPS_OF_QUERY: u64 = 1 << 20;
 /// Pages that a walk may hold beyond one for each candidate.
 const PAGES_BEYOND: u64 = 64;
 
-/// A search under way.
-pub(super) struct Run<'a, T: Coordinate> {
+/// Queries whose walks keep so many candidates, and what they are searched in.
+pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
+    k: usize,
+    list: usize,
+    at_once: usize,
+    navigator: Navigator<'a, T>,
+}
+
+/// How a search is to walk.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// Candidates that a walk keeps.
+    pub(super) list: usize,
+    pub(super) recall: Option<RecallStatistics>,
+    /// What was read to know that; none where the index knew.
+    pub(super) reads: Option<ReadCounts>,
+}
+
+/// A search under way.
+pub(super) struct Run<'a, T: Coordinate> {
+    walks: Walks<'a, T>,
     queries: SourceQueries<'a>,
     /// Hits that are asked for of each query, and as many as there can be.
     wanted: u64,
-    k: usize,
-    list: usize,
-    walks: usize,
     at_once: usize,
-    navigator: Navigator<'a, T>,
+    /// What was decided before, and how long that took.
+    decided: (Decided, f64),
     /// Of queries that are read.
     _reading: Reservation,
 }
 
 /// What one query found, and what that took.
-struct Found {
-    query: u32,
-    hits: Vec<Hit>,
-    counts: WalkCounts,
+pub(super) struct Found {
+    pub(super) query: u32,
+    pub(super) hits: Vec<Hit>,
+    pub(super) counts: WalkCounts,
     /// Pages that were read for it, those included that it then did not need.
     pages_read: u64,
     latency_ms: f32,
@@ -73,27 +89,64 @@ struct Totals {
     latencies_ms: Vec<f32>,
 }
 
+impl<'a, T: Coordinate> Walks<'a, T> {
+    /// As many at a time as memory holds.
+    pub(super) fn new(context: &'a Context, index: &'a Index, k: usize, list: usize) -> Self {
+        let of_walk = Self::walk_bytes(index.facts(), list, k);
+        let at_once = context.budget().free() / 2 / of_walk / context.threads.max(1) as u64;
+        let navigator = Navigator::new(context.kernel, index.facts().space(), &index.navigation);
+        Self { context, index, k, list, at_once: at_once.clamp(1, WALKS_MAX as u64) as usize, navigator }
+    }
+
+    /// Bytes of a walk: its pages, its list, what it has seen, and a table of distances.
+    pub(super) fn walk_bytes(facts: &IndexManifest, list: usize, k: usize) -> u64 {
+        let pages = Self::pages_of_walk(facts, list);
+        let held = pages * facts.shape().bytes() as u64;
+        let seen = 4 * 4 * pages * facts.degree as u64;
+        held + seen + 16 * list as u64 + 1_024 * facts.code_bytes as u64 + Nearest::memory_bytes(k as u64)
+    }
+
+    /// Bytes of a thread that has so many walks under way.
+    fn worker_bytes(facts: &IndexManifest, (list, k): (usize, usize), walks: usize) -> u64 {
+        walks as u64 * Self::walk_bytes(facts, list, k) + (READS_AT_ONCE * facts.shape().bytes()) as u64
+    }
+
+    /// Pages that a walk holds at the end, about.
+    fn pages_of_walk(facts: &IndexManifest, list: usize) -> u64 {
+        (list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices))
+    }
+
+    /// What queries find, in their order, on all threads; those for which a vertex is `hidden` without it.
+    ///
+    /// # Errors
+    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    pub(super) fn search(&self, queries: &Members<T>, hidden: &[Option<u32>]) -> Result<Vec<Found>> {
+        let Context { threads, cancel, .. } = self.context;
+        let next = AtomicU32::new(0);
+        let work = |(): &mut (), _: usize| Worker::new(self, (queries, hidden), &next)?.run();
+        let found = map_items(*threads, *threads, cancel, || (), work)?;
+        let mut found: Vec<Found> = found.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|found| found.query);
+        Ok(found)
+    }
+}
+
 impl<'a, T: Coordinate> Run<'a, T> {
     /// # Errors
-    /// Where the queries are not of the index's kind, or the budget is too small.
+    /// Where the budget is too small.
     pub(super) fn new(
         context: &'a Context,
         index: &'a Index,
         source: &'a dyn VectorSource,
-        options: &IndexSearchOptions,
+        (wanted, decided): (u64, (Decided, f64)),
     ) -> Result<Self> {
         let facts = index.facts();
-        let k = options.k.min(facts.rows) as usize;
-        let list = options.list.max(k);
+        let (k, list) = list_of(index, wanted, &decided.0);
         let queries = SourceQueries { source, space: facts.space() };
-        let navigator = Navigator::new(context.kernel, facts.space(), &index.navigation);
         let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-        let free = context.budget().free();
-        let of_walk = Self::walk_bytes(index, list, k);
-        let of_query = Self::query_bytes(index, k);
-        let walks = (free / 2 / of_walk / context.threads.max(1) as u64).clamp(1, WALKS_MAX as u64) as usize;
-        let at_once = (free / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, queries, wanted: options.k, k, list, walks, at_once, navigator, _reading: reading })
+        let walks = Walks::new(context, index, k, list);
+        let at_once = (context.budget().free() / 4 / Self::query_bytes(index, k)).clamp(1, QUERIES_MAX) as usize;
+        Ok(Self { walks, queries, wanted, at_once, decided, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
@@ -101,33 +154,12 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &Context,
         index: &Index,
         source: &dyn VectorSource,
-        options: &IndexSearchOptions,
+        (wanted, decided): (u64, &Decided),
     ) -> u64 {
-        let k = options.k.min(index.facts().rows) as usize;
-        let list = options.list.max(k);
+        let (k, list) = list_of(index, wanted, decided);
         let queries = SourceQueries { source, space: index.facts().space() };
-        let workers = context.threads as u64 * Self::worker_bytes(index, (list, k), 1);
+        let workers = context.threads as u64 * Walks::<T>::worker_bytes(index.facts(), (list, k), 1);
         queries.reading_bytes() + 2 * workers + 4 * Self::query_bytes(index, k)
-    }
-
-    /// Bytes of a thread that has so many walks under way.
-    fn worker_bytes(index: &Index, (list, k): (usize, usize), walks: usize) -> u64 {
-        walks as u64 * Self::walk_bytes(index, list, k) + (READS_AT_ONCE * index.facts().shape().bytes()) as u64
-    }
-
-    /// Bytes of a walk: its pages, its list, what it has seen, and a table of distances.
-    fn walk_bytes(index: &Index, list: usize, k: usize) -> u64 {
-        let facts = index.facts();
-        let pages = Self::pages_of_walk(index, list);
-        let held = pages * facts.shape().bytes() as u64;
-        let seen = 4 * 4 * pages * facts.degree as u64;
-        held + seen + 16 * list as u64 + 1_024 * facts.code_bytes as u64 + Nearest::memory_bytes(k as u64)
-    }
-
-    /// Pages that a walk holds at the end, about.
-    fn pages_of_walk(index: &Index, list: usize) -> u64 {
-        let facts = index.facts();
-        (list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices))
     }
 
     fn query_bytes(index: &Index, k: usize) -> u64 {
@@ -144,15 +176,18 @@ impl<'a, T: Coordinate> Run<'a, T> {
     pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let kind = if sink.wants_ids() { self.index.facts().ids } else { IdKind::None };
+        let Walks { context, index, .. } = self.walks;
+        let kind = if sink.wants_ids() { index.facts().ids } else { IdKind::None };
         let mut totals = Totals::default();
         let answered = hand_over(&mut *sink, &writing, |give| {
-            self.queries.each(self.context, self.at_once, &mut |batch| self.answer(batch, kind, &mut totals, give))
+            self.queries.each(context, self.at_once, &mut |batch| self.answer(batch, kind, &mut totals, give))
         })?;
         let execute = watch.seconds();
         let written = writing.measure(|| sink.finish())?;
+        let (decided, decide_seconds) = &self.decided;
         let seconds = SecondsStatistics {
-            total: watch.seconds(),
+            total: decide_seconds + watch.seconds(),
+            calibrate: decided.reads.map(|_| *decide_seconds),
             execute: Some(execute),
             write: Some(writing.seconds()),
             ..SecondsStatistics::default()
@@ -166,7 +201,8 @@ impl<'a, T: Coordinate> Run<'a, T> {
         totals: Totals,
         (seconds, written): (SecondsStatistics, crate::report::Written),
     ) -> SearchStatistics {
-        let (facts, page_bytes) = (self.index.facts(), self.index.facts().shape().bytes() as u64);
+        let Walks { context, index, list, .. } = self.walks;
+        let (facts, page_bytes) = (index.facts(), index.facts().shape().bytes() as u64);
         let WalkCounts { reads, distances } = totals.counts;
         let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
         let search = SearchCounts {
@@ -183,13 +219,20 @@ impl<'a, T: Coordinate> Run<'a, T> {
             latency_ms: LatencyStatistics::of(totals.latencies_ms),
         };
         let (read, bytes) = (totals.pages_read, totals.pages_read * page_bytes);
-        let counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
-        let all = (self.index.pages.len(), self.index.pages.is_direct());
+        let mut counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
+        counts += self.decided.0.reads.unwrap_or_default();
+        let all = (index.pages.len(), index.pages.is_direct());
         let common = CommonStatistics {
-            io: counts.statistics(self.context, all, written),
+            recall: self.decided.0.recall.clone(),
+            io: counts.statistics(context, all, written),
             seconds,
-            strategy: StrategyStatistics { order: Some(facts.layout.name()), ..StrategyStatistics::default() },
-            ..facts.statistics(self.context, "index search")
+            strategy: StrategyStatistics {
+                order: Some(facts.layout.name()),
+                probes: Some("walk"),
+                t: Some(list as f64),
+                ..StrategyStatistics::default()
+            },
+            ..facts.statistics(context, "index search")
         };
         SearchStatistics { common, search }
     }
@@ -202,13 +245,13 @@ impl<'a, T: Coordinate> Run<'a, T> {
         give: &dyn Fn(HitBatch) -> Result<()>,
     ) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
-        let facts = self.index.facts();
-        let of_queries = rows.len() as u64 * Self::query_bytes(self.index, self.k);
-        let _memory = self.context.reserve(of_queries, PURPOSE)?;
+        let Walks { context, index, k, .. } = self.walks;
+        let facts = index.facts();
+        let of_queries = rows.len() as u64 * Self::query_bytes(index, k);
+        let _memory = context.reserve(of_queries, PURPOSE)?;
         let space = Space { vectors, ..facts.space() };
-        let members = Members::<T>::new(self.context.kernel, space, &stored);
-        let mut found = self.search(&members)?;
-        found.sort_unstable_by_key(|found| found.query);
+        let members = Members::<T>::new(context.kernel, space, &stored);
+        let found = self.walks.search(&members, &[])?;
         for Found { counts, pages_read, latency_ms, .. } in &found {
             totals.pages_read += pages_read;
             totals.counts.reads += counts.reads;
@@ -219,24 +262,23 @@ impl<'a, T: Coordinate> Run<'a, T> {
             IdKind::None => Vec::new(),
             _ => found.iter().flat_map(|found| &found.hits).map(|hit| hit.place.0).collect(),
         };
-        let hit_ids = self.index.ids_of(kind, &entries)?;
+        let hit_ids = index.ids_of(kind, &entries)?;
         let hits = found.into_iter().map(|found| found.hits).collect();
         give_hits(facts.metric, (&rows, &ids, 0), (hits, &hit_ids), give)
     }
+}
 
-    /// What the queries of a batch find, on all threads.
-    fn search(&self, queries: &Members<T>) -> Result<Vec<Found>> {
-        let Context { threads, cancel, .. } = self.context;
-        let next = AtomicU32::new(0);
-        let work = |(): &mut (), _: usize| Worker::new(self, queries, &next)?.run();
-        Ok(map_items(*threads, *threads, cancel, || (), work)?.into_iter().flatten().collect())
-    }
+/// How many hits walks hold, and how many candidates they keep.
+fn list_of(index: &Index, wanted: u64, decided: &Decided) -> (usize, usize) {
+    let k = wanted.min(index.facts().rows) as usize;
+    (k, decided.list.max(k))
 }
 
 /// A thread that searches: walks under way, each with a read in flight, or several where there are few walks.
 struct Worker<'a, T: Coordinate> {
-    run: &'a Run<'a, T>,
+    run: &'a Walks<'a, T>,
     queries: &'a Members<T>,
+    hidden: &'a [Option<u32>],
     searched: Searched<'a, T>,
     /// The query that nobody has begun with.
     next: &'a AtomicU32,
@@ -269,7 +311,11 @@ struct UnderWay<T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Worker<'a, T> {
-    fn new(run: &'a Run<'a, T>, queries: &'a Members<T>, next: &'a AtomicU32) -> Result<Self> {
+    fn new(
+        run: &'a Walks<'a, T>,
+        (queries, hidden): (&'a Members<T>, &'a [Option<u32>]),
+        next: &'a AtomicU32,
+    ) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
         let searched = Searched {
@@ -281,12 +327,13 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             k: run.k,
             list: run.list,
         };
-        let queue = context.device.read_queue(run.walks + READS_AT_ONCE)?;
-        let memory = context.reserve(Run::<T>::worker_bytes(index, (run.list, run.k), run.walks), PURPOSE)?;
-        let buffers_max = run.walks as u64 * Run::<T>::pages_of_walk(index, run.list) + READS_AT_ONCE as u64;
+        let queue = context.device.read_queue(run.at_once + READS_AT_ONCE)?;
+        let memory = context.reserve(Walks::<T>::worker_bytes(facts, (run.list, run.k), run.at_once), PURPOSE)?;
+        let buffers_max = run.at_once as u64 * Walks::<T>::pages_of_walk(facts, run.list) + READS_AT_ONCE as u64;
         Ok(Self {
             run,
             queries,
+            hidden,
             searched,
             next,
             queue,
@@ -318,7 +365,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
 
     /// Answers queries until there are no more.
     fn run(mut self) -> Result<Vec<Found>> {
-        for slot in 0..self.run.walks {
+        for slot in 0..self.run.at_once {
             let (walk, ahead) = (Walk::new(&self.searched), Vec::new());
             self.walks.push(UnderWay { walk, query: 0, page: None, ahead, pages_read: 0, begun: Stopwatch::start() });
             if !self.begin(slot)? {
@@ -356,9 +403,10 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         if query as usize >= self.queries.len() {
             return Ok(false);
         }
+        let hidden = self.hidden.get(query as usize).copied().flatten();
         let under_way = &mut self.walks[slot];
         (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
-        under_way.walk.begin(&self.searched, (self.queries, query));
+        under_way.walk.begin(&self.searched, (self.queries, query), hidden);
         self.under_way += 1;
         self.go_on(slot)?;
         Ok(true)

@@ -22,6 +22,10 @@ use crate::quantize::Table;
 /// sigma, appendix K).
 const EXPANDED_SHARE: f64 = 0.3;
 
+/// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
+/// earlier ones is not taken for theirs.
+pub(super) const WALKS: u32 = 1;
+
 /// A vertex that was seen.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
@@ -68,6 +72,8 @@ pub(super) struct WalkCounts {
 /// The walk of a query, and the memory that it needs: made once, used for any number of queries.
 pub(super) struct Walk<T: Coordinate> {
     query: u32,
+    /// A vertex that the walk does not know of.
+    hidden: Option<u32>,
     list: Vec<Candidate>,
     seen: Seen,
     held: Vec<(u32, AlignedBuffer)>,
@@ -86,6 +92,7 @@ impl<T: Coordinate> Walk<T> {
     pub(super) fn new(searched: &Searched<'_, T>) -> Self {
         Self {
             query: 0,
+            hidden: None,
             list: Vec::new(),
             seen: Seen::default(),
             held: Vec::new(),
@@ -99,18 +106,26 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Begins with a query.
-    pub(super) fn begin(&mut self, searched: &Searched<'_, T>, (queries, query): (&Members<T>, u32)) {
-        self.query = query;
+    /// Begins with a query. A `hidden` vertex is neither found nor does it lead on, as if the index did not have it.
+    pub(super) fn begin(
+        &mut self,
+        searched: &Searched<'_, T>,
+        (queries, query): (&Members<T>, u32),
+        hidden: Option<u32>,
+    ) {
+        (self.query, self.hidden) = (query, hidden);
         self.list.clear();
         self.seen.clear();
         self.counts = WalkCounts::default();
-        self.nearest = Nearest::of(searched.k, searched.space.metric, None);
+        self.nearest = Nearest::of(searched.k, searched.space.metric, hidden.map(|vertex| (vertex, 0)));
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
         self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         self.new.push(searched.index.facts().entry);
+        if let Some(vertex) = hidden {
+            self.seen.insert(vertex);
+        }
         self.see(searched);
     }
 
@@ -158,11 +173,14 @@ impl<T: Coordinate> Walk<T> {
         let vertices = shape.vertices(number, index.facts().vertices);
         let members = Members::new(kernel, space, page.vectors(vertices.len()));
         let (all, first, nearest) = (Predicate::all(space.metric), vertices.start, &mut self.nearest);
+        let hidden = self.hidden;
         let on_page = &mut self.on_page;
         on_page.clear();
         queries.each_nearness((kernel, all), self.query, (&members, 0..vertices.len() as u32), |member, nearness| {
             nearest.offer(Hit { nearness, row: page.row(member as usize), place: (first + member, 0) });
-            on_page.push((nearness, first + member));
+            if hidden != Some(first + member) {
+                on_page.push((nearness, first + member));
+            }
             all
         });
         self.counts.reads += 1;

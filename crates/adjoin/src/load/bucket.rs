@@ -40,6 +40,12 @@ impl<T: Coordinate> LoadedBucket<T> {
         Ok(Self { members, own, rows: decoded.rows, ids: decoded.ids })
     }
 
+    /// Members that lie in no bucket, with their rows: they can be compared with queries.
+    pub(crate) fn of_rows(members: Members<T>, rows: Vec<u64>) -> Self {
+        assert_eq!(members.len(), rows.len(), "each member has a row");
+        Self { members, own: Vec::new(), rows, ids: Ids::None }
+    }
+
     /// Bytes that the bucket of an extent takes in memory.
     pub(crate) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
         let rows = u64::from(extent.rows);

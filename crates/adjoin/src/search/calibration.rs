@@ -11,10 +11,10 @@ use crate::load::{Buckets, Drawn, draw_places};
 use crate::plan::{ProbeRule, Probes};
 use crate::random::Random;
 use crate::report::Interval;
-use crate::truth::NeighbourSample;
+use crate::truth::{NeighbourSample, setting_half};
 
 /// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
-pub(super) const VECTORS: u64 = 2_000;
+pub(crate) const VECTORS: u64 = 2_000;
 /// How many times more are drawn where they cannot support the promise.
 const MORE: u64 = 3;
 /// A sample of more than this share of all vectors might as well be all of them.
@@ -92,8 +92,7 @@ fn calibrate_with<T: Coordinate>(
     let _memory = context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
     let sampled = sample(searcher, (like, vectors), wanted, seed)?;
     let count = sampled.vectors.len() as u64;
-    let mut sets = vec![false; sampled.vectors.len()];
-    Random::new(seed, "setting").ascending_sample(count / 2, count).iter().for_each(|&k| sets[k as usize] = true);
+    let sets = setting_half(sampled.vectors.len(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
         let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
         let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
@@ -104,7 +103,7 @@ fn calibrate_with<T: Coordinate>(
     let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
     let aside = sampled.of(rule.per_margin, |k| !sets[k]);
     let at_k = aside.recalls(rule.t, seed).per_vector;
-    Ok(Some(Calibrated { rule, at_k, p5: fifth_percentile(&aside, rule.t), vectors: count }))
+    Ok(Some(Calibrated { rule, at_k, p5: aside.fifth_percentile(rule.t), vectors: count }))
 }
 
 /// Bytes of so many drawn vectors, and of where their hits lie.
@@ -228,15 +227,4 @@ fn costs<T: Coordinate>(
         Ok(())
     })?;
     Ok(costs)
-}
-
-/// The recall that 95 % of the vectors reach.
-fn fifth_percentile(sample: &NeighbourSample, t: f64) -> f64 {
-    let share = |vector: usize| {
-        let noted = sample.noted(vector);
-        noted.iter().filter(|&&noted| f64::from(noted) <= t).count() as f64 / noted.len() as f64
-    };
-    let mut shares: Vec<f64> = (0..sample.neighbours.len()).map(share).collect();
-    shares.sort_unstable_by(f64::total_cmp);
-    shares.get(shares.len() / 20).copied().unwrap_or(1.0)
 }

@@ -18,9 +18,11 @@ mod searcher;
 mod source_queries;
 mod visits;
 
+pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};
+pub(crate) use self::options::{RECALL_UNSAID, check_recall};
 pub use self::queries::QuerySet;
 use self::run::{Run, recall_to_learn};
 use self::searcher::Searcher;

@@ -6,7 +6,7 @@ use crate::options::Metric;
 use crate::predicate::Predicate;
 
 /// The recall that is wanted where nothing is said.
-const RECALL_UNSAID: f64 = 0.95;
+pub(crate) const RECALL_UNSAID: f64 = 0.95;
 
 /// What is wanted of each query.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,6 +58,14 @@ impl Wanted {
     }
 }
 
+/// Refuses what is no share of what is to be found.
+pub(crate) fn check_recall(recall: f64) -> Result<()> {
+    if recall > 0.0 && recall <= 1.0 {
+        return Ok(());
+    }
+    Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
+}
+
 /// Where a search looks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Effort {
@@ -84,10 +92,7 @@ impl Effort {
                 Err(Error::option(message![Argument::Nprobe.with(0), " looks nowhere; give at least 1"]))
             }
             (None, false, Some(probes)) => Ok(Self::Probes(probes)),
-            (Some(recall), false, None) if recall > 0.0 && recall <= 1.0 => Ok(Self::Recall(recall)),
-            (Some(recall), false, None) => {
-                Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
-            }
+            (Some(recall), false, None) => check_recall(recall).map(|()| Self::Recall(recall)),
             _ => Err(Error::option(message![
                 "give at most one of ",
                 Argument::Recall,

@@ -23,7 +23,7 @@ pub(crate) struct QueryBatch {
 
 impl QueryBatch {
     /// Keeps the queries of some rows.
-    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let bytes = self.vectors.bytes();
         let mut ids = Ids::empty(self.ids.kind());
         let mut stored = Vec::new();

@@ -33,14 +33,21 @@ pub enum Role {
     Duplicates,
     /// Ids of the rows of a graph, in blocks with checksums; empty where there are none.
     Ids,
+    /// What is known of the recall of a graph.
+    Calibration,
 }
 
 impl Role {
     /// The roles of a store.
     pub const STORE: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
     /// The roles of an index.
-    pub const INDEX: [Self; 6] =
-        [Self::Pages, Self::Codes, Self::Codebook, Self::Navigation, Self::Duplicates, Self::Ids];
+    pub const INDEX: [Self; 7] =
+        [Self::Pages, Self::Codes, Self::Codebook, Self::Navigation, Self::Duplicates, Self::Ids, Self::Calibration];
+
+    /// Whether a folder may do without its file.
+    pub fn is_optional(self) -> bool {
+        self == Self::Calibration
+    }
 
     /// Its name in the manifest.
     pub fn name(self) -> &'static str {
@@ -54,6 +61,7 @@ impl Role {
             Self::Navigation => "navigation",
             Self::Duplicates => "duplicates",
             Self::Ids => "ids",
+            Self::Calibration => "calibration",
         }
     }
 
@@ -69,6 +77,7 @@ impl Role {
             Self::Navigation => "navigation.bin",
             Self::Duplicates => "duplicates.bin",
             Self::Ids => "ids.bin",
+            Self::Calibration => "calibration.bin",
         }
     }
 
@@ -142,12 +151,22 @@ impl Files {
         Self(roles.iter().map(|&role| (role.name().to_owned(), facts(role))).collect())
     }
 
-    /// That there is a file of each of these roles.
+    /// That there is a file of each of these roles that is not optional.
     pub(super) fn require(&self, roles: &[Role]) -> Result<(), String> {
-        match roles.iter().find(|role| !self.0.contains_key(role.name())) {
+        match roles.iter().find(|role| !role.is_optional() && !self.0.contains_key(role.name())) {
             None => Ok(()),
             Some(role) => Err(format!("it names no file for the role {}", role.name())),
         }
+    }
+
+    /// The file of a role, where there is one.
+    pub fn get(&self, role: Role) -> Option<&FileFacts> {
+        self.0.get(role.name())
+    }
+
+    /// Adds the file of a role.
+    pub(crate) fn add(&mut self, role: Role, facts: FileFacts) {
+        self.0.insert(role.name().to_owned(), facts);
     }
 
     /// The files with the names of their roles.

@@ -109,11 +109,21 @@ impl Kind {
         }
     }
 
+    /// How one is searched.
+    fn searched_with(self) -> &'static str {
+        match self {
+            Self::Store => "adjoin search",
+            Self::Index => "adjoin index search",
+            Self::Live => "adjoin live search",
+        }
+    }
+
     /// The error where something of this kind is there and another is wanted.
     pub(super) fn is_not(self, wanted: Self, folder: &Path) -> Error {
-        let (at, noun, made_with) = (folder.display(), wanted.noun(), wanted.made_with());
+        let (at, searched_with, made_with) = (folder.display(), self.searched_with(), wanted.made_with());
         Error::input(format!(
-            "{at} is {self}, not {wanted}; name such a {noun}, or make one in another folder with: {made_with}"
+            "{at} is {self}, not {wanted}; it is searched with: {searched_with}; make {wanted} in another folder with: \
+             {made_with}"
         ))
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Drafts<'a> {
     }
 
     /// The folder of the drafts.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.as_ref().expect("it is there until the drafts are dropped").path()
     }
 
@@ -130,7 +130,10 @@ impl<'a> Drafts<'a> {
     }
 
     /// Writes a draft and makes it durable.
-    fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
+    ///
+    /// # Errors
+    /// Where the device refuses it.
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
         let mut file = self.context.device.create(&self.path(name))?;
         file.append(contents)?;
         Ok(file.sync()?)
@@ -153,8 +156,7 @@ impl<'a> Drafts<'a> {
             self.write(role.file(), contents)?;
         }
         self.write(MANIFEST_FILE, manifest)?;
-        for &role in self.kind.roles() {
-            let facts = &files[role];
+        for (role, facts) in self.kind.roles().iter().filter_map(|&role| Some((role, files.get(role)?))) {
             // A file of that name may be there, of the old store or of another build: with the same contents, unless it
             // was damaged, so taking its place does no harm.
             self.placed.push(facts.name.clone());

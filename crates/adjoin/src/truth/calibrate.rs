@@ -62,6 +62,17 @@ impl NeighbourSample {
         finite.fold(f32::NEG_INFINITY, f32::max).into()
     }
 
+    /// The recall that 95 % of the vectors reach with a threshold.
+    pub(crate) fn fifth_percentile(&self, threshold: f64) -> f64 {
+        let share = |vector: usize| {
+            let noted = self.noted(vector);
+            noted.iter().filter(|&&noted| f64::from(noted) <= threshold).count() as f64 / noted.len() as f64
+        };
+        let mut shares: Vec<f64> = (0..self.neighbours.len()).map(share).collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        shares.get(shares.len() / 20).copied().unwrap_or(1.0)
+    }
+
     /// The thresholds of the noted neighbours of a vector that has any, by its place among those.
     pub(crate) fn noted(&self, vector: usize) -> &[f32] {
         let start = if vector == 0 { 0 } else { self.neighbours[vector - 1].1 };
@@ -137,6 +148,14 @@ impl NeighbourSample {
         let tallies: Vec<Tally> = (0..self.neighbours.len()).map(tally).collect();
         recalls(&tallies, self.whole, seed)
     }
+}
+
+/// Which of so many drawn vectors set a threshold: one half of them, at random. The others say what it reaches.
+pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
+    let mut sets = vec![false; count];
+    let half = Random::new(seed, "setting").ascending_sample(count as u64 / 2, count as u64);
+    half.iter().for_each(|&vector| sets[vector as usize] = true);
+    sets
 }
 
 /// Both recalls, each between the bounds of 95 % confidence, from drawn vectors that have neighbours; where these are

@@ -7,6 +7,7 @@ mod histogram;
 mod means;
 mod poisson;
 
+pub(crate) use calibrate::setting_half;
 pub use calibrate::{NeighbourSample, Recalls, Tally, recalls};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
 pub(crate) use histogram::DistanceHistogram;

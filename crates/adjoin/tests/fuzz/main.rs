@@ -9,6 +9,7 @@
 
 mod corpus;
 mod files;
+mod indexes;
 mod mutate;
 mod sources;
 mod stores;

@@ -1,5 +1,7 @@
 //! Does a graph index find what the formula says is nearest, with the same bytes, reads and hits whatever it runs on?
 
+mod recall;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileSystem, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::graph::GraphOptions;
-use adjoin::index::{self, Index, IndexOptions, IndexSearchOptions, Layout};
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions, Layout};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric};
 use adjoin::report::SearchStatistics;
@@ -68,8 +70,8 @@ pub(crate) struct Found {
 fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usize) -> Result<Found> {
     let index = Index::open(context, folder)?;
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k, list };
-    let statistics = index::search(context, &index, queries, &options, Box::new(sink.clone()))?;
+    let options = IndexSearchOptions { k, effort: IndexEffort::List(list), seed: 1 };
+    let statistics = index::search(context, &index, (queries, None), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
     assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);

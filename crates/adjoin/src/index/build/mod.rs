@@ -32,7 +32,7 @@ use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation::{self, Navigation};
 use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
-use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE};
+use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, promise};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
@@ -43,7 +43,7 @@ use crate::quantize::{CodeKind, Quantizer};
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::search::least_near_rows;
-use crate::store::{Drafts, NO_CHECKSUM, Role, Store};
+use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 use crate::workers::map_items;
 
 /// Vectors of which codes are learned at most.
@@ -137,8 +137,19 @@ pub(super) fn check_rows(store: &Store) -> Result<()> {
 
 impl Build<'_> {
     pub(super) fn run<T: Coordinate>(self, space: Space<'_>) -> Result<BuiltIndex> {
+        let mut built = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
-        let Self { context, options, store, .. } = self;
+        // Nothing but the drafts is left.
+        (built.manifest, built.io.bytes_written) =
+            promise::publish::<T>(self.context, self.drafts, built.manifest, self.force)?;
+        built.calibrate_seconds = watch.lap();
+        Ok(built)
+    }
+
+    /// Writes all files but the calibration.
+    fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<BuiltIndex> {
+        let mut watch = Stopwatch::start();
+        let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
         // What is free beyond the least goes to whoever is faster with more.
         let spare = context.budget().free().saturating_sub(least_bytes::<T>(context, store, options));
@@ -175,36 +186,47 @@ impl Build<'_> {
             (Role::Navigation, navigation.to_bytes(&places.of)),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
-        let manifest = IndexManifest {
+        contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
+        let facts = (map.len(), places.overlap_ratio, places.of[entry as usize]);
+        let manifest = self.manifest(facts, files(&contents, &drafted));
+        let io = BuildIo { bytes_read: buckets.read_counts().bytes_read, bytes_written: 0, spill_bytes: spilled };
+        let write_seconds = watch.lap();
+        Ok(BuiltIndex {
+            manifest,
+            io,
+            load_seconds,
+            graph_seconds,
+            layout_seconds,
+            write_seconds,
+            calibrate_seconds: 0.0,
+        })
+    }
+
+    /// What the index says of itself, with its number of vertices, its overlap ratio and its entry point.
+    fn manifest(&self, (vertices, overlap_ratio, entry): (u32, f64, u32), files: Files) -> IndexManifest {
+        let (of_store, options) = (self.store.manifest(), self.options);
+        IndexManifest {
             kind: KIND.into(),
             format_version: FORMAT_VERSION,
-            vectors: space.vectors,
-            rows: store.manifest().rows,
-            source_rows: store.manifest().source_rows,
-            vertices: map.len(),
-            metric: store.manifest().metric,
-            ids: store.manifest().ids,
+            vectors: of_store.vectors,
+            rows: of_store.rows,
+            source_rows: of_store.source_rows,
+            vertices,
+            metric: of_store.metric,
+            ids: of_store.ids,
             method: options.method,
             degree: options.graph.degree,
             build_list: options.graph.build_list,
             alpha: options.graph.alpha,
             seed: options.graph.seed,
-            code_bytes: code_bytes(options, space.vectors),
+            code_bytes: code_bytes(options, of_store.vectors),
             page_bytes: options.page_bytes,
             layout: options.layout,
-            overlap_ratio: places.overlap_ratio,
-            entry: places.of[entry as usize],
-            files: files(&contents, &drafted),
+            overlap_ratio,
+            entry,
+            files,
             manifest_xxh3: NO_CHECKSUM.into(),
-        };
-        let encoded = manifest.encode();
-        let borrowed: Vec<(Role, &[u8])> = contents.iter().map(|(role, bytes)| (*role, &**bytes)).collect();
-        let bytes_written = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
-        self.drafts.publish((&manifest.files, &encoded), &borrowed, self.force)?;
-        let write_seconds = watch.lap();
-        let bytes_read = buckets.read_counts().bytes_read;
-        let io = BuildIo { bytes_read, bytes_written, spill_bytes: spilled };
-        Ok(BuiltIndex { manifest, io, load_seconds, graph_seconds, layout_seconds, write_seconds })
+        }
     }
 
     /// The vectors of some vertices, drawn for `purpose`.

@@ -186,7 +186,7 @@ impl IndexBuild {
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = Self::index_files(&device).unwrap();
-        assert!(subject.new.len() == 7, "{:?}", subject.new.keys());
+        assert!(subject.new.len() == 8, "{:?}", subject.new.keys());
         subject
     }
 

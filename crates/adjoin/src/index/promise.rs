@@ -1,0 +1,246 @@
+//! How long must the list of a walk be to find enough? Queries whose true hits are known walk with longer and longer lists,
+//! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
+//! an index does not know is learned by the search that wants it.
+
+use super::calibration::{Calibration, NOTED, Reached, next_list};
+use super::options::{IndexEffort, IndexSearchOptions};
+use super::run::{Decided, Walks};
+use super::sample::{self, Sample};
+use super::walk::WALKS;
+use super::{Index, IndexManifest};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::load::ReadCounts;
+use crate::options::VectorType;
+use crate::report::RecallStatistics;
+use crate::search::SourceQueries;
+use crate::source::VectorSource;
+use crate::store::format::checksum;
+use crate::store::{Drafts, FileFacts, Role};
+
+/// Numbers of hits and recalls for which an index is published with lists that reach them, where there are such lists.
+const AT_BUILD: [(u64, f64); 3] = [(1, 0.99), (10, 0.99), (NOTED as u64, 0.9)];
+/// The longest list that is tried for an index that is built.
+const LONGEST_AT_BUILD: usize = 256;
+/// The longest list that a search tries. An index of fewer vertices is searched whole where none does.
+const LONGEST: usize = 4_096;
+/// With more hits wanted, so many times as many candidates.
+const LISTS_OF_HITS: u64 = 4;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "learning the recall of the index";
+
+/// Publishes an index whose other files are drafts, together with the recall that it reaches; returns its manifest, and bytes
+/// that it takes. Where memory does not hold what that takes, which is more than a build needs, searches learn it themselves.
+///
+/// # Errors
+/// Where the disk refuses, or the work is cancelled.
+pub(super) fn publish<T: Coordinate>(
+    context: &Context,
+    drafts: Drafts<'_>,
+    mut manifest: IndexManifest,
+    force: bool,
+) -> Result<(IndexManifest, u64)> {
+    let role = Role::Calibration;
+    let calibration = match context.budget().free()
+        < Index::memory_bytes(&manifest) + least_bytes_at_build::<T>(context, &manifest)
+    {
+        true => {
+            context.progress.note("the memory does not hold the codes: searches of the index will learn its recall");
+            None
+        }
+        false => {
+            let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
+            let calibration = calibration_of::<T>(context, &index)?;
+            manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&calibration)), &calibration));
+            Some(calibration)
+        }
+    };
+    let encoded = manifest.encode();
+    let bytes = manifest.files.iter().map(|(_, facts)| facts.bytes).sum::<u64>() + encoded.len() as u64;
+    let contents: Vec<(Role, &[u8])> = calibration.iter().map(|calibration| (role, &calibration[..])).collect();
+    drafts.publish((&manifest.files, &encoded), &contents, force)?;
+    Ok((manifest, bytes))
+}
+
+/// The bytes of a calibration by rows of an index.
+fn calibration_of<T: Coordinate>(context: &Context, index: &Index) -> Result<Vec<u8>> {
+    let seed = index.facts().seed;
+    let mut climb = Climb::of_rows(context, index)?;
+    let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
+    for (k, recall) in AT_BUILD {
+        climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
+    }
+    Ok(calibration.to_bytes())
+}
+
+/// The least bytes with which that can be done, beside the open index.
+pub(super) fn least_bytes<T: Coordinate>(
+    context: &Context,
+    index: &IndexManifest,
+    vectors: VectorType,
+    (k, longest): (u64, usize),
+) -> u64 {
+    let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, longest, k.min(index.rows) as usize + 1);
+    sample::least_bytes::<T>(context, index, vectors, k) + walks
+}
+
+/// The same for an index that is built.
+fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
+    least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
+}
+
+/// Decides how a search walks that promises a recall for queries like those of a source, or like the rows of the index.
+///
+/// # Errors
+/// Where the source or the index cannot be read, or the budget is too small.
+pub(super) fn decide<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    like: Option<&dyn VectorSource>,
+    options: &IndexSearchOptions,
+) -> Result<Decided> {
+    let target = match options.effort {
+        IndexEffort::List(list) => return Ok(Decided { list, recall: None, reads: None }),
+        IndexEffort::Recall(target) => target,
+    };
+    let wanted = Wanted { k: options.k, target, seed: options.seed, like: like.is_some() };
+    let (promise, longest) = ((target, options.seed), longest(options.k));
+    let of_rows = options.k.min(index.facts().rows - 1);
+    let known = index.calibration.as_ref();
+    let known = known.filter(|known| like.is_none() && known.walks() == WALKS && known.serves(of_rows));
+    if let Some(known) = known {
+        let list = known.choose(wanted.k, promise);
+        if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
+            return Ok(wanted.of(index, known, list, None));
+        }
+    }
+    let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
+    let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
+    let reading = queries.map_or(0, SourceQueries::reading_bytes);
+    let least = reading + least_bytes::<T>(context, index.facts(), vectors, (options.k, longest));
+    let context = &context.for_run(least, PURPOSE)?;
+    let mut climb = match queries {
+        None => Climb::of_rows(context, index)?,
+        Some(queries) => Climb::new(context, index, Sample::of_queries(context, index, queries, options.seed)?),
+    };
+    let mut calibration = match known {
+        Some(known) => known.clone(),
+        None => climb.begin::<T>(options.k, options.seed)?,
+    };
+    let list = climb.until::<T>(&mut calibration, wanted.k, promise, longest)?;
+    Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
+}
+
+/// The longest list that makes sense for so many hits.
+fn longest(k: u64) -> usize {
+    LONGEST.max((LISTS_OF_HITS * k) as usize)
+}
+
+/// The list by which a calibration goes on that does not support the promise yet; none where that makes no sense.
+fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, u64), longest: usize) -> Option<usize> {
+    let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
+    let list = ladder.into_iter().find(|&list| list as u64 >= k)?;
+    // A list of all vertices finds everything, which needs no trial.
+    let makes_sense = list < index.facts().vertices as usize && list <= longest;
+    (makes_sense && calibration.may_support(k, promise)).then_some(list)
+}
+
+/// What a search is to reach, and for whom.
+struct Wanted {
+    k: u64,
+    target: f64,
+    seed: u64,
+    like: bool,
+}
+
+impl Wanted {
+    /// By what was learned, where the list that supports the promise may be missing.
+    fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> Decided {
+        let vertices = index.facts().vertices as usize;
+        if list.is_none() && vertices <= longest(self.k) {
+            return Decided { list: vertices, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
+        }
+        let (kept, list) = (list.is_some(), list.or(calibration.longest()).unwrap_or(LONGEST));
+        let Reached { at_k, p5, queries } = calibration.reached(self.k, list, self.seed);
+        let whose = if self.like { "calibrate-with" } else { "rows of the index" };
+        let recall = RecallStatistics {
+            at_k: Some(at_k),
+            p5: Some(p5),
+            queries: Some(whose.to_owned()),
+            sample_queries: Some(queries),
+            kept,
+            ..RecallStatistics::promised(self.target)
+        };
+        Decided { list, recall: Some(recall), reads }
+    }
+}
+
+/// A sample that walks with longer and longer lists.
+struct Climb<'a> {
+    context: &'a Context,
+    index: &'a Index,
+    sample: Sample<'a>,
+    reads: ReadCounts,
+}
+
+impl<'a> Climb<'a> {
+    fn new(context: &'a Context, index: &'a Index, sample: Sample<'a>) -> Self {
+        Self { context, index, sample, reads: ReadCounts::default() }
+    }
+
+    fn of_rows(context: &'a Context, index: &'a Index) -> Result<Self> {
+        Ok(Self::new(context, index, Sample::of_rows(context, index)?))
+    }
+
+    /// Finds the true hits of all queries.
+    fn begin<T: Coordinate>(&mut self, k: u64, seed: u64) -> Result<Calibration> {
+        let (hits, reads) = self.sample.true_hits::<T>(k, seed)?;
+        self.reads += reads;
+        Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits))
+    }
+
+    /// Tries longer lists until one supports the promise; none where none does that makes sense.
+    fn until<T: Coordinate>(
+        &mut self,
+        calibration: &mut Calibration,
+        k: u64,
+        promise: (f64, u64),
+        longest: usize,
+    ) -> Result<Option<usize>> {
+        loop {
+            if let Some(list) = calibration.choose(k, promise) {
+                return Ok(Some(list));
+            }
+            let Some(list) = list_to_try(self.index, calibration, k, promise, longest) else { return Ok(None) };
+            self.try_list::<T>(calibration, list)?;
+        }
+    }
+
+    /// Lets all queries walk with a list.
+    fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
+        let Self { context, index, sample, .. } = self;
+        // One more than is noted: a row may find itself.
+        let k = u64::from(calibration.hits_of_query()) + 1;
+        let mut found_all = Vec::with_capacity(calibration.queries() * NOTED);
+        context.progress.begin("calibrate", "queries", calibration.queries() as u64);
+        for part in sample.parts::<T>(k) {
+            let (members, _memory) = sample.members::<T>(part.clone(), k)?;
+            let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
+            let walks = Walks::<T>::new(context, index, k as usize, list);
+            for found in walks.search(&members, &hidden)? {
+                let query = part.start + found.query as usize;
+                let mut entries: Vec<u32> =
+                    sample.without_own(query, found.hits).iter().map(|hit| hit.place.0).collect();
+                entries.sort_unstable();
+                let noted = calibration.noted(query).iter();
+                found_all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
+                let bytes = found.counts.reads * index.facts().shape().bytes() as u64;
+                self.reads += ReadCounts { reads: found.counts.reads, bytes_requested: bytes, bytes_read: bytes };
+            }
+            context.progress.advance(part.end as u64);
+        }
+        calibration.add(list, &found_all);
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! Is the recall of an index's walks what was promised and told?
+
+use adjoin::index::{Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::options::{Element, Metric};
+use adjoin::search::Wanted;
+use adjoin::sink::CollectHits;
+
+use super::{Found, Indexed, options, recall};
+use crate::harness::{Set, Setup, error_of};
+use crate::search::{assert_same, true_hits, values};
+
+const DIMENSIONS: usize = 16;
+
+/// Vectors, and queries that were held out of them.
+fn sets(rows: usize, queries: usize) -> (Set, Set) {
+    let all = values(rows + queries, DIMENSIONS, 11);
+    let (set, queries) = all.split_at(rows * DIMENSIONS);
+    (Set::of(Element::U8, DIMENSIONS, set), Set::of(Element::U8, DIMENSIONS, queries))
+}
+
+fn promised(indexed: &Indexed, setup: &Setup, (queries, like): (&Set, Option<&Set>), k: u64, target: f64) -> Found {
+    let context = setup.context();
+    let index = Index::open(&context, &indexed.path()).unwrap();
+    let sink = CollectHits::default();
+    let options = IndexSearchOptions { k, effort: IndexEffort::Recall(target), seed: 1 };
+    let like = like.map(|like| like as _);
+    let statistics =
+        adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
+    Found { batches: sink.batches(), hits: sink.hits(), statistics }
+}
+
+fn list_of(found: &Found) -> usize {
+    found.statistics.common.strategy.t.unwrap() as usize
+}
+
+#[test]
+fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
+    let (set, queries) = sets(20_000, 1_000);
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let mut lists = Vec::new();
+    for (k, target) in [(10, 0.8), (10, 0.95), (1, 0.9), (150, 0.9)] {
+        let wanted = true_hits(&set, &queries, Wanted::Nearest(k), Metric::L2);
+        let found = promised(&indexed, &setup, (&queries, None), k, target);
+        let (common, reached) = (&found.statistics.common, recall(&found.hits, &wanted));
+        assert!(reached >= target, "{k} {target}: {reached}");
+        let told = common.recall.as_ref().unwrap();
+        let at_k = told.at_k.unwrap();
+        assert!(told.kept && told.target == target && at_k.estimate >= target - 0.01, "{told:?}");
+        // Rows walk through a graph that was made for the rows that are hidden from them: a little worse.
+        assert!((at_k.low - 0.02..at_k.high + 0.06).contains(&reached), "{reached} is not {at_k:?}");
+        assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(2_000)));
+        assert_eq!(common.seconds.calibrate.is_some(), k > 100, "up to 100 hits the index knows");
+        let same = indexed.search(&setup, &queries, k, list_of(&found));
+        assert_same(&found.hits, &same.hits, "by a list of that length");
+        assert_eq!(found.statistics.search.reads_per_query, same.statistics.search.reads_per_query);
+        lists.push(list_of(&found));
+    }
+    assert!(lists[0] < lists[1] && lists[1] < 200, "{lists:?}");
+}
+
+#[test]
+fn queries_of_another_kind_are_promised_what_they_need() {
+    let (set, queries) = sets(20_000, 1_000);
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    // Between the clumps that rows lie in.
+    let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
+    let wanted = true_hits(&set, &far, Wanted::Nearest(10), Metric::L2);
+    let of_rows = promised(&indexed, &setup, (&far, None), 10, 0.9);
+    let of_far = promised(&indexed, &setup, (&far, Some(&far)), 10, 0.9);
+    let reached = recall(&of_far.hits, &wanted);
+    let told = of_far.statistics.common.recall.as_ref().unwrap();
+    assert!(told.kept && reached >= 0.9, "{reached} {told:?}");
+    assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("calibrate-with"), Some(1_000)));
+    assert!(list_of(&of_rows) != list_of(&of_far), "these queries are not like rows");
+    let of_others = promised(&indexed, &setup, (&queries, Some(&queries)), 10, 0.9);
+    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+    assert!(recall(&of_others.hits, &wanted) >= 0.9);
+}
+
+#[test]
+fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
+    let (set, queries) = sets(6_000, 300);
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &options());
+    let told = |setup: &Setup, k: u64, like: Option<&Set>| {
+        let found = promised(&indexed, setup, (&queries, like), k, 0.9);
+        let recall = found.statistics.common.recall.unwrap();
+        (found.statistics.common.strategy.t, recall.at_k, recall.p5)
+    };
+    for (k, like) in [(120, None), (10, Some(&queries))] {
+        let wanted = told(&setup, k, like);
+        assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, like), wanted);
+        let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
+        let index = Index::open(&context, &indexed.path()).unwrap();
+        let options = IndexSearchOptions { k, effort: IndexEffort::default(), seed: 1 };
+        let like_source = like.map(|like| like as _);
+        let sink = Box::new(CollectHits::default());
+        let said =
+            error_of(adjoin::index::search(&context, &index, (&queries, like_source), &options, sink)).to_string();
+        let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
+        let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
+        assert_eq!(told(&Setup { memory, ..Setup::default() }, k, like), wanted, "with {memory} bytes");
+    }
+}
+
+#[test]
+fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept() {
+    let (set, queries) = sets(600, 100);
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &options());
+    for target in [0.999, 1.0] {
+        let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+        let found = promised(&indexed, &setup, (&queries, None), 10, target);
+        assert_same(&found.hits, &wanted, "everything is looked at");
+        let told = found.statistics.common.recall.unwrap();
+        assert!(told.kept && told.at_k.unwrap().low == 1.0 && told.sample_queries.is_none());
+    }
+    let (set, queries) = sets(9_000, 100);
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let found = promised(&indexed, &setup, (&queries, None), 10, 0.9999);
+    let told = found.statistics.common.recall.unwrap();
+    assert!(!told.kept && told.at_k.unwrap().estimate < 1.0, "{told:?}");
+    let one = Set::of(Element::U8, DIMENSIONS, &values(1, DIMENSIONS, 3));
+    let alone = Indexed::build(&setup, &one, &options());
+    assert_eq!(promised(&alone, &setup, (&one, None), 3, 0.9).hits.concat().len(), 1);
+}
