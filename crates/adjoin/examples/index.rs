@@ -4,7 +4,7 @@
 //! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
 //! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
 //! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), kernel, threads, lists (numbers
-//! with commas between), rounds (how often all lists are searched with), and lone=1, which searches for one query after the
+//! with commas between), rounds (how often all lists are searched with), recalls (numbers with commas between), and lone=1, which searches for one query after the
 //! other.
 
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use adjoin::store::{self, BuildOptions, Store};
 const QUERIES: usize = 1_000;
 const K: usize = 10;
 const LISTS: &str = "20,30,40,60,80,120,160";
+const RECALLS: &str = "0.8,0.9,0.95,0.99";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -88,23 +89,28 @@ fn run(arguments: &[String]) -> Result<()> {
             if named(arguments, "lone", 0)? == 1 {
                 measure_lone((&context, &index), &*queries, list)?;
             } else {
-                measure((&context, &index), (&*queries, &truth), list)?;
+                measure((&context, &index), (&*queries, &truth), IndexEffort::List(list))?;
             }
         }
+    }
+    for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
+        println!("asked for {recall}:");
+        measure((&context, &index), (&*queries, &truth), IndexEffort::Recall(recall))?;
     }
     Ok(())
 }
 
-/// Searches with a list of some length, and prints what that took.
+/// Searches, and prints what that took.
 fn measure(
     (context, index): (&Context, &Index),
     (queries, truth): (&dyn VectorSource, &[f32]),
-    list: usize,
+    effort: IndexEffort,
 ) -> Result<()> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 };
+    let options = IndexSearchOptions { k: K as u64, effort, seed: 1 };
     let before = processor_ms();
-    let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?.search;
+    let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
+    let (list, found) = (found.common.strategy.t.unwrap_or(0.0), found.search);
     let processor_ms = (processor_ms() - before) / found.queries as f64;
     let hits = sink.hits();
     let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();

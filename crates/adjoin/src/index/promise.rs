@@ -42,9 +42,7 @@ pub(super) fn publish<T: Coordinate>(
     force: bool,
 ) -> Result<(IndexManifest, u64)> {
     let role = Role::Calibration;
-    let calibration = match context.budget().free()
-        < Index::memory_bytes(&manifest) + least_bytes_at_build::<T>(context, &manifest)
-    {
+    let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
         true => {
             context.progress.note("the memory does not hold the codes: searches of the index will learn its recall");
             None
@@ -61,6 +59,11 @@ pub(super) fn publish<T: Coordinate>(
     let contents: Vec<(Role, &[u8])> = calibration.iter().map(|calibration| (role, &calibration[..])).collect();
     drafts.publish((&manifest.files, &encoded), &contents, force)?;
     Ok((manifest, bytes))
+}
+
+/// Bytes with which an index is published with the recall that it reaches.
+pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
+    Index::memory_bytes(manifest) + least_bytes_at_build::<T>(context, manifest)
 }
 
 /// The bytes of a calibration by rows of an index.

@@ -13,7 +13,7 @@ use super::drafting::{Contents, Draft, Drafted, files};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
-use super::promise::publish;
+use super::promise::{publish, publishing_bytes};
 use super::rows::{Duplicates, IdDraft};
 use super::scan::{NoPage, Scan};
 use super::{Index, navigation};
@@ -66,7 +66,7 @@ pub fn relayout(
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
     check_target(context, (target, Kind::Index), force || output.is_none())?;
-    let context = &context.for_run(least_bytes(&facts, layout), PURPOSE)?;
+    let context = &context.for_run(least_bytes(context, &facts, layout), PURPOSE)?;
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
     // Only now, as nobody else can replace an index in whose place the new one is to go.
     let index = Index::open(context, folder)?;
@@ -84,14 +84,15 @@ pub fn relayout(
 }
 
 /// Bytes that it takes at least.
-fn least_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
+fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 {
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
     let order = Places::memory_bytes(facts.vertices.into());
     // The navigation graph counts what it holds itself, with room for more edges while it is read.
     let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options().graph);
     let open = Index::memory_bytes(facts) + of_navigation;
-    open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts))
+    let laying = open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts));
+    laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 
 /// Bytes with which a thread finds the order of a window.

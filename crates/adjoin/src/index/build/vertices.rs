@@ -96,9 +96,9 @@ impl VertexMap {
         let mut others = Vec::new();
         for partition in 0..sizes.partitions {
             context.cancel.check()?;
-            let mut some = read(context, &records, partition)?;
-            some.0.sort_unstable();
-            for equal in some.0.chunk_by(|a, b| a.0 == b.0) {
+            let (mut some, _of_some) = read(context, &records, partition)?;
+            some.sort_unstable();
+            for equal in some.chunk_by(|a, b| a.0 == b.0) {
                 let first = equal[0].2;
                 places.insert(first.into());
                 others.extend(equal[1..].iter().map(|&(_, _, place)| (place, first)));
@@ -217,11 +217,14 @@ fn see<T: Coordinate>(
     Ok(Seen { hashes, nearest: nearest.map(|(member, _)| member) })
 }
 
-/// The records of a partition: hashes, rows and places.
-fn read(context: &Context, records: &Records, partition: usize) -> Result<(Vec<(u128, u64, u32)>, Reservation)> {
-    let bytes = records.bytes(partition) / RECORD_BYTES as u64 * size_of::<(u128, u64, u32)>() as u64;
-    let memory = context.reserve(bytes, PURPOSE)?;
-    let mut all = Vec::with_capacity(bytes as usize / size_of::<(u128, u64, u32)>());
+/// The hash of a row's vector, the row, and its place.
+type Hashed = (u128, u64, u32);
+
+/// The records of a partition.
+fn read(context: &Context, records: &Records, partition: usize) -> Result<(Vec<Hashed>, Reservation)> {
+    let count = records.bytes(partition) as usize / RECORD_BYTES;
+    let memory = context.reserve((count * size_of::<Hashed>()) as u64, PURPOSE)?;
+    let mut all: Vec<Hashed> = Vec::with_capacity(count);
     records.read(partition, |block| {
         all.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(|record| {
             let (hash, rest) = record.split_first_chunk::<16>().expect("a hash");

@@ -7,8 +7,10 @@ pub(super) const WINDOW_MAX: usize = 1 << VERTEX_BITS;
 const VERTEX_BITS: u32 = 20;
 /// Bits of the rank of an edge.
 const RANK_BITS: u32 = 6;
+/// Ranks that are told apart, that of no edge among them.
+pub(super) const RANKS: usize = 1 << RANK_BITS;
 /// Ranks from here on are taken for equal.
-const RANK_MAX: u32 = (1 << RANK_BITS) - 1;
+const RANK_MAX: u32 = RANKS as u32 - 1;
 
 /// What ties a vertex to another: an edge to it, one from it, or both.
 ///

@@ -49,7 +49,7 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
         assert!(told.kept && told.target == target && at_k.estimate >= target - 0.01, "{told:?}");
         // Rows walk through a graph that was made for the rows that are hidden from them: a little worse.
         assert!((at_k.low - 0.02..at_k.high + 0.06).contains(&reached), "{reached} is not {at_k:?}");
-        assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(2_000)));
+        assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(1_000)));
         assert_eq!(common.seconds.calibrate.is_some(), k > 100, "up to 100 hits the index knows");
         let same = indexed.search(&setup, &queries, k, list_of(&found));
         assert_same(&found.hits, &same.hits, "by a list of that length");
