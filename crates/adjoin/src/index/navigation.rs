@@ -28,11 +28,16 @@ pub(super) struct Navigation {
     graph: Graph,
 }
 
-/// Bytes that the navigation graph of an index of so many vertices takes, several copies among them.
+/// Bytes that the navigation graph of an index of so many vertices takes while it is made or read.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
     let count = sample_len(vertices);
     let panel = Panel::<f32>::bytes_for(count as usize, space.vectors.dimensions);
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.degree)
+}
+
+/// Bytes that it holds once it is built.
+pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
+    Navigation::stored_bytes(vertices, space) + Graph::memory_bytes(sample_len(vertices) as usize, options.degree)
 }
 
 fn sample_len(vertices: u64) -> u64 {
@@ -40,6 +45,11 @@ fn sample_len(vertices: u64) -> u64 {
 }
 
 impl Navigation {
+    /// Bytes of its vertices and their vectors.
+    pub(super) fn stored_bytes(vertices: u64, space: Space<'_>) -> u64 {
+        sample_len(vertices) * (space.vectors.bytes() + NUMBER_BYTES) as u64
+    }
+
     /// The vertices that it is over, ascending, of so many.
     pub(super) fn sample(vertices: u32, options: &GraphOptions) -> Vec<u32> {
         let mut random = Random::new(options.seed, "navigation graph");

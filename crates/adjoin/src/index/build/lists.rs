@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::store::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 
-/// Vertices of a window, about.
-const WINDOW: u64 = 1 << 15;
+/// Vertices of a window, at least, and windows at most.
+const WINDOW_MIN: u64 = 1 << 14;
+const WINDOWS_MAX: u64 = 256;
 const NUMBER_BYTES: usize = size_of::<u32>();
 
 /// How vertices are divided into windows, each of so many.
@@ -26,7 +27,7 @@ pub(super) struct Windows {
 impl Windows {
     /// With so much memory for what is in them beyond the least.
     pub(super) fn within(memory: u64, vertices: u32) -> Self {
-        let windows = u64::from(vertices).div_ceil(WINDOW);
+        let windows = u64::from(vertices).div_ceil(WINDOW_MIN).min(WINDOWS_MAX);
         let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }
     }

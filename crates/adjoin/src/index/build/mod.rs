@@ -51,7 +51,9 @@ const CODE_SAMPLE: u64 = 16 << 10;
 /// Distinct vectors that are compared for each of many vertices near each other, about.
 const VECTORS_OF_VERTEX: u64 = 4;
 /// Bytes for vectors that are gathered at once, and what is done with them, at least.
-const GATHERED_BYTES_MIN: u64 = 8 << 20;
+const GATHERED_BYTES_MIN: u64 = 6 << 20;
+/// Bytes for what is small and not counted one by one: where blocks of temporary files lie, lists that grow.
+const SMALL_BYTES: u64 = 4 << 20;
 /// Share of the spare memory for lists, for edges back, and for the lists with these: each.
 const LISTS_SHARE: u64 = 16;
 
@@ -75,7 +77,9 @@ pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, optio
     let held = VertexMap::memory_bytes(buckets)
         + gathering
         + Panel::<T>::bytes_for(buckets.count() as usize, vectors.dimensions)
-        + navigation::memory_bytes(rows, space, &options.graph);
+        + navigation::held_bytes(rows, space, &options.graph)
+        + SMALL_BYTES;
+    let leading_in = navigation::memory_bytes(rows, space, &options.graph);
     let windows = Windows::within(0, rows as u32);
     let graph = match options.method {
         GraphMethod::Near => {
@@ -96,7 +100,7 @@ pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, optio
     // What was repaired of the lists is not known yet; mostly it is nothing.
     let reaching = reach::memory_bytes(rows) + 2 * lists;
     let after = Places::memory_bytes(rows) + windows.bytes() + laying_out.max(writing).max(sample).max(reaching);
-    held + vertices::least_bytes(buckets, context.threads).max(graph).max(after)
+    held + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph).max(after)
 }
 
 /// Vectors that are gathered at once with so many bytes of spare memory, and bytes for what is done with these.
@@ -155,12 +159,14 @@ impl Build<'_> {
         let spare = context.budget().free().saturating_sub(least_bytes::<T>(context, store, options));
         let buckets = &Buckets::of(store);
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.vectors.dimensions);
-        let _centers = context.reserve(centers_bytes, PURPOSE)?;
+        let _centers = context.reserve(centers_bytes + SMALL_BYTES, PURPOSE)?;
         let centers = buckets.centers::<T>()?;
         let map = VertexMap::find(context, buckets, &centers, temporary)?;
         let room = gathered::<T>(buckets, options, spare / 4);
         let gathering = Gathering::new::<T>(context, (buckets, &map), room)?;
         let gathering = &gathering.reading_ahead(spare / 8)?;
+        let of_vertices = Navigation::stored_bytes(map.len().into(), space);
+        let _of_navigation = context.reserve(of_vertices, PURPOSE)?;
         let navigation = self.navigation::<T>(gathering, space)?;
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {

@@ -28,7 +28,7 @@ use crate::error::Result;
 use crate::report::Cancel;
 
 /// Vertices of a window, about.
-const WINDOW: u64 = 1 << 17;
+const WINDOW: u64 = 1 << 16;
 /// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
 const ROUNDS_MAX: usize = 8;
 /// Rounds end where the overlap ratio gains less than this (Starling's tau; with the paper's 0.01 most of beta goes unused).

@@ -47,8 +47,8 @@ fn a_promised_recall_is_reached_by_queries_that_were_held_out() {
         let told = common.recall.as_ref().unwrap();
         let at_k = told.at_k.unwrap();
         assert!(told.kept && told.target == target && at_k.estimate >= target - 0.01, "{told:?}");
-        // Rows walk through a graph that was made for the rows that are hidden from them: a little worse.
-        assert!((at_k.low - 0.02..at_k.high + 0.06).contains(&reached), "{reached} is not {at_k:?}");
+        // Rows walk through a graph that was made for the rows that are hidden from them: worse, the fewer edges it has.
+        assert!((at_k.low - 0.02..at_k.high + 0.12).contains(&reached), "{reached} is not {at_k:?}");
         assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(1_000)));
         assert_eq!(common.seconds.calibrate.is_some(), k > 100, "up to 100 hits the index knows");
         let same = indexed.search(&setup, &queries, k, list_of(&found));
@@ -121,7 +121,7 @@ fn what_no_sample_supports_is_found_by_looking_everywhere_or_said_not_to_be_kept
     let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
     let found = promised(&indexed, &setup, (&queries, None), 10, 0.9999);
     let told = found.statistics.common.recall.unwrap();
-    assert!(!told.kept && told.at_k.unwrap().estimate < 1.0, "{told:?}");
+    assert!(!told.kept && told.at_k.unwrap().low < 0.9999, "{told:?}");
     let one = Set::of(Element::U8, DIMENSIONS, &values(1, DIMENSIONS, 3));
     let alone = Indexed::build(&setup, &one, &options());
     assert_eq!(promised(&alone, &setup, (&one, None), 3, 0.9).hits.concat().len(), 1);
