@@ -88,7 +88,7 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
     place.done("index build set.fbin -o set.index --degree 8 --build-list 16 --quiet");
     let line = "index search set.index --queries queries.fbin -k 3 -o hits.csv --force --stats stats.json";
     let run = |options: &str, code: i32, words: &[&str]| {
-        let run = place.run(&format!("{line} {options}"));
+        let run = place.run(format!("{line} {options}").trim_end());
         assert_eq!(run.code, Some(code), "{options}: {}", run.said);
         words.iter().for_each(|word| assert!(run.said.contains(word), "{options}: {}", run.said));
         serde_json::from_str::<Value>(&place.text("stats.json")).unwrap()

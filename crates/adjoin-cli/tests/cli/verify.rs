@@ -51,8 +51,13 @@ fn folders_of_other_kinds() {
             place.refused(line, &words);
         }
         // These take an index as it is: here one without pages.
-        for line in ["verify store", "info store"] {
-            place.refused(line, if kind == "index" { &["no file for the role pages"] } else { &words });
+        let no_pages = ["no file for the role pages", "build the index again"];
+        if kind == "index" {
+            place.refused("info store", &no_pages);
+            let said = damaged(&place, "verify store");
+            assert!(no_pages.iter().all(|word| said[0].contains(word)) && said.len() == 2, "{said:?}");
+        } else {
+            ["verify store", "info store"].iter().for_each(|line| place.refused(line, &words));
         }
         for line in ["build set.fbin -o store", "build set.fbin -o store --force"] {
             place.refused(line, &words[..1]);
