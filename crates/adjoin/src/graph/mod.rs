@@ -35,10 +35,8 @@ mod saved;
 mod search;
 #[cfg(test)]
 mod tests;
-mod vertices;
 
 pub use adjacency::{Graph, VERTICES_MAX};
 pub use options::GraphOptions;
 pub(crate) use prune::{Pruner, Vectors};
 pub use search::{GreedySearch, Near};
-pub use vertices::Vertices;

@@ -1,5 +1,6 @@
 //! Does a graph index find what the formula says is nearest, with the same bytes, reads and hits whatever it runs on?
 
+mod built;
 mod recall;
 
 use std::path::{Path, PathBuf};

@@ -8,10 +8,15 @@ use super::vertices::VertexMap;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space, copy_row};
-use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead};
+use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::Ids;
+
+/// A read of one vector costs as much as so many bytes in long reads, about.
+const SINGLE_READ_BYTES: u64 = 16 << 10;
+/// Bytes of vectors that are read one by one and held at once, about.
+const SINGLES_BYTES: usize = 256 << 10;
 
 /// Where vectors of vertices come from, and the memory for some of them.
 pub(super) struct Gathering<'a> {
@@ -187,20 +192,50 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// The vectors of some vertices as coordinates.
+    /// The vectors of some vertices as coordinates. Where few of a bucket are wanted, they are read one by one: all buckets
+    /// were read as a whole before, and their checksums compared.
     ///
     /// # Errors
     /// Where the store cannot be read.
     pub(super) fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
-        let mut panel = Panel::zeroed(wanted.len(), self.buckets.vectors().dimensions);
+        let Self { context, buckets, map, .. } = *self;
+        let dimensions = buckets.vectors().dimensions;
+        let mut panel = Panel::zeroed(wanted.len(), dimensions);
         let mut loading = self.loading();
         let ranks = wanted.ranked();
-        let mut at = 0;
-        self.each(&ranks, false, |gathered| {
-            loading.load(gathered.stored, &mut panel, at);
-            at += 1;
-            Ok(())
-        })?;
+        let count = |bucket| {
+            let vertices = map.of_bucket(bucket);
+            u64::from(ranks.rank(vertices.end) - ranks.rank(vertices.start))
+        };
+        let are_few = |bucket| count(bucket) * SINGLE_READ_BYTES < buckets.extent(bucket).body_bytes;
+        self.scan(
+            |bucket| count(bucket) > 0 && !are_few(bucket),
+            false,
+            |stands, row| {
+                if stands && ranks.contains(row.vertex) {
+                    loading.load(row.stored, &mut panel, ranks.rank(row.vertex) as usize);
+                }
+                Ok(())
+            },
+        )?;
+        let few = (0..buckets.count()).filter(|&bucket| count(bucket) > 0 && are_few(bucket));
+        let mut singles = few.flat_map(|bucket| {
+            let standing = map.standing(bucket).filter(|&(_, vertex)| ranks.contains(vertex));
+            standing.map(move |(member, vertex)| ((bucket, member), vertex))
+        });
+        let together = (SINGLES_BYTES / buckets.vectors().bytes()).max(1);
+        loop {
+            let (places, vertices): (Vec<(u32, u32)>, Vec<u32>) = singles.by_ref().take(together).unzip();
+            if places.is_empty() {
+                break;
+            }
+            context.cancel.check()?;
+            let some = read_coordinates::<T>(context, buckets, &places)?;
+            for (row, &vertex) in vertices.iter().enumerate() {
+                copy_row(&some, row, &mut panel, ranks.rank(vertex) as usize);
+            }
+        }
+        drop(singles);
         Ok(Vectors { panel, ranks })
     }
 

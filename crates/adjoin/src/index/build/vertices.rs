@@ -141,6 +141,15 @@ impl VertexMap {
         start..end
     }
 
+    /// The members of a bucket that stand for a vertex, and these.
+    pub(super) fn standing(&self, bucket: u32) -> impl Iterator<Item = (u32, u32)> {
+        let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
+        (start..end)
+            .filter(|&place| self.places.contains(place))
+            .map(move |place| place - start)
+            .zip(self.of_bucket(bucket))
+    }
+
     /// Whether several rows share a vertex.
     pub(super) fn has_others(&self) -> bool {
         !self.others.is_empty()
