@@ -105,11 +105,6 @@ impl RankedSet {
         RowSet::memory_bytes(rows) * 3 / 2 + size_of::<u32>() as u64
     }
 
-    /// The rows.
-    pub(crate) fn rows(&self) -> &RowSet {
-        &self.rows
-    }
-
     pub(crate) fn contains(&self, row: u32) -> bool {
         self.rows.contains(row.into())
     }

@@ -87,6 +87,14 @@ impl<T: Coordinate> Pruner<T> {
         &self.kept_vertices
     }
 
+    /// All candidates as vertices, nearest first.
+    pub(crate) fn sorted(&mut self) -> &[u32] {
+        self.pool.sort_unstable();
+        self.kept_vertices.clear();
+        self.kept_vertices.extend(self.pool.iter().map(|candidate| candidate.vertex()));
+        &self.kept_vertices
+    }
+
     /// Keeps candidates that nothing nearer removes by this factor of squared distances. What can be kept by no factor up
     /// to alpha leaves the pool.
     fn keep(&mut self, vectors: Vectors<'_, T>, factor: f64) {

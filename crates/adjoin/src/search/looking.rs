@@ -111,7 +111,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     pub(super) fn by_rule(&self, probes: Probes) -> Result<bool> {
         let Searcher { context, buckets, .. } = self.searcher;
         let room = AtomicU64::new(context.budget().free());
-        let (least_rows, rows) = (self.least_rows(), |bucket| u64::from(buckets.extent(bucket).rows));
+        let (least_rows, rows) = (self.least_rows(), |bucket| self.searcher.rows(bucket));
         let lists = self.measure(self.range.clone(), |_, measured| {
             let list: Vec<u32> = measured.probed::<T>(probes, least_rows, rows).collect();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
@@ -217,8 +217,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
 
     /// Hands each of some queries with each bucket that it looks into first to `take`.
     fn each_near(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32) + Sync) -> Result<()> {
-        let buckets = self.searcher.buckets;
-        let (least_rows, rows) = (self.least_rows(), |bucket| u64::from(buckets.extent(bucket).rows));
+        let (least_rows, rows) = (self.least_rows(), |bucket| self.searcher.rows(bucket));
         self.measure(queries, |query, measured| {
             measured.probed::<T>(Probes::Nearest(NEAR), least_rows, rows).for_each(|bucket| take(query, bucket));
         })?;

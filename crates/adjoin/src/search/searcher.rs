@@ -114,6 +114,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Self { subset: Some(subset), ..self }
     }
 
+    /// How many members of a bucket may be found.
+    pub(super) fn rows(&self, bucket: u32) -> u64 {
+        self.subset.map_or_else(|| self.buckets.extent(bucket).rows.into(), |subset| subset.rows(bucket))
+    }
+
     /// The least bytes of a search beside `of_queries`: a query may look into every bucket.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
         // Half of the memory is for queries.

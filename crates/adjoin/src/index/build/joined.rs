@@ -160,7 +160,7 @@ impl Joined<'_> {
         lists.finish()
     }
 
-    /// Hands each vertex and what is kept of its candidates to `take`; `next` adds the candidates of the next vertex to a list.
+    /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next vertex to a list.
     fn prune_all<T: Coordinate>(
         &self,
         next: &mut dyn FnMut(&mut Vec<u32>) -> Option<u32>,
@@ -178,10 +178,8 @@ impl Joined<'_> {
                 if some.ends.is_empty() {
                     some.first = vertex;
                 }
-                if some.all.len() - start > self.options.degree {
-                    wanted.add(vertex);
-                    some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
-                }
+                wanted.add(vertex);
+                some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
                 some.ends.push(some.all.len());
             }
             if some.ends.is_empty() {
@@ -208,19 +206,19 @@ impl Joined<'_> {
             let mut kept = Batch { first: candidates.first + numbers.start as u32, ..Batch::default() };
             for number in numbers {
                 let (vertex, of_vertex) = (candidates.first + number as u32, candidates.of(number));
-                if of_vertex.len() <= self.options.degree {
-                    kept.all.extend_from_slice(of_vertex);
-                } else {
-                    sorted.clear();
-                    sorted.extend_from_slice(of_vertex);
-                    sorted.sort_unstable();
-                    rows.clear();
-                    rows.extend(sorted.iter().map(|&candidate| vectors.row_of(candidate)));
-                    pruner.begin(vectors.row_of(vertex));
-                    pruner.add_vertices(compared, rows);
-                    let vertex_of = |row: &u32| sorted[rows.binary_search(row).expect("a candidate")];
-                    kept.all.extend(pruner.prune(compared).iter().map(vertex_of));
-                }
+                sorted.clear();
+                sorted.extend_from_slice(of_vertex);
+                sorted.sort_unstable();
+                rows.clear();
+                rows.extend(sorted.iter().map(|&candidate| vectors.row_of(candidate)));
+                pruner.begin(vectors.row_of(vertex));
+                pruner.add_vertices(compared, rows);
+                let chosen = match of_vertex.len() <= self.options.degree {
+                    true => pruner.sorted(),
+                    false => pruner.prune(compared),
+                };
+                let vertex_of = |row: &u32| sorted[rows.binary_search(row).expect("a candidate")];
+                kept.all.extend(chosen.iter().map(vertex_of));
                 kept.ends.push(kept.all.len());
             }
             kept.all.shrink_to_fit();

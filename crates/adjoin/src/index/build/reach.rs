@@ -15,6 +15,9 @@ use crate::row_numbers::RowSet;
 /// Bytes of a list that was changed, beside its vertices, in a map.
 const ENTRY_BYTES: u64 = 64;
 
+/// Steps from an outlier of an island to its middle, at most.
+const INWARD_MAX: usize = 64;
+
 /// Lists of which some were changed.
 pub(super) struct Repaired {
     lists: Lists,
@@ -104,10 +107,11 @@ pub(super) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usi
     flood.take(entry);
     flood.run()?;
     for vertex in 0..vertices {
-        if !flood.reached.contains(vertex.into()) {
+        while !flood.reached.contains(vertex.into()) {
             context.cancel.check()?;
-            flood.link(vertex, vertices)?;
-            flood.take(vertex);
+            let first = flood.innermost(vertex)?;
+            flood.link(first, vertices)?;
+            flood.take(first);
             flood.run()?;
         }
     }
@@ -156,30 +160,36 @@ impl Flood<'_> {
         Ok(())
     }
 
+    /// From a vertex that is not reached, always on to the nearest neighbour while that is not reached either: so an outlier of
+    /// an island is linked after it, from its own nearest neighbour, where walks to it come.
+    fn innermost(&mut self, mut vertex: u32) -> Result<u32> {
+        for _ in 0..INWARD_MAX {
+            match self.neighbours(vertex)?.first() {
+                Some(&nearest) if !self.reached.contains(nearest.into()) => vertex = nearest,
+                _ => break,
+            }
+        }
+        Ok(vertex)
+    }
+
     /// Adds an edge to a vertex that is not reached. Where a vertex has no room for one, the new edge takes the place of
     /// another, and the vertex that it leads to leads on to that one's end: nothing that was reached is cut off.
     fn link(&mut self, vertex: u32, vertices: u32) -> Result<()> {
-        let own = self.neighbours(vertex)?;
+        let mut own = self.neighbours(vertex)?;
         let degree = self.graph.degree;
-        let near: Vec<u32> = own.iter().copied().filter(|&near| self.reached.contains(near.into())).collect();
-        let near = match near.is_empty() {
-            false => near,
-            true => vec![self.nearest_number(vertex, vertices)],
-        };
-        for &from in &near {
-            let mut neighbours = self.neighbours(from)?;
-            if neighbours.len() < degree {
-                neighbours.push(vertex);
-                return self.graph.change(self.context, from, neighbours);
-            }
+        // The nearest: a walk to the vertex comes to that, and may not come to others.
+        let near = own.iter().copied().find(|&near| self.reached.contains(near.into()));
+        let from = near.unwrap_or_else(|| self.nearest_number(vertex, vertices));
+        let mut neighbours = self.neighbours(from)?;
+        if neighbours.len() < degree {
+            neighbours.push(vertex);
+            return self.graph.change(self.context, from, neighbours);
         }
-        let mut neighbours = self.neighbours(near[0])?;
         let passed_on = std::mem::replace(&mut neighbours[0], vertex);
-        self.graph.change(self.context, near[0], neighbours)?;
+        self.graph.change(self.context, from, neighbours)?;
         if own.contains(&passed_on) {
             return Ok(());
         }
-        let mut own = own;
         own.truncate(degree - 1);
         own.push(passed_on);
         self.graph.change(self.context, vertex, own)

@@ -157,7 +157,7 @@ impl VertexMap {
 
     /// The members that stand for a vertex.
     pub(super) fn subset(&self) -> Subset<'_> {
-        Subset { places: self.places.rows(), starts: &self.starts }
+        Subset { places: &self.places, starts: &self.starts }
     }
 }
 
