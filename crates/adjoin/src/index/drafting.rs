@@ -49,8 +49,18 @@ impl Draft {
     }
 }
 
+/// Writes the rest of the files of an index, beside those that are there; returns what a manifest says of all but the
+/// calibration.
+///
+/// # Errors
+/// Where the disk refuses.
+pub(super) fn write_rest(drafts: &Drafts<'_>, contents: &Contents, drafted: &[Drafted]) -> Result<Files> {
+    contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
+    Ok(files(contents, drafted))
+}
+
 /// What a manifest says of the files of an index but its calibration: all have one tag, which changes with the contents of any.
-pub(super) fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
+fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let in_memory = contents.iter().map(|(role, bytes)| (*role, bytes.len() as u64, checksum(bytes)));
     let written = drafted.iter().map(|drafted| (drafted.role, drafted.bytes, drafted.checksum));
     let all: Vec<(Role, u64, u64)> = in_memory.chain(written).collect();

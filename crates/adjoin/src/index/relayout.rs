@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::AlignedBuffer;
 
-use super::drafting::{Contents, Draft, Drafted, files};
+use super::drafting::{Contents, Draft, Drafted, write_rest};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
@@ -139,10 +139,9 @@ impl Relayout<'_> {
             layout: self.layout,
             overlap_ratio: places.overlap_ratio,
             entry: places.of[facts.entry as usize],
-            files: files(&contents, &[pages, codes, ids]),
+            files: write_rest(drafts, &contents, &[pages, codes, ids])?,
             ..facts.clone()
         };
-        contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
         let write_seconds = watch.lap();
         Ok(Relaid { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 })
     }
@@ -307,7 +306,7 @@ impl Relayout<'_> {
         let Self { context, index, .. } = *self;
         let facts = index.facts();
         let temporary = &context.temporary(Some(index.folder()));
-        let mut draft = IdDraft::new(context, (drafts, temporary), (facts.ids, 0), PURPOSE)?;
+        let mut draft = IdDraft::new(context, (drafts, temporary), facts.ids, PURPOSE)?;
         let mut duplicates = Duplicates::default();
         let mut further: Vec<u32> = Vec::with_capacity(index.duplicates.len());
         for window in self.windows() {

@@ -113,17 +113,17 @@ pub(super) struct IdDraft {
 }
 
 impl IdDraft {
-    /// Holds about `memory` bytes of texts.
+    /// Holds few bytes of texts.
     ///
     /// # Errors
     /// Where the disk refuses, or memory does not suffice.
     pub(super) fn new(
         context: &Context,
         (drafts, temporary): (&Drafts<'_>, &Path),
-        (kind, memory): (IdKind, u64),
+        kind: IdKind,
         purpose: &str,
     ) -> Result<Self> {
-        let sizes = PartitionSizes::within(memory, 1);
+        let sizes = PartitionSizes::within(0, 1);
         let memory = context.reserve(if kind == IdKind::Utf8 { sizes.memory_bytes() } else { 0 }, purpose)?;
         let texts = (kind == IdKind::Utf8).then(|| (Partitions::new(context, temporary, "adjoin-ids", sizes), 0));
         Ok(Self { blocks: BlockWriter::new(Draft::new(context, drafts, Role::Ids)?), texts, _memory: memory })

@@ -229,6 +229,6 @@ impl fmt::Display for Quantizer {
 }
 
 /// Coordinates as floats, exactly.
-fn widen<T: Coordinate>(from: &[T], to: &mut [f32]) {
+pub(crate) fn widen<T: Coordinate>(from: &[T], to: &mut [f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = from.value() as f32);
 }

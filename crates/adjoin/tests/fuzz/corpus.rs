@@ -160,3 +160,12 @@ pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
     };
     vec![zip(false), zip(true)]
 }
+
+/// Files of vectors, with their names, of which stores are made.
+pub(crate) fn sources() -> [(&'static str, Vec<u8>); 3] {
+    [
+        ("a.u8bin", counted_file(VectorType { element: Element::U8, dimensions: 5 })),
+        ("a.parquet", parquet().swap_remove(0)),
+        ("b.parquet", parquet().pop().unwrap()),
+    ]
+}

@@ -32,12 +32,7 @@ struct Whole {
 }
 
 fn indexes() -> Vec<Whole> {
-    let sources = [
-        ("a.u8bin", corpus::counted_file(VectorType { element: Element::U8, dimensions: 5 })),
-        ("a.parquet", corpus::parquet().swap_remove(0)),
-        ("b.parquet", corpus::parquet().pop().unwrap()),
-    ];
-    sources.into_iter().map(|(name, bytes)| whole(name, &bytes)).collect()
+    corpus::sources().into_iter().map(|(name, bytes)| whole(name, &bytes)).collect()
 }
 
 fn whole(name: &str, bytes: &[u8]) -> Whole {

@@ -6,7 +6,7 @@ use adjoin::context::Context;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::join::{Aim, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
-use adjoin::options::{Element, Metric, VectorType};
+use adjoin::options::Metric;
 use adjoin::output::Target;
 use adjoin::plan::Load;
 use adjoin::predicate::Predicate;
@@ -34,12 +34,7 @@ struct Whole {
 }
 
 fn stores() -> Vec<Whole> {
-    let sources = [
-        ("a.u8bin", corpus::counted_file(VectorType { element: Element::U8, dimensions: 5 })),
-        ("a.parquet", corpus::parquet().swap_remove(0)),
-        ("b.parquet", corpus::parquet().pop().unwrap()),
-    ];
-    sources.into_iter().map(|(name, bytes)| whole(name, &bytes)).collect()
+    corpus::sources().into_iter().map(|(name, bytes)| whole(name, &bytes)).collect()
 }
 
 fn whole(name: &str, bytes: &[u8]) -> Whole {

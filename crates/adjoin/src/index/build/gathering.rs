@@ -52,6 +52,13 @@ impl Wanted {
         Self { set: RowSet::new(vertices.into()), count: 0 }
     }
 
+    /// Some of so many vertices.
+    pub(super) fn of(vertices: u32, some: impl IntoIterator<Item = u32>) -> Self {
+        let mut wanted = Self::none(vertices);
+        some.into_iter().for_each(|vertex| wanted.add(vertex));
+        wanted
+    }
+
     pub(super) fn add(&mut self, vertex: u32) {
         if !self.set.contains(vertex.into()) {
             self.set.insert(vertex.into());
@@ -149,14 +156,20 @@ impl<'a> Gathering<'a> {
         with_ids: bool,
         mut take: impl FnMut(Gathered<'_>) -> Result<()>,
     ) -> Result<()> {
-        let has_one = |bucket| {
-            let vertices = self.map.of_bucket(bucket);
-            wanted.rank(vertices.start) < wanted.rank(vertices.end)
-        };
-        self.scan(has_one, with_ids, |stands, row| match stands && wanted.contains(row.vertex) {
-            true => take(row),
-            false => Ok(()),
-        })
+        self.scan(
+            |bucket| self.count(wanted, bucket) > 0,
+            with_ids,
+            |stands, row| match stands && wanted.contains(row.vertex) {
+                true => take(row),
+                false => Ok(()),
+            },
+        )
+    }
+
+    /// How many wanted vertices members of a bucket stand for.
+    fn count(&self, wanted: &RankedSet, bucket: u32) -> u64 {
+        let vertices = self.map.of_bucket(bucket);
+        u64::from(wanted.rank(vertices.end) - wanted.rank(vertices.start))
     }
 
     /// Hands the rows to `take` that do not stand for their vertices.
@@ -203,10 +216,7 @@ impl<'a> Gathering<'a> {
         let mut panel = Panel::zeroed(wanted.len(), dimensions);
         let mut loading = self.loading();
         let ranks = wanted.ranked();
-        let count = |bucket| {
-            let vertices = map.of_bucket(bucket);
-            u64::from(ranks.rank(vertices.end) - ranks.rank(vertices.start))
-        };
+        let count = |bucket| self.count(&ranks, bucket);
         let are_few = |bucket| count(bucket) * SINGLE_READ_BYTES < buckets.extent(bucket).body_bytes;
         self.scan(
             |bucket| count(bucket) > 0 && !are_few(bucket),

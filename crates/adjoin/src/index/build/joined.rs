@@ -160,7 +160,8 @@ impl Joined<'_> {
         lists.finish()
     }
 
-    /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next vertex to a list.
+    /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next
+    /// vertex to a list.
     fn prune_all<T: Coordinate>(
         &self,
         next: &mut dyn FnMut(&mut Vec<u32>) -> Option<u32>,

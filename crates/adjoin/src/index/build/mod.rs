@@ -26,7 +26,7 @@ use self::lists::{Lists, Windows};
 use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{Writing, Written};
-use super::drafting::{Contents, files};
+use super::drafting::{Contents, write_rest};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation::{self, Navigation};
@@ -39,7 +39,7 @@ use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, VERTICES_MAX};
 use crate::load::Buckets;
 use crate::options::VectorType;
-use crate::quantize::{CodeKind, Quantizer};
+use crate::quantize::{CodeKind, Quantizer, widen};
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::search::least_near_rows;
@@ -192,9 +192,8 @@ impl Build<'_> {
             (Role::Navigation, navigation.to_bytes(&places.of)),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
-        contents.iter().try_for_each(|(role, contents)| drafts.write(role.file(), contents))?;
         let facts = (map.len(), places.overlap_ratio, places.of[entry as usize]);
-        let manifest = self.manifest(facts, files(&contents, &drafted));
+        let manifest = self.manifest(facts, write_rest(drafts, &contents, &drafted)?);
         let io = BuildIo { bytes_read: buckets.read_counts().bytes_read, bytes_written: 0, spill_bytes: spilled };
         let write_seconds = watch.lap();
         Ok(BuiltIndex {
@@ -239,16 +238,14 @@ impl Build<'_> {
     fn drawn<T: Coordinate>(&self, gathering: &Gathering<'_>, count: u64, purpose: &str) -> Result<Panel<T>> {
         let vertices = gathering.map.len();
         let drawn = Random::new(self.options.graph.seed, purpose).ascending_sample(count, vertices.into());
-        let mut wanted = Wanted::none(vertices);
-        drawn.iter().for_each(|&vertex| wanted.add(vertex as u32));
+        let wanted = Wanted::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
         Ok(gathering.vectors::<T>(wanted)?.panel)
     }
 
     fn navigation<T: Coordinate>(&self, gathering: &Gathering<'_>, space: Space<'_>) -> Result<Navigation> {
         let Self { context, options, .. } = *self;
         let sample = Navigation::sample(gathering.map.len(), &options.graph);
-        let mut wanted = Wanted::none(gathering.map.len());
-        sample.iter().for_each(|&vertex| wanted.add(vertex));
+        let wanted = Wanted::of(gathering.map.len(), sample.iter().copied());
         let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
         gathering.each(&wanted.ranked(), false, |row| {
             stored.extend_from_slice(row.stored);
@@ -267,8 +264,7 @@ impl Build<'_> {
         let vertices = gathering.map.len();
         let dimensions = gathering.buckets.vectors().dimensions;
         let _panel = context.reserve(Panel::<T>::bytes_for(vertices as usize, dimensions), PURPOSE)?;
-        let mut all = Wanted::none(vertices);
-        (0..vertices).for_each(|vertex| all.add(vertex));
+        let all = Wanted::of(vertices, 0..vertices);
         let panel = gathering.vectors::<T>(all)?.panel;
         let graph = Graph::build(context, &panel, &options.graph)?;
         drop(panel);
@@ -318,8 +314,7 @@ impl Build<'_> {
     fn by_row(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Arrangement> {
         let (context, vertices) = (self.context, gathering.map.len());
         let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;
-        let mut all = Wanted::none(vertices);
-        (0..vertices).for_each(|vertex| all.add(vertex));
+        let all = Wanted::of(vertices, 0..vertices);
         let mut rows: Vec<(u64, u32)> = Vec::with_capacity(vertices as usize);
         gathering.each(&all.ranked(), false, |row| {
             rows.push((row.row, row.vertex));
@@ -341,8 +336,7 @@ impl Build<'_> {
         let drawn = self.drawn::<T>(gathering, count, "sample for codes")?;
         let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
         for row in 0..drawn.rows() {
-            let coordinates = drawn.row(row).iter().map(|x| x.value() as f32);
-            sample.row_mut(row).iter_mut().zip(coordinates).for_each(|(to, x)| *to = x);
+            widen(drawn.row(row), sample.row_mut(row));
         }
         drop(drawn);
         let code_bytes = code_bytes(options, vectors);

@@ -66,7 +66,7 @@ impl Writing<'_> {
         let mut out = Out {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
-            ids: IdDraft::new(context, (self.drafts, self.temporary), (kind, 0), PURPOSE)?,
+            ids: IdDraft::new(context, (self.drafts, self.temporary), kind, PURPOSE)?,
         };
         let records = self.shape.records();
         let of_vertex = bytes_of_vertex(buckets, self.shape, self.quantizer.code_bytes());
@@ -96,8 +96,7 @@ impl Writing<'_> {
     ) -> Result<()> {
         let Gathering { context, buckets, map, .. } = *self.gathering;
         let shape = self.shape;
-        let mut wanted = Wanted::none(map.len());
-        vertices.iter().for_each(|&vertex| wanted.add(vertex));
+        let wanted = Wanted::of(map.len(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), self.gathering.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
         let mut panel = Panel::<T>::zeroed(vertices.len(), buckets.vectors().dimensions);
