@@ -47,8 +47,15 @@ struct Own {
     alone: bool,
 }
 
-/// How many rows of an index are drawn, at most: each walks with a dozen of lists, which costs the build of an index some seconds.
-const ROWS: u64 = 1_000;
+/// How many rows of an index are drawn: each walks with a dozen of lists, which costs the build of a large index some seconds.
+/// Of few rows a share is drawn, as a sample that supports the promise late costs their searches little.
+const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
+const ROWS_SHARE: u64 = 8;
+
+/// Rows that are drawn of so many.
+fn rows_drawn(rows: u64) -> u64 {
+    (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
+}
 
 /// Bytes that are held of a query beside its vector, where it is to find `k`.
 fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
@@ -86,7 +93,7 @@ impl<'a> Sample<'a> {
     pub(super) fn of_rows(context: &'a Context, index: &'a Index) -> Result<Self> {
         let facts = index.facts();
         let (vectors, rows) = (facts.vectors, facts.rows);
-        let drawn = Random::new(facts.seed, "calibration").ascending_sample(ROWS.min(rows), rows);
+        let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(rows), rows);
         let memory = context.reserve(drawn.len() as u64 * (vectors.bytes() as u64 + 64), PURPOSE)?;
         let own: Vec<Own> = drawn.iter().map(|&entry| Own::of(index, entry as u32)).collect();
         let mut sample = Self { context, index, vectors, stored: Vec::new(), own, _memory: memory };
