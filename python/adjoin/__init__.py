@@ -173,8 +173,10 @@ class Index:
     def search(
         self,
         queries: Any,
-        k: int,
+        k: Optional[int] = None,
         *,
+        radius: Optional[float] = None,
+        min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
         list: Optional[int] = None,
         calibrate_with: Optional[PathLike] = None,
@@ -188,23 +190,22 @@ class Index:
         temporary: Optional[PathLike] = None,
         progress: Optional[bool] = None,
     ) -> Hits:
-        """Finds the ``k`` nearest vectors of each query.
+        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
 
-        ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of these to find at
+        ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of that to find at
         least, on average over queries, 0.95 where it is not given; that is promised for queries that are distributed as the
-        rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index. ``list`` keeps
-        so many candidates, whatever that finds. ``memory`` bounds what the process holds beside what it held before the call.
+        rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index, as does a
+        threshold. ``list`` keeps so many candidates, whatever that finds. ``memory`` bounds what the process holds beside what it held before the call.
 
         Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
         was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
         temporary.
         """
-        wanted: dict[str, Any] = {
-            "k": _options.integer("k", k, _options.U64_MAX),
-            "recall": _options.number("recall", recall),
-            "list": _options.optional_integer("list", list, _options.U32_MAX),
-            "calibrate_with": _options.optional_path("calibrate_with", calibrate_with),
-        }
+        numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
+        wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
+        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
+        wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
+        wanted["list"] = _options.optional_integer("list", list, _options.U32_MAX)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
         with working(queries, temporary, options, progress) as (files, folder, shown):

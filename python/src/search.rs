@@ -121,7 +121,9 @@ fn into_file(
 #[pyo3(from_item_all)]
 pub(crate) struct WantedOfIndex {
     calibrate_with: Option<String>,
-    k: u64,
+    k: Option<u64>,
+    radius: Option<f64>,
+    min_similarity: Option<f64>,
     recall: Option<f64>,
     list: Option<usize>,
 }
@@ -158,8 +160,9 @@ impl Index {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
         let (stats, counts) = running.run(py, |context| {
-            let WantedOfIndex { calibrate_with, k, recall, list } = wanted;
-            let options = IndexSearchOptions { k, effort: IndexEffort::of(recall, list)?, seed: store_options.seed() };
+            let WantedOfIndex { calibrate_with, k, radius, min_similarity, recall, list } = wanted;
+            let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, list)?);
+            let options = IndexSearchOptions::new(wanted, effort, store_options.seed());
             options.check()?;
             let queries = store_options.open(context, &sources)?;
             let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;

@@ -215,6 +215,20 @@ pub(crate) struct Join {
     pub(crate) resources: Resources,
 }
 
+/// What is wanted of each query.
+#[derive(Debug, Args)]
+pub(crate) struct Sought {
+    /// Find so many nearest vectors of each query
+    #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]
+    pub(crate) k: Option<u64>,
+    /// Find all vectors at most this far from a query (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
+    pub(crate) radius: Option<f64>,
+    /// Find all vectors at least this similar to a query (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
+}
+
 /// What every search takes beside what is searched and wanted.
 #[derive(Debug, Args)]
 pub(crate) struct SearchRun {
@@ -247,15 +261,8 @@ pub(crate) struct Search {
     /// The queries: what `build` takes, or the store again, whose vectors are then the queries and do not find themselves
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// Find so many nearest vectors of each query
-    #[arg(short, value_name = "K", required_unless_present_any = ["radius", "min_similarity"], conflicts_with_all = ["radius", "min_similarity"])]
-    pub(crate) k: Option<u64>,
-    /// Find all vectors at most this far from a query (L2, the true distance)
-    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
-    pub(crate) radius: Option<f64>,
-    /// Find all vectors at least this similar to a query (cosine)
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    pub(crate) min_similarity: Option<f64>,
+    #[command(flatten)]
+    pub(crate) sought: Sought,
     /// Find at least this share of that, on average over queries; 0.95 where not given, or all if that is cheap
     #[arg(long, value_name = "R", conflicts_with_all = ["exact", "nprobe"], allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
@@ -335,15 +342,17 @@ pub(crate) struct IndexSearch {
     /// The queries: what `build` takes
     #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
-    /// Find so many nearest vectors of each query
-    #[arg(short, value_name = "K")]
-    pub(crate) k: u64,
+    #[command(flatten)]
+    pub(crate) sought: Sought,
     /// Find at least this share of that, on average over queries; 0.95 where not given
     #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
     /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
     #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
     pub(crate) list: Option<usize>,
+    /// How walks go, beside the default, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
+    #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
+    pub(crate) strategy: Option<String>,
     #[command(flatten)]
     pub(crate) run: SearchRun,
 }

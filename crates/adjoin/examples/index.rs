@@ -3,7 +3,7 @@
 //! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they are there, and prints for
 //! lists of several lengths the recall of the 10 nearest of the first 1,000 queries, reads and distances a query, queries a
 //! second, and the time of processors that a query took. Reads depend on nothing but the index and the queries; rates on the
-//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), kernel, threads, lists (numbers
+//! machine. Names are layout, page-bytes, code-bytes, degree, graph, megabytes (of the build), search-megabytes, strategy (of walks), kernel, threads, lists (numbers
 //! with commas between), rounds (how often all lists are searched with), recalls (numbers with commas between), and lone=1, which searches for one query after the
 //! other.
 
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions, WalkStrategy};
 use adjoin::kernels::Kernel;
 use adjoin::report::LatencyStatistics;
 use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
@@ -55,7 +55,7 @@ fn run(arguments: &[String]) -> Result<()> {
     options.graph.degree = named(arguments, "degree", options.graph.degree)?;
     options.method = named(arguments, "graph", options.method)?;
     let megabytes: u64 = named(arguments, "megabytes", 8_000)?;
-    let mut context = Context::default().with_memory(8 << 30);
+    let mut context = Context::default().with_memory(named(arguments, "search-megabytes", 8_000)? * 1_000_000);
     context.threads = named(arguments, "threads", context.threads)?;
     if let Some(kernel) = Kernel::named(&named(arguments, "kernel", String::new())?) {
         context.kernel = kernel;
@@ -81,21 +81,25 @@ fn run(arguments: &[String]) -> Result<()> {
     let facts = index.facts();
     println!("{} vectors, {options:?}, overlap ratio {:.3}", facts.rows, facts.overlap_ratio);
     let truth = truth(&context, &store, &*queries)?;
+    let strategy = match named(arguments, "strategy", String::new())?.as_str() {
+        "" => WalkStrategy::default(),
+        strategy => strategy.parse()?,
+    };
     let lists = named(arguments, "lists", LISTS.to_owned())?;
-    println!("list  recall@10  reads  distances  queries/s  CPU ms  mean ms  p50 ms  p99 ms");
+    println!("list  recall@10  reads  from disk  distances  queries/s  CPU ms  mean ms  p50 ms  p99 ms");
     for _ in 0..named(arguments, "rounds", 1)? {
         for list in lists.split(',').map(str::parse) {
             let list = list.map_err(|_| Error::option(format!("{lists} are no lists")))?;
             if named(arguments, "lone", 0)? == 1 {
                 measure_lone((&context, &index), &*queries, list)?;
             } else {
-                measure((&context, &index), (&*queries, &truth), IndexEffort::List(list))?;
+                measure((&context, &index), (&*queries, &truth), (IndexEffort::List(list), strategy))?;
             }
         }
     }
     for recall in named(arguments, "recalls", RECALLS.to_owned())?.split(',').filter_map(|recall| recall.parse().ok()) {
         println!("asked for {recall}:");
-        measure((&context, &index), (&*queries, &truth), IndexEffort::Recall(recall))?;
+        measure((&context, &index), (&*queries, &truth), (IndexEffort::Recall(recall), strategy))?;
     }
     Ok(())
 }
@@ -104,13 +108,15 @@ fn run(arguments: &[String]) -> Result<()> {
 fn measure(
     (context, index): (&Context, &Index),
     (queries, truth): (&dyn VectorSource, &[f32]),
-    effort: IndexEffort,
+    (effort, strategy): (IndexEffort, WalkStrategy),
 ) -> Result<()> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k: K as u64, effort, seed: 1 };
+    let options = IndexSearchOptions { strategy, ..IndexSearchOptions::new(Wanted::Nearest(K as u64), effort, 1) };
     let before = processor_ms();
     let found = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
-    let (list, found) = (found.common.strategy.t.unwrap_or(0.0), found.search);
+    let (list, read) = (found.common.strategy.t.unwrap_or(0.0), found.common.io.reads.unwrap_or(0));
+    let found = found.search;
+    let read = read as f64 / found.queries as f64;
     let processor_ms = (processor_ms() - before) / found.queries as f64;
     let hits = sink.hits();
     let right = |(hits, &far): (&Vec<(u64, f32)>, &f32)| hits.iter().filter(|hit| hit.1 <= far).count();
@@ -118,7 +124,7 @@ fn measure(
     let recall = right as f64 / (K * truth.len()) as f64;
     let latency = found.latency_ms.map_or((0.0, 0.0, 0.0), |latency| (latency.mean, latency.p50, latency.p99));
     println!(
-        "{list:4} {recall:10.4} {:6.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
+        "{list:4} {recall:10.4} {:6.1} {read:10.1} {:10.0} {:10.0} {processor_ms:7.3} {:8.2} {:7.2} {:7.2}",
         found.reads_per_query, found.distances_per_query, found.queries_per_second, latency.0, latency.1, latency.2
     );
     Ok(())
@@ -128,7 +134,7 @@ fn measure(
 fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource, list: usize) -> Result<()> {
     let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
     let (before, options) =
-        (processor_ms(), IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 });
+        (processor_ms(), IndexSearchOptions::new(Wanted::Nearest(K as u64), IndexEffort::List(list), 1));
     let mut scan = queries.scan(1)?;
     while let Some(batch) = scan.next_batch()? {
         let bytes = queries.info().vectors.bytes();

@@ -11,6 +11,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index, IndexEffort, IndexSearchOptions, Layout};
 use adjoin::report::SearchStatistics;
+use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
 use adjoin::source::{self, SourceOptions, VectorSource};
 
@@ -70,7 +71,7 @@ fn search(
     list: usize,
 ) -> Result<(Hits, SearchStatistics)> {
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k: K as u64, effort: IndexEffort::List(list), seed: 1 };
+    let options = IndexSearchOptions::new(Wanted::Nearest(K as u64), IndexEffort::List(list), 1);
     let statistics = index::search(context, index, (queries, None), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }

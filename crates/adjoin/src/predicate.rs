@@ -84,6 +84,14 @@ impl Predicate {
         }
     }
 
+    /// How far apart pairs at the threshold are, squared, as coordinates: under cosine those of vectors of length 1.
+    pub(crate) fn squared_distance(&self) -> f64 {
+        match *self {
+            Self::L2 { eps } => eps * eps,
+            Self::Cosine { min_similarity } => 2.0 - 2.0 * min_similarity,
+        }
+    }
+
     /// The metric that it is about.
     pub fn metric(&self) -> Metric {
         match self {

@@ -16,7 +16,7 @@ use adjoin::store::Kind;
 
 use super::info::{kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::search::{like, outputs, print_found, print_recall, verdict, with_writer};
+use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::verify::print_damages;
 use crate::Outcome;
 use crate::args::{Index, IndexBuild, IndexRelayout, IndexSearch, SearchRun};
@@ -89,7 +89,10 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let context = resolve::context(&run.resources, stopped)?;
     let effort = IndexEffort::of(arguments.recall, arguments.list)?;
-    let options = IndexSearchOptions { k: arguments.k, effort, seed: run.seed };
+    let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
+    if let Some(strategy) = &arguments.strategy {
+        options.strategy = strategy.parse()?;
+    }
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
     let index = GraphIndex::open(&context, &arguments.index)?;

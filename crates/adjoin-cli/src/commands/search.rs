@@ -14,7 +14,7 @@ use adjoin::store::Store;
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
-use crate::args::{Search, SearchRun};
+use crate::args::{Search, SearchRun, Sought};
 use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -22,7 +22,7 @@ use crate::signals::Stopped;
 pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let context = resolve::context(&run.resources, stopped)?;
-    let wanted = Wanted::of(arguments.k, arguments.radius, arguments.min_similarity)?;
+    let wanted = wanted_of(&arguments.sought)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let options = SearchOptions { wanted, effort, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
@@ -43,6 +43,11 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         summarise(&statistics, arguments);
     }
     Ok(verdict(&statistics))
+}
+
+/// What is wanted of each query.
+pub(super) fn wanted_of(sought: &Sought) -> Result<Wanted> {
+    Wanted::of(sought.k, sought.radius, sought.min_similarity)
 }
 
 /// The queries that those of a search are like, where they were given.

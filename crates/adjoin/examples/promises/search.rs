@@ -184,7 +184,7 @@ impl Setting {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let search = |queries: &InMemory, like, effort| -> Result<(Vec<Hits>, f64)> {
             let sink = CollectHits::default();
-            let options = IndexSearchOptions { k, effort, seed };
+            let options = IndexSearchOptions::new(Wanted::Nearest(k), effort, seed);
             let done = index::search(context, index, (queries, like), &options, Box::new(sink.clone()))?;
             Ok((sink.hits(), done.common.strategy.t.unwrap_or_default()))
         };

@@ -122,7 +122,7 @@ impl Nearest {
     }
 
     /// How many it holds.
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.hits.len()
     }
 }

@@ -9,6 +9,7 @@
 
 mod blocks;
 mod build;
+mod cache;
 mod calibration;
 mod drafting;
 mod layout;
@@ -23,12 +24,16 @@ mod rows;
 mod run;
 mod sample;
 mod scan;
+mod strategy;
 mod verify;
 mod walk;
+mod whole;
+mod within;
 
 use std::path::Path;
 
 use self::build::{Build, check_rows, least_bytes};
+use self::cache::PageCache;
 pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
@@ -36,6 +41,7 @@ use self::promise::decide;
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
+pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::Result;
@@ -104,7 +110,7 @@ pub fn build(
     })
 }
 
-/// Finds what is nearest to each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
+/// Finds what is wanted of each query and hands it to `sink`, in the order of the queries. The recall is promised for queries
 /// that are distributed as the vectors of `like`, or as the rows of the index where there is none.
 ///
 /// # Errors
@@ -119,15 +125,18 @@ pub fn search(
 ) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
+    options.wanted.check(space.metric, index.folder())?;
     for source in [Some(queries), like].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let decided = decide::<T>(context, index, like, options)?;
-        let least = Run::<T>::least_bytes(context, index, queries, (options.k, &decided));
-        let context = &context.for_run(least, run::PURPOSE)?;
-        Run::<T>::new(context, index, queries, (options.k, (decided, watch.seconds())))?.run(sink)
+        let decided = decide::<T>(context, index, (queries, like), options)?;
+        let of = (options.wanted, &decided, options.strategy);
+        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), run::PURPOSE)?;
+        let cache = &PageCache::beside(context, index, Run::<T>::enough_bytes(context, index, queries, of))?;
+        let with = (cache, options.strategy);
+        Run::<T>::new(context, index, queries, with, (options.wanted, (decided, watch.seconds())))?.run(sink)
     })
 }
 

@@ -6,10 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
+use super::strategy::WalkStrategy;
 use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
-use crate::search::{RECALL_UNSAID, check_recall};
+use crate::search::{RECALL_UNSAID, Wanted, check_recall};
 
 /// Sizes of pages that may be asked for.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
@@ -138,21 +139,28 @@ impl IndexEffort {
 /// How an index is searched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexSearchOptions {
-    /// So many nearest vectors of each query, at least 1.
-    pub k: u64,
-    /// How far walks go to find them.
+    /// What is wanted of each query.
+    pub wanted: Wanted,
+    /// How far walks go to find that.
     pub effort: IndexEffort,
     /// Seed of what is drawn to learn the recall.
     pub seed: u64,
+    /// How walks go: the default, or what it is compared with.
+    pub strategy: WalkStrategy,
 }
 
 impl IndexSearchOptions {
+    /// With walks of the default.
+    pub fn new(wanted: Wanted, effort: IndexEffort, seed: u64) -> Self {
+        Self { wanted, effort, seed, strategy: WalkStrategy::default() }
+    }
+
     /// Checks the ranges of all options.
     ///
     /// # Errors
     /// Names the first option that is out of range, and its range.
     pub fn check(&self) -> Result<()> {
-        if self.k == 0 {
+        if self.wanted == Wanted::Nearest(0) {
             return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
         }
         match self.effort {

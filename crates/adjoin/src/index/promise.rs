@@ -2,11 +2,14 @@
 //! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
 //! an index does not know is learned by the search that wants it.
 
+use super::cache::PageCache;
 use super::calibration::{Calibration, NOTED, Reached, next_list};
 use super::options::{IndexEffort, IndexSearchOptions};
-use super::run::{Decided, Walks};
+use super::run::{Decided, Walks, Way};
 use super::sample::{self, Sample};
-use super::walk::WALKS;
+use super::strategy::WalkStrategy;
+use super::walk::{Aim, WALKS};
+use super::within;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
@@ -14,7 +17,7 @@ use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::options::VectorType;
 use crate::report::RecallStatistics;
-use crate::search::SourceQueries;
+use crate::search::{SourceQueries, Wanted};
 use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
@@ -69,7 +72,7 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 /// The bytes of a calibration by rows of an index.
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
-    let mut climb = Climb::of_rows(context, index)?;
+    let mut climb = Climb::new((context, index), Sample::of_rows(context, index)?, WalkStrategy::default());
     let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
     for (k, recall) in AT_BUILD {
         climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
@@ -84,7 +87,8 @@ pub(super) fn least_bytes<T: Coordinate>(
     vectors: VectorType,
     (k, longest): (u64, usize),
 ) -> u64 {
-    let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, longest, k.min(index.rows) as usize + 1);
+    let aim = Aim::nearest(k.min(index.rows) as usize + 1, longest);
+    let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
     sample::least_bytes::<T>(context, index, vectors, k) + walks
 }
 
@@ -93,25 +97,48 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
     least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
 }
 
-/// Decides how a search walks that promises a recall for queries like those of a source, or like the rows of the index.
+/// Decides how a search goes: one that promises a recall does so for queries like those of a source, or like the rows of the
+/// index.
 ///
 /// # Errors
 /// Where the source or the index cannot be read, or the budget is too small.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
-    like: Option<&dyn VectorSource>,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     options: &IndexSearchOptions,
 ) -> Result<Decided> {
-    let target = match options.effort {
-        IndexEffort::List(list) => return Ok(Decided { list, recall: None, reads: None }),
-        IndexEffort::Recall(target) => target,
-    };
-    let wanted = Wanted { k: options.k, target, seed: options.seed, like: like.is_some() };
-    let (promise, longest) = ((target, options.seed), longest(options.k));
-    let of_rows = options.k.min(index.facts().rows - 1);
+    let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
+    match (options.wanted, options.effort) {
+        (Wanted::Nearest(k), IndexEffort::List(list)) => {
+            unpromised(Aim::nearest(k.min(index.facts().rows) as usize, list))
+        }
+        (Wanted::Within(predicate), IndexEffort::List(list)) => {
+            unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
+        }
+        (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
+            decide_nearest::<T>(context, index, like, (k, target), options)
+        }
+        (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
+            within::decide::<T>(context, index, (queries, like), (predicate, target), options)
+        }
+    }
+}
+
+/// The same where so many nearest are wanted with a recall.
+fn decide_nearest<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    like: Option<&dyn VectorSource>,
+    (k, target): (u64, f64),
+    options: &IndexSearchOptions,
+) -> Result<Decided> {
+    let wanted = Asked { k, target, seed: options.seed, like: like.is_some() };
+    let (promise, longest) = ((target, options.seed), longest(k));
+    let of_rows = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
-    let known = known.filter(|known| like.is_none() && known.walks() == WALKS && known.serves(of_rows));
+    let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
+    let known = known.filter(|known| like.is_none() && by_default && known.walks() == WALKS && known.serves(of_rows));
     if let Some(known) = known {
         let list = known.choose(wanted.k, promise);
         if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
@@ -121,15 +148,16 @@ pub(super) fn decide<T: Coordinate>(
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
     let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
     let reading = queries.map_or(0, SourceQueries::reading_bytes);
-    let least = reading + least_bytes::<T>(context, index.facts(), vectors, (options.k, longest));
+    let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
     let context = &context.for_run(least, PURPOSE)?;
-    let mut climb = match queries {
-        None => Climb::of_rows(context, index)?,
-        Some(queries) => Climb::new(context, index, Sample::of_queries(context, index, queries, options.seed)?),
+    let sample = match queries {
+        None => Sample::of_rows(context, index)?,
+        Some(queries) => Sample::of_queries(context, index, queries, options.seed)?,
     };
+    let mut climb = Climb::new((context, index), sample, options.strategy);
     let mut calibration = match known {
         Some(known) => known.clone(),
-        None => climb.begin::<T>(options.k, options.seed)?,
+        None => climb.begin::<T>(k, options.seed)?,
     };
     let list = climb.until::<T>(&mut calibration, wanted.k, promise, longest)?;
     Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
@@ -150,32 +178,44 @@ fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, 
 }
 
 /// What a search is to reach, and for whom.
-struct Wanted {
+struct Asked {
     k: u64,
     target: f64,
     seed: u64,
     like: bool,
 }
 
-impl Wanted {
+impl Asked {
     /// By what was learned, where the list that supports the promise may be missing.
     fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> Decided {
         let vertices = index.facts().vertices as usize;
         if list.is_none() && vertices <= longest(self.k) {
-            return Decided { list: vertices, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
+            let way = Way::Walk(Aim::nearest(self.hits(index), vertices));
+            return Decided { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
         }
         let (kept, list) = (list.is_some(), list.or(calibration.longest()).unwrap_or(LONGEST));
-        let Reached { at_k, p5, queries } = calibration.reached(self.k, list, self.seed);
-        let whose = if self.like { "calibrate-with" } else { "rows of the index" };
-        let recall = RecallStatistics {
-            at_k: Some(at_k),
-            p5: Some(p5),
-            queries: Some(whose.to_owned()),
-            sample_queries: Some(queries),
-            kept,
-            ..RecallStatistics::promised(self.target)
-        };
-        Decided { list, recall: Some(recall), reads }
+        let reached = calibration.reached(self.k, list, self.seed);
+        let recall = recall_of(reached, (self.target, kept), self.like);
+        Decided { way: Way::Walk(Aim::nearest(self.hits(index), list)), recall: Some(recall), reads }
+    }
+
+    /// How many hits there are.
+    fn hits(&self, index: &Index) -> usize {
+        self.k.min(index.facts().rows) as usize
+    }
+}
+
+/// What is told of a recall that was wanted, and is kept or not, where queries `like` some say what is reached.
+pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: bool) -> RecallStatistics {
+    let Reached { at_k, p5, queries } = reached;
+    let whose = if like { "calibrate-with" } else { "rows of the index" };
+    RecallStatistics {
+        at_k: Some(at_k),
+        p5: Some(p5),
+        queries: Some(whose.to_owned()),
+        sample_queries: Some(queries),
+        kept,
+        ..RecallStatistics::promised(target)
     }
 }
 
@@ -184,16 +224,15 @@ struct Climb<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
+    strategy: WalkStrategy,
+    /// Pages that one walk after the other needs.
+    cache: Option<PageCache>,
     reads: ReadCounts,
 }
 
 impl<'a> Climb<'a> {
-    fn new(context: &'a Context, index: &'a Index, sample: Sample<'a>) -> Self {
-        Self { context, index, sample, reads: ReadCounts::default() }
-    }
-
-    fn of_rows(context: &'a Context, index: &'a Index) -> Result<Self> {
-        Ok(Self::new(context, index, Sample::of_rows(context, index)?))
+    fn new((context, index): (&'a Context, &'a Index), sample: Sample<'a>, strategy: WalkStrategy) -> Self {
+        Self { context, index, sample, strategy, cache: None, reads: ReadCounts::default() }
     }
 
     /// Finds the true hits of all queries.
@@ -222,24 +261,34 @@ impl<'a> Climb<'a> {
 
     /// Lets all queries walk with a list.
     fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
-        let Self { context, index, sample, .. } = self;
+        let Self { context, index, sample, strategy, cache, reads } = self;
         // One more than is noted: a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
+        let aim = Aim::nearest(k as usize, list);
+        let cache = match cache {
+            Some(cache) => cache,
+            None => {
+                let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
+                let walks = (context.threads * strategy.walks) as u64 * of_walk;
+                cache.insert(PageCache::beside(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?)
+            }
+        };
         let mut found_all = Vec::with_capacity(calibration.queries() * NOTED);
         context.progress.begin("calibrate", "queries", calibration.queries() as u64);
         for part in sample.parts::<T>(k) {
             let (members, _memory) = sample.members::<T>(part.clone(), k)?;
             let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
-            let walks = Walks::<T>::new(context, index, k as usize, list);
-            for found in walks.search(&members, &hidden)? {
+            let walks = Walks::<T>::new((context, index), aim, (*strategy, cache));
+            let found = walks.search((&members, &hidden), 0..part.len() as u32)?;
+            for found in found.expect("there is room for so many hits") {
                 let query = part.start + found.query as usize;
                 let mut entries: Vec<u32> =
                     sample.without_own(query, found.hits).iter().map(|hit| hit.place.0).collect();
                 entries.sort_unstable();
                 let noted = calibration.noted(query).iter();
                 found_all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
-                let bytes = found.counts.reads * index.facts().shape().bytes() as u64;
-                self.reads += ReadCounts { reads: found.counts.reads, bytes_requested: bytes, bytes_read: bytes };
+                let bytes = found.pages_read * index.facts().shape().bytes() as u64;
+                *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
             }
             context.progress.advance(part.end as u64);
         }

@@ -148,6 +148,12 @@ impl Index {
         &*self.ids
     }
 
+    /// The vertex of an entry: that itself, or the one whose vector the entry has too.
+    pub(super) fn vertex_of(&self, entry: u32) -> u32 {
+        let further = entry.checked_sub(self.manifest.vertices);
+        further.map_or(entry, |further| self.duplicates.vertex_of(further as usize))
+    }
+
     /// Reads pages into `buffer`, from one on, and checks them.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ impl Duplicates {
         }
     }
 
+    /// How many further rows some vertices have.
+    pub(super) fn further(&self, vertices: impl Iterator<Item = u32>) -> u64 {
+        if self.rows.is_empty() { 0 } else { vertices.map(|vertex| self.of(vertex).1.len() as u64).sum() }
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = (self.ends.len() as u64).to_le_bytes().to_vec();
         bytes.extend(self.ends.iter().flat_map(|&(vertex, end)| [vertex.to_le_bytes(), end.to_le_bytes()].concat()));

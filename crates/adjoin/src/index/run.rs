@@ -1,14 +1,20 @@
 //! A search of an index from its first query to its last: some queries under way on each thread, each with one read in flight.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::{AddAssign, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
+use super::cache::{PageCache, SharedPage};
 use super::navigation::Navigator;
-use super::walk::{Next, Searched, Walk, WalkCounts};
+use super::page::Page;
+use super::strategy::WalkStrategy;
+use super::walk::{Aim, Searched, Walk, WalkCounts};
+use super::whole::{self, Whole};
 use super::{Index, IndexManifest};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Members, ReadCounts};
@@ -16,43 +22,51 @@ use crate::report::{
     CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
     SharedSeconds, Stopwatch, StrategyStatistics,
 };
-use crate::search::{Answered, QueryBatch, SourceQueries, give_hits, hand_over};
+use crate::search::{Answered, QueryBatch, SourceQueries, Wanted, give_hits, hand_over, in_halves};
 use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
 pub(super) const PURPOSE: &str = "this search";
-/// Queries under way on a thread, at most: enough to hide the time of a read, and few enough that what they have seen and their
-/// tables of distances stay in the cache of the processor.
-const WALKS_MAX: usize = 16;
 /// Reads of a thread that may be in flight where fewer queries are under way: each then looks ahead.
 const READS_AT_ONCE: usize = 16;
-/// Reads of a query that may be in flight at the same time.
-const WIDTH_MAX: usize = 8;
 /// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
 const STARTED_AT_ONCE: usize = 4;
 /// Queries that are taken in at once, at most.
 const QUERIES_MAX: u64 = 4_096;
+/// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
+const HITS_EXPECTED: u64 = 1_000;
+/// Queries that a thread measures against the navigation graph at once.
+const ENTERED_TOGETHER: usize = 64;
 /// Reads of a query that a trace tells apart.
 const STEPS_OF_QUERY: u64 = 1 << 20;
-/// Pages that a walk may hold beyond one for each candidate.
+/// Pages that a walk may read beyond one for each candidate, about.
 const PAGES_BEYOND: u64 = 64;
 
 /// Queries whose walks keep so many candidates, and what they are searched in.
 pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
-    k: usize,
-    list: usize,
+    aim: Aim,
+    strategy: WalkStrategy,
     at_once: usize,
+    cache: &'a PageCache,
     navigator: Navigator<'a, T>,
 }
 
-/// How a search is to walk.
+/// How queries are answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    /// By walks.
+    Walk(Aim),
+    /// By a comparison with all pages.
+    Whole(Wanted),
+}
+
+/// How a search is to go.
 #[derive(Debug)]
 pub(super) struct Decided {
-    /// Candidates that a walk keeps.
-    pub(super) list: usize,
+    pub(super) way: Way,
     pub(super) recall: Option<RecallStatistics>,
     /// What was read to know that; none where the index knew.
     pub(super) reads: Option<ReadCounts>,
@@ -60,10 +74,13 @@ pub(super) struct Decided {
 
 /// A search under way.
 pub(super) struct Run<'a, T: Coordinate> {
-    walks: Walks<'a, T>,
+    context: &'a Context,
+    index: &'a Index,
+    /// Where queries are answered by walks.
+    walks: Option<Walks<'a, T>>,
     queries: SourceQueries<'a>,
-    /// Hits that are asked for of each query, and as many as there can be.
-    wanted: u64,
+    /// What is asked for of each query, which may be more than there is.
+    wanted: Wanted,
     at_once: usize,
     /// What was decided before, and how long that took.
     decided: (Decided, f64),
@@ -77,7 +94,7 @@ pub(super) struct Found {
     pub(super) hits: Vec<Hit>,
     pub(super) counts: WalkCounts,
     /// Pages that were read for it, those included that it then did not need.
-    pages_read: u64,
+    pub(super) pages_read: u64,
     latency_ms: f32,
 }
 
@@ -86,48 +103,100 @@ pub(super) struct Found {
 struct Totals {
     counts: WalkCounts,
     pages_read: u64,
+    /// Reads of whole passes over the pages.
+    whole: ReadCounts,
     latencies_ms: Vec<f32>,
 }
 
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.counts.reads += other.counts.reads;
+        self.counts.distances += other.counts.distances;
+        self.pages_read += other.pages_read;
+        self.whole += other.whole;
+        self.latencies_ms.extend(other.latencies_ms);
+    }
+}
+
 impl<'a, T: Coordinate> Walks<'a, T> {
-    /// As many at a time as memory holds.
-    pub(super) fn new(context: &'a Context, index: &'a Index, k: usize, list: usize) -> Self {
-        let of_walk = Self::walk_bytes(index.facts(), list, k);
+    /// As many at a time as memory holds, with pages from `cache` where it has them.
+    pub(super) fn new(
+        (context, index): (&'a Context, &'a Index),
+        aim: Aim,
+        (strategy, cache): (WalkStrategy, &'a PageCache),
+    ) -> Self {
+        let of_walk = Self::walk_bytes(index.facts(), aim, strategy);
         let at_once = context.budget().free() / 2 / of_walk / context.threads.max(1) as u64;
+        let at_once = at_once.clamp(1, strategy.walks as u64) as usize;
         let navigator = Navigator::new(context.kernel, index.facts().space(), &index.navigation);
-        Self { context, index, k, list, at_once: at_once.clamp(1, WALKS_MAX as u64) as usize, navigator }
+        Self { context, index, aim, strategy, at_once, cache, navigator }
     }
 
-    /// Bytes of a walk: its pages, its list, what it has seen, and a table of distances.
-    pub(super) fn walk_bytes(facts: &IndexManifest, list: usize, k: usize) -> u64 {
-        let pages = Self::pages_of_walk(facts, list);
-        let held = pages * facts.shape().bytes() as u64;
+    /// Bytes of a walk: the pages that it waits for, its list, what it has seen, and a table of distances.
+    pub(super) fn walk_bytes(facts: &IndexManifest, aim: Aim, strategy: WalkStrategy) -> u64 {
+        let pages = (aim.list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
-        held + seen + 16 * list as u64 + 1_024 * facts.code_bytes as u64 + Nearest::memory_bytes(k as u64)
+        let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
+        awaited + seen + 16 * aim.list as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
     }
 
     /// Bytes of a thread that has so many walks under way.
-    fn worker_bytes(facts: &IndexManifest, (list, k): (usize, usize), walks: usize) -> u64 {
-        walks as u64 * Self::walk_bytes(facts, list, k) + (READS_AT_ONCE * facts.shape().bytes()) as u64
+    fn worker_bytes(facts: &IndexManifest, of_walk: u64, walks: usize) -> u64 {
+        walks as u64 * of_walk + (READS_AT_ONCE * facts.shape().bytes()) as u64
     }
 
-    /// Pages that a walk holds at the end, about.
-    fn pages_of_walk(facts: &IndexManifest, list: usize) -> u64 {
-        (list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices))
+    /// Bytes of all threads at work.
+    fn working_bytes(&self) -> u64 {
+        let facts = self.index.facts();
+        let of_walk = Self::walk_bytes(facts, self.aim, self.strategy);
+        self.context.threads as u64 * Self::worker_bytes(facts, of_walk, self.at_once)
     }
 
-    /// What queries find, in their order, on all threads; those for which a vertex is `hidden` without it.
+    /// What some queries find, in their order, on all threads; those for which a vertex is `hidden` without it. None where
+    /// memory does not hold what queries without a limit on their hits find.
     ///
     /// # Errors
     /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
-    pub(super) fn search(&self, queries: &Members<T>, hidden: &[Option<u32>]) -> Result<Vec<Found>> {
+    pub(super) fn search(
+        &self,
+        (queries, hidden): (&Members<T>, &[Option<u32>]),
+        range: Range<u32>,
+    ) -> Result<Option<Vec<Found>>> {
         let Context { threads, cancel, .. } = self.context;
-        let next = AtomicU32::new(0);
-        let work = |(): &mut (), _: usize| Worker::new(self, (queries, hidden), &next)?.run();
+        let order = self.order(queries, range)?;
+        let shared =
+            Shared { order: &order, next: AtomicUsize::new(0), held: AtomicU64::new(0), full: AtomicBool::new(false) };
+        let room = self.aim.wanted.room(self.context);
+        let work = |(): &mut (), _: usize| Worker::new(self, (queries, hidden), (&shared, room))?.run();
         let found = map_items(*threads, *threads, cancel, || (), work)?;
+        if shared.full.into_inner() {
+            return Ok(None);
+        }
         let mut found: Vec<Found> = found.into_iter().flatten().collect();
         found.sort_unstable_by_key(|found| found.query);
-        Ok(found)
+        Ok(Some(found))
+    }
+
+    /// In which order queries are begun: where there are many, those together that begin near each other, as they need the
+    /// same pages.
+    fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
+        let Self { context, navigator, strategy, at_once, .. } = self;
+        let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
+        if strategy.near_together && order.len() > at_once * context.threads {
+            let chunks: Vec<&[u32]> = order.chunks(ENTERED_TOGETHER).collect();
+            let state = || (navigator.search(), Vec::new());
+            let begin = |(search, entries): &mut (_, Vec<u32>), number: usize| {
+                let first = |&query: &u32| {
+                    entries.clear();
+                    navigator.enter(search, queries.panel.row(query as usize), entries);
+                    entries.first().copied()
+                };
+                Ok(chunks[number].iter().map(first).collect::<Vec<_>>())
+            };
+            let entries = map_items(context.threads, chunks.len(), &context.cancel, state, begin)?.concat();
+            order.sort_by_key(|&query| entries[(query - first) as usize]);
+        }
+        Ok(order)
     }
 }
 
@@ -138,15 +207,20 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &'a Context,
         index: &'a Index,
         source: &'a dyn VectorSource,
-        (wanted, decided): (u64, (Decided, f64)),
+        (cache, strategy): (&'a PageCache, WalkStrategy),
+        (wanted, decided): (Wanted, (Decided, f64)),
     ) -> Result<Self> {
-        let facts = index.facts();
-        let (k, list) = list_of(index, wanted, &decided.0);
-        let queries = SourceQueries { source, space: facts.space() };
+        let queries = SourceQueries { source, space: index.facts().space() };
         let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-        let walks = Walks::new(context, index, k, list);
-        let at_once = (context.budget().free() / 4 / Self::query_bytes(index, k)).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { walks, queries, wanted, at_once, decided, _reading: reading })
+        let walks = match decided.0.way {
+            Way::Walk(aim) => Some(Walks::new((context, index), aim, (strategy, cache))),
+            Way::Whole(_) => None,
+        };
+        let working =
+            walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
+        let room = context.budget().free().saturating_sub(working) / 2;
+        let at_once = (room / Self::query_bytes(index, wanted)).clamp(1, QUERIES_MAX) as usize;
+        Ok(Self { context, index, walks, queries, wanted, at_once, decided, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
@@ -154,19 +228,46 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &Context,
         index: &Index,
         source: &dyn VectorSource,
-        (wanted, decided): (u64, &Decided),
+        of: (Wanted, &Decided, WalkStrategy),
     ) -> u64 {
-        let (k, list) = list_of(index, wanted, decided);
-        let queries = SourceQueries { source, space: index.facts().space() };
-        let workers = context.threads as u64 * Walks::<T>::worker_bytes(index.facts(), (list, k), 1);
-        queries.reading_bytes() + 2 * workers + 4 * Self::query_bytes(index, k)
+        Self::bytes_for(context, index, source, of, (1, 1))
     }
 
-    fn query_bytes(index: &Index, k: usize) -> u64 {
+    /// Bytes with which nothing waits for memory; more may hold pages.
+    pub(super) fn enough_bytes(
+        context: &Context,
+        index: &Index,
+        source: &dyn VectorSource,
+        of: (Wanted, &Decided, WalkStrategy),
+    ) -> u64 {
+        Self::bytes_for(context, index, source, of, (of.2.walks, QUERIES_MAX.min(source.info().rows)))
+    }
+
+    /// Bytes that so many walks on each thread take, of so many queries that were taken in.
+    fn bytes_for(
+        context: &Context,
+        index: &Index,
+        source: &dyn VectorSource,
+        (wanted, decided, strategy): (Wanted, &Decided, WalkStrategy),
+        (walks, queries): (usize, u64),
+    ) -> u64 {
+        let facts = index.facts();
+        let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
+        let workers = match decided.way {
+            Way::Walk(aim) => {
+                let of_walk = Walks::<T>::walk_bytes(facts, aim, strategy);
+                2 * context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks)
+            }
+            Way::Whole(_) => whole::working_bytes::<T>(context, facts),
+        };
+        reading + workers + 4 * queries * Self::query_bytes(index, wanted)
+    }
+
+    fn query_bytes(index: &Index, wanted: Wanted) -> u64 {
         let facts = index.facts();
         Members::<T>::memory_bytes(1, facts.vectors, facts.metric)
             + 4 * facts.vectors.dimensions as u64
-            + 4 * Nearest::memory_bytes(k as u64)
+            + 4 * bytes_of_hits(facts, wanted)
     }
 
     /// Answers all queries.
@@ -176,7 +277,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
     pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let Walks { context, index, .. } = self.walks;
+        let Self { context, index, .. } = *self;
         let kind = if sink.wants_ids() { index.facts().ids } else { IdKind::None };
         let mut totals = Totals::default();
         let answered = hand_over(&mut *sink, &writing, |give| {
@@ -201,40 +302,49 @@ impl<'a, T: Coordinate> Run<'a, T> {
         totals: Totals,
         (seconds, written): (SecondsStatistics, crate::report::Written),
     ) -> SearchStatistics {
-        let Walks { context, index, list, .. } = self.walks;
+        let Self { context, index, .. } = *self;
         let (facts, page_bytes) = (index.facts(), index.facts().shape().bytes() as u64);
         let WalkCounts { reads, distances } = totals.counts;
+        let needed_bytes = if totals.whole.reads == 0 { reads * page_bytes } else { totals.whole.bytes_read };
         let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
         let search = SearchCounts {
             queries: answered.queries,
-            k: Some(self.wanted),
+            k: match self.wanted {
+                Wanted::Nearest(k) => Some(k),
+                Wanted::Within(_) => None,
+            },
             hits: answered.hits,
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),
             center_distances_per_query: None,
             reads_per_query: per(reads),
-            bytes_per_query: per(reads * page_bytes),
+            bytes_per_query: per(needed_bytes),
             queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
             latency_ms: LatencyStatistics::of(totals.latencies_ms),
         };
         let (read, bytes) = (totals.pages_read, totals.pages_read * page_bytes);
         let mut counts = ReadCounts { reads: read, bytes_requested: bytes, bytes_read: bytes };
+        counts += totals.whole;
         counts += self.decided.0.reads.unwrap_or_default();
         let all = (index.pages.len(), index.pages.is_direct());
         let common = CommonStatistics {
             recall: self.decided.0.recall.clone(),
             io: counts.statistics(context, all, written),
             seconds,
-            strategy: StrategyStatistics {
-                order: Some(facts.layout.name()),
-                probes: Some("walk"),
-                t: Some(list as f64),
-                ..StrategyStatistics::default()
-            },
+            strategy: self.strategy(),
             ..facts.statistics(context, "index search")
         };
         SearchStatistics { common, search }
+    }
+
+    fn strategy(&self) -> StrategyStatistics {
+        let (probes, t) = match self.decided.0.way {
+            Way::Walk(aim) => ("walk", Some(aim.list as f64)),
+            Way::Whole(_) => ("whole", None),
+        };
+        let order = Some(self.index.facts().layout.name());
+        StrategyStatistics { order, probes: Some(probes), t, ..StrategyStatistics::default() }
     }
 
     fn answer(
@@ -245,33 +355,71 @@ impl<'a, T: Coordinate> Run<'a, T> {
         give: &dyn Fn(HitBatch) -> Result<()>,
     ) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
-        let Walks { context, index, k, .. } = self.walks;
-        let facts = index.facts();
-        let of_queries = rows.len() as u64 * Self::query_bytes(index, k);
+        let Self { context, index, .. } = *self;
+        let of_queries = rows.len() as u64 * Self::query_bytes(index, self.wanted);
         let _memory = context.reserve(of_queries, PURPOSE)?;
-        let space = Space { vectors, ..facts.space() };
-        let members = Members::<T>::new(context.kernel, space, &stored);
-        let found = self.walks.search(&members, &[])?;
-        for Found { counts, pages_read, latency_ms, .. } in &found {
-            totals.pages_read += pages_read;
-            totals.counts.reads += counts.reads;
-            totals.counts.distances += counts.distances;
-            totals.latencies_ms.push(*latency_ms);
-        }
-        let entries: Vec<u32> = match kind {
-            IdKind::None => Vec::new(),
-            _ => found.iter().flat_map(|found| &found.hits).map(|hit| hit.place.0).collect(),
+        let members = Members::<T>::new(context.kernel, Space { vectors, ..index.facts().space() }, &stored);
+        let of_range = |range: Range<u32>| match &self.walks {
+            Some(walks) => self.walk(walks, &members, range),
+            None => self.compare(&members, range),
         };
-        let hit_ids = index.ids_of(kind, &entries)?;
-        let hits = found.into_iter().map(|found| found.hits).collect();
-        give_hits(facts.metric, (&rows, &ids, 0), (hits, &hit_ids), give)
+        in_halves(rows.len() as u32, of_range, |range, (hits, more)| {
+            *totals += more;
+            let entries: Vec<u32> = match kind {
+                IdKind::None => Vec::new(),
+                _ => hits.iter().flatten().map(|hit: &Hit| hit.place.0).collect(),
+            };
+            let hit_ids = index.ids_of(kind, &entries)?;
+            let query_rows = &rows[range.start as usize..range.end as usize];
+            give_hits(index.facts().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+        })
+    }
+
+    /// What some queries find by walks, and what that took.
+    fn walk(
+        &self,
+        walks: &Walks<'_, T>,
+        queries: &Members<T>,
+        range: Range<u32>,
+    ) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
+        let Some(found) = walks.search((queries, &[]), range)? else { return Ok(None) };
+        let (mut totals, mut all) = (Totals::default(), Vec::with_capacity(found.len()));
+        for Found { hits, counts, pages_read, latency_ms, .. } in found {
+            let latencies_ms = vec![latency_ms];
+            totals += Totals { counts, pages_read, latencies_ms, ..Totals::default() };
+            all.push(hits);
+        }
+        Ok(Some((all, totals)))
+    }
+
+    /// The same by a comparison with all pages.
+    fn compare(&self, queries: &Members<T>, range: Range<u32>) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
+        let Self { context, index, wanted, .. } = *self;
+        let (facts, count) = (index.facts(), range.len() as u64);
+        let whole =
+            Whole { context, index, queries, wanted: wanted.among(facts.rows), purpose: PURPOSE, phase: "search" };
+        let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
+        let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(facts.vertices) };
+        Ok(Some((hits, Totals { counts, whole: reads, ..Totals::default() })))
     }
 }
 
-/// How many hits walks hold, and how many candidates they keep.
-fn list_of(index: &Index, wanted: u64, decided: &Decided) -> (usize, usize) {
-    let k = wanted.min(index.facts().rows) as usize;
-    (k, decided.list.max(k))
+/// Bytes of the hits of a query, where memory for so many is taken at once.
+fn bytes_of_hits(facts: &IndexManifest, wanted: Wanted) -> u64 {
+    match wanted.among(facts.rows) {
+        Wanted::Nearest(k) => Nearest::memory_bytes(k),
+        Wanted::Within(_) => Nearest::memory_bytes(HITS_EXPECTED.min(facts.rows)),
+    }
+}
+
+/// What the threads of a search share.
+struct Shared<'a> {
+    /// In which order queries are begun, and the place of the first with which nobody has.
+    order: &'a [u32],
+    next: AtomicUsize,
+    /// Hits that were found, and whether memory does not hold them.
+    held: AtomicU64,
+    full: AtomicBool,
 }
 
 /// A thread that searches: walks under way, each with a read in flight, or several where there are few walks.
@@ -280,11 +428,13 @@ struct Worker<'a, T: Coordinate> {
     queries: &'a Members<T>,
     hidden: &'a [Option<u32>],
     searched: Searched<'a, T>,
-    /// The query that nobody has begun with.
-    next: &'a AtomicU32,
+    shared: &'a Shared<'a>,
+    /// Hits for which there is room.
+    room: u64,
     queue: Box<dyn ReadQueue>,
     /// Reads that were handed to the queue.
     handed: usize,
+    in_flight: Vec<InFlight>,
     walks: Vec<UnderWay<T>>,
     /// Of these walks, those that have not ended.
     under_way: usize,
@@ -292,29 +442,44 @@ struct Worker<'a, T: Coordinate> {
     likely: Vec<u32>,
     spare: Vec<AlignedBuffer>,
     found: Vec<Found>,
-    /// Buffers for pages, and those for which there is memory.
-    buffers: u64,
-    buffers_max: u64,
-    memory: Reservation,
+    _memory: Reservation,
+}
+
+/// A page that is being read, and the walks that have asked for it.
+struct InFlight {
+    page: u32,
+    asked: Vec<usize>,
 }
 
 /// A walk, and when it began.
 struct UnderWay<T: Coordinate> {
     walk: Walk<T>,
     query: u32,
-    /// The page that it waits for.
-    page: Option<u32>,
-    /// Pages that were asked for before it needs them, and what they hold once they have come.
-    ahead: Vec<(u32, Option<AlignedBuffer>)>,
+    /// The pages that it waits for.
+    needed: Vec<u32>,
+    /// These and others that it is likely to need, and what they hold once they have come.
+    asked: Vec<(u32, Option<SharedPage>)>,
     pages_read: u64,
     begun: Stopwatch,
+}
+
+impl<T: Coordinate> UnderWay<T> {
+    fn has_asked(&self, page: u32) -> Option<usize> {
+        self.asked.iter().position(|&(asked, _)| asked == page)
+    }
+
+    /// Whether all has come that it waits for.
+    fn may_go_on(&self) -> bool {
+        let has_come = |&page: &u32| self.has_asked(page).is_some_and(|place| self.asked[place].1.is_some());
+        !self.needed.is_empty() && self.needed.iter().all(has_come)
+    }
 }
 
 impl<'a, T: Coordinate> Worker<'a, T> {
     fn new(
         run: &'a Walks<'a, T>,
         (queries, hidden): (&'a Members<T>, &'a [Option<u32>]),
-        next: &'a AtomicU32,
+        (shared, room): (&'a Shared<'a>, u64),
     ) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
@@ -324,164 +489,200 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             shape: facts.shape(),
             space: facts.space(),
             navigator: &run.navigator,
-            k: run.k,
-            list: run.list,
+            aim: run.aim,
+            strategy: run.strategy,
         };
-        let queue = context.device.read_queue(run.at_once + READS_AT_ONCE)?;
-        let memory = context.reserve(Walks::<T>::worker_bytes(facts, (run.list, run.k), run.at_once), PURPOSE)?;
-        let buffers_max = run.at_once as u64 * Walks::<T>::pages_of_walk(facts, run.list) + READS_AT_ONCE as u64;
+        let queue = context.device.read_queue(run.at_once * run.strategy.beam + READS_AT_ONCE)?;
+        let memory = context.reserve(run.working_bytes() / context.threads as u64, PURPOSE)?;
         Ok(Self {
             run,
             queries,
             hidden,
             searched,
-            next,
+            shared,
+            room,
             queue,
             handed: 0,
+            in_flight: Vec::new(),
             walks: Vec::new(),
             under_way: 0,
             likely: Vec::new(),
             spare: Vec::new(),
             found: Vec::new(),
-            buffers: 0,
-            buffers_max,
-            memory,
+            _memory: memory,
         })
-    }
-
-    /// A buffer for a page. Walks that hold more pages than was thought take more memory.
-    fn buffer(&mut self) -> Result<AlignedBuffer> {
-        if let Some(buffer) = self.spare.pop() {
-            return Ok(buffer);
-        }
-        let bytes = self.searched.shape.bytes();
-        self.buffers += 1;
-        if self.buffers > self.buffers_max {
-            let more = self.memory.bytes() + bytes as u64;
-            self.run.context.grow(&mut self.memory, more, PURPOSE)?;
-        }
-        Ok(AlignedBuffer::zeroed(bytes))
     }
 
     /// Answers queries until there are no more.
     fn run(mut self) -> Result<Vec<Found>> {
         for slot in 0..self.run.at_once {
-            let (walk, ahead) = (Walk::new(&self.searched), Vec::new());
-            self.walks.push(UnderWay { walk, query: 0, page: None, ahead, pages_read: 0, begun: Stopwatch::start() });
-            if !self.begin(slot)? {
-                break;
+            let (walk, begun) = (Walk::new(&self.searched), Stopwatch::start());
+            let (needed, asked) = (Vec::new(), Vec::new());
+            self.walks.push(UnderWay { walk, query: 0, needed, asked, pages_read: 0, begun });
+            if self.begin(slot) {
+                self.go_on(slot)?;
             }
         }
-        while self.under_way > 0 {
+        while self.under_way > 0 && !self.shared.full.load(Ordering::Relaxed) {
             let done = self.queue.wait().expect("each walk under way waits for a page");
             self.run.context.cancel.check()?;
-            let (slot, page) = ((done.token >> u32::BITS) as usize, done.token as u32);
-            if self.walks[slot].page == Some(page) {
-                done.result?;
-                self.walks[slot].walk.take(&self.searched, self.queries, page, done.buffer)?;
-                self.go_on(slot)?;
-            } else {
-                self.keep(slot, page, done);
-            }
+            self.arrive(done)?;
         }
         Ok(self.found)
     }
 
-    /// Keeps a page that came before its walk needs it. One that could not be read is asked for again where it is needed.
-    fn keep(&mut self, slot: usize, page: u32, done: Completion) {
-        let ahead = &mut self.walks[slot].ahead;
-        match ahead.iter().position(|(asked, kept)| *asked == page && kept.is_none()) {
-            Some(place) if done.result.is_ok() => ahead[place].1 = Some(done.buffer),
-            Some(place) => drop(ahead.swap_remove(place)),
-            None => self.spare.push(done.buffer), // of a query that has been answered
-        }
-    }
-
-    /// Begins queries until one waits for a page; false where there are no more.
-    fn begin(&mut self, slot: usize) -> Result<bool> {
-        let query = self.next.fetch_add(1, Ordering::Relaxed);
-        if query as usize >= self.queries.len() {
-            return Ok(false);
-        }
+    /// Begins with a query; false where there are no more.
+    fn begin(&mut self, slot: usize) -> bool {
+        let place = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let Some(&query) = self.shared.order.get(place) else { return false };
         let hidden = self.hidden.get(query as usize).copied().flatten();
         let under_way = &mut self.walks[slot];
         (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
         under_way.walk.begin(&self.searched, (self.queries, query), hidden);
         self.under_way += 1;
-        self.go_on(slot)?;
-        Ok(true)
+        true
     }
 
     /// Lets a walk go on until it waits for a page. Where it ends, the next query begins.
     fn go_on(&mut self, slot: usize) -> Result<()> {
-        while let Next::Read(number) = self.walks[slot].walk.next(&self.searched)? {
-            self.walks[slot].page = Some(number);
-            let asked = self.walks[slot].ahead.iter().position(|&(page, _)| page == number);
-            let kept = match asked {
-                Some(place) => self.walks[slot].ahead.swap_remove(place).1,
-                None => {
-                    self.read(slot, number)?;
-                    None
+        loop {
+            let UnderWay { walk, needed, .. } = &mut self.walks[slot];
+            needed.clear();
+            walk.likely(&self.searched, self.run.strategy.beam, needed);
+            if needed.is_empty() {
+                self.end(slot);
+                if !self.begin(slot) {
+                    return Ok(());
                 }
-            };
+                continue;
+            }
+            for k in 0..self.walks[slot].needed.len() {
+                self.ask(slot, self.walks[slot].needed[k])?;
+            }
             self.look_ahead(slot)?;
-            let Some(buffer) = kept else { return Ok(()) };
-            self.walks[slot].walk.take(&self.searched, self.queries, number, buffer)?;
+            if !self.walks[slot].may_go_on() {
+                return Ok(());
+            }
+            self.take(slot)?;
         }
-        self.end(slot);
-        self.begin(slot).map(|_| ())
+    }
+
+    /// Lets a walk take the pages that it waited for.
+    fn take(&mut self, slot: usize) -> Result<()> {
+        let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
+        for &number in &*needed {
+            let place = asked.iter().position(|&(page, _)| page == number).expect("it has come");
+            let page = asked.swap_remove(place).1.expect("it has come");
+            let before = walk.hits();
+            walk.take(&self.searched, self.queries, (number, Page::of_checked(self.searched.shape, &page)))?;
+            self.spare.extend(Arc::into_inner(page));
+            let more = walk.hits() - before;
+            if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.room {
+                self.shared.full.store(true, Ordering::Relaxed);
+            }
+        }
+        needed.clear();
+        Ok(())
     }
 
     fn end(&mut self, slot: usize) {
-        let UnderWay { walk, query, page, ahead, pages_read, begun } = &mut self.walks[slot];
-        let hits = walk.end(&self.searched, &mut self.spare);
-        self.spare.extend(ahead.drain(..).filter_map(|(_, buffer)| buffer));
+        let UnderWay { walk, query, asked, pages_read, begun, .. } = &mut self.walks[slot];
+        let hits = walk.end(&self.searched);
+        self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
         let latency_ms = (begun.seconds() * 1e3) as f32;
         let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
-        *page = None;
         self.found.push(Found { query, hits, counts, pages_read, latency_ms });
         self.under_way -= 1;
     }
 
-    /// Asks for a page.
+    /// Asks for a page, unless the walk has done so or it is held. Walks that want the same page wait for one read of it.
+    fn ask(&mut self, slot: usize, page: u32) -> Result<()> {
+        if self.walks[slot].has_asked(page).is_some() {
+            return Ok(());
+        }
+        let held = self.run.cache.get(page);
+        let is_held = held.is_some();
+        self.walks[slot].asked.push((page, held));
+        match self.in_flight.iter_mut().find(|in_flight| in_flight.page == page) {
+            _ if is_held => Ok(()),
+            // It may be of the query before.
+            Some(in_flight) if in_flight.asked.contains(&slot) => Ok(()),
+            Some(in_flight) => {
+                in_flight.asked.push(slot);
+                Ok(())
+            }
+            None => self.read(slot, page),
+        }
+    }
+
     fn read(&mut self, slot: usize, page: u32) -> Result<()> {
-        let UnderWay { walk, query, page: needed, pages_read, .. } = &mut self.walks[slot];
+        let UnderWay { walk, query, needed, pages_read, .. } = &mut self.walks[slot];
         let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
         let after = (walk.counts.reads > 0).then(|| step - 1);
-        let is_needed = *needed == Some(page);
+        let is_needed = needed.contains(&page);
         let cause = Cause { consumer: "index", step: is_needed.then_some(step), after: after.filter(|_| is_needed) };
         *pages_read += 1;
-        let (token, offset) = ((slot as u64) << u32::BITS | u64::from(page), u64::from(page));
-        let offset = offset * self.searched.shape.bytes() as u64;
-        let buffer = self.buffer()?;
+        let bytes = self.searched.shape.bytes();
+        let buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
+        self.in_flight.push(InFlight { page, asked: vec![slot] });
         self.handed += 1;
         let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
             <dyn ReadQueue>::submit
         } else {
             <dyn ReadQueue>::submit_later
         };
-        Ok(submit(&mut *self.queue, token, cause, &self.run.index.pages, offset, buffer)?)
+        let offset = u64::from(page) * bytes as u64;
+        Ok(submit(&mut *self.queue, page.into(), cause, &self.run.index.pages, offset, buffer)?)
     }
 
-    /// Asks for pages that a walk is likely to need after the one that it waits for, where too few walks are under way to
-    /// keep the device busy. What it finds does not depend on that.
+    /// Hands a page to those that have asked for it, and lets those go on that waited for it. Where it could not be read, or is
+    /// damaged, that is an error where one needs it; the others ask again where they do.
+    fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
+        let page = token as u32;
+        let place = self.in_flight.iter().position(|in_flight| in_flight.page == page).expect("it was asked for");
+        let asked = self.in_flight.swap_remove(place).asked;
+        if let Err(error) = result.map_err(Error::from).and_then(|_| self.check(page, &buffer)) {
+            if asked.iter().any(|&slot| self.walks[slot].needed.contains(&page)) {
+                return Err(error);
+            }
+            asked.iter().for_each(|&slot| self.walks[slot].asked.retain(|(other, _)| *other != page));
+            self.spare.push(buffer);
+            return Ok(());
+        }
+        let shared = Arc::new(buffer);
+        self.spare.extend(self.run.cache.put(page, &shared).and_then(Arc::into_inner));
+        for &slot in &asked {
+            if let Some(place) = self.walks[slot].has_asked(page) {
+                self.walks[slot].asked[place].1 = Some(shared.clone());
+            }
+        }
+        self.spare.extend(Arc::into_inner(shared)); // where those that asked have ended
+        for slot in asked {
+            if self.walks[slot].needed.contains(&page) && self.walks[slot].may_go_on() {
+                self.take(slot)?;
+                self.go_on(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, page: u32, buffer: &AlignedBuffer) -> Result<()> {
+        let checked = Page::check(self.searched.shape, page, buffer);
+        checked.map(drop).ok_or_else(|| self.run.index.damaged_page(page, "checksum mismatch"))
+    }
+
+    /// Asks for pages that a walk is likely to need after the ones that it waits for, where too few walks are under way to
+    /// keep the device busy (NDSearch's speculative searching, section VI-B). What it finds does not depend on that.
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
-        let waiting = self.queries.len().saturating_sub(self.next.load(Ordering::Relaxed) as usize);
-        let width = (READS_AT_ONCE / (self.under_way + waiting).max(1)).min(WIDTH_MAX);
-        if width < 2 {
+        let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
+        let width = (READS_AT_ONCE / (self.under_way + waiting).max(1)).min(self.run.strategy.ahead);
+        if width <= self.run.strategy.beam {
             return Ok(());
         }
         let mut likely = std::mem::take(&mut self.likely);
         likely.clear();
         self.walks[slot].walk.likely(&self.searched, width, &mut likely);
-        for &page in &likely[1..] {
-            let has_room = !self.spare.is_empty() || self.buffers < self.buffers_max;
-            let ahead = &mut self.walks[slot].ahead;
-            if has_room && !ahead.iter().any(|&(asked, _)| asked == page) {
-                ahead.push((page, None));
-                self.read(slot, page)?;
-            }
-        }
+        likely.iter().try_for_each(|&page| self.ask(slot, page))?;
         self.likely = likely;
         Ok(())
     }

@@ -6,23 +6,23 @@ use std::ops::Range;
 use adjoin_device::{AlignedBuffer, Reservation};
 
 use super::Index;
-use super::calibration::noted;
+use super::calibration::{NOTED, noted};
 use super::page::Page;
+use super::whole::{self, Whole};
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, Nearest, NearestSearch};
+use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
-use crate::load::{LoadedBucket, Members, ReadCounts};
+use crate::load::{Members, ReadCounts};
 use crate::options::VectorType;
+use crate::predicate::Predicate;
+use crate::quantize::Table;
 use crate::random::Random;
-use crate::search::{CALIBRATION_VECTORS, SourceQueries};
+use crate::search::{CALIBRATION_VECTORS, SourceQueries, Wanted, in_halves};
 use crate::store::Role;
-use crate::workers::map_items;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "learning the recall of the index";
-/// Bytes of pages that are compared at once, about.
-const PIECE_BYTES: usize = 512 << 10;
 /// Queries that are compared at once, at most.
 const QUERIES_MAX: u64 = 4_096;
 
@@ -53,7 +53,7 @@ const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
 const ROWS_SHARE: u64 = 8;
 
 /// Rows that are drawn of so many.
-fn rows_drawn(rows: u64) -> u64 {
+pub(super) fn rows_drawn(rows: u64) -> u64 {
     (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
 }
 
@@ -70,19 +70,8 @@ pub(super) fn least_bytes<T: Coordinate>(
     vectors: VectorType,
     k: u64,
 ) -> u64 {
-    let (shape, space) = (index.shape(), index.space());
-    let rows = piece_pages(shape.bytes()) * shape.records();
-    let a_worker = 2 * PIECE_BYTES.max(shape.bytes()) as u64
-        + Members::<T>::memory_bytes(rows as u64, space.vectors, space.metric)
-        + 8 * rows as u64
-        + NearestSearch::<T>::memory_bytes(rows, space.vectors.dimensions);
-    let drawn = CALIBRATION_VECTORS * (2 * vectors.bytes() as u64 + 8 * super::calibration::NOTED as u64 + 64);
-    drawn + context.threads.max(1) as u64 * a_worker + 4 * query_bytes::<T>(index, vectors, k)
-}
-
-/// Pages that are compared at once.
-fn piece_pages(page_bytes: usize) -> usize {
-    (PIECE_BYTES / page_bytes).max(1)
+    let drawn = CALIBRATION_VECTORS * (2 * vectors.bytes() as u64 + 8 * NOTED as u64 + 64);
+    drawn + whole::working_bytes::<T>(context, index) + 4 * query_bytes::<T>(index, vectors, k)
 }
 
 impl<'a> Sample<'a> {
@@ -149,6 +138,11 @@ impl<'a> Sample<'a> {
         k.min(others) as u32
     }
 
+    /// Bytes of what all queries find at once.
+    pub(super) fn finding_bytes<T: Coordinate>(&self, k: u64) -> u64 {
+        self.len() as u64 * query_bytes::<T>(self.index.facts(), self.vectors, k)
+    }
+
     /// Queries in parts of which memory holds what each finds.
     pub(super) fn parts<T: Coordinate>(&self, k: u64) -> impl Iterator<Item = Range<usize>> + use<T> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
@@ -181,6 +175,45 @@ impl<'a> Sample<'a> {
         hits
     }
 
+    /// What lies within a threshold of each query, and what was read to know that.
+    ///
+    /// # Errors
+    /// Where the pages cannot be read, memory does not suffice, or the work is cancelled.
+    pub(super) fn within<T: Coordinate>(&self, predicate: Predicate, seed: u64) -> Result<(Truth, ReadCounts)> {
+        let Self { context, index, .. } = *self;
+        let mut truth = Truth { counts: Vec::new(), ends: Vec::new(), entries: Vec::new(), codes: Vec::new() };
+        let (mut counts, mut table, mut vertices) = (ReadCounts::default(), Table::default(), Vec::new());
+        for part in self.parts::<T>(NOTED as u64) {
+            let (members, _memory) = self.members::<T>(part.clone(), NOTED as u64)?;
+            let whole = self.whole(&members, Wanted::Within(predicate));
+            let find = |range| whole.search(range, |query| self.hidden(part.start + query as usize));
+            in_halves(part.len() as u32, find, |range, (found, reads)| {
+                counts += reads;
+                for (member, hits) in range.zip(found) {
+                    let query = part.start + member as usize;
+                    let hits = self.without_own(query, hits);
+                    truth.counts.push(hits.len() as u64);
+                    let entries = noted(hits.iter().map(|hit| hit.place.0).collect(), seed ^ query as u64);
+                    vertices.clear();
+                    vertices.extend(entries.iter().map(|&entry| index.vertex_of(entry)));
+                    let start = truth.codes.len();
+                    truth.codes.resize(start + vertices.len(), 0.0);
+                    index.quantizer.fill_table(context.kernel, members.panel.row(member as usize), &mut table);
+                    let codes = &mut truth.codes[start..];
+                    index.quantizer.distances(context.kernel, &table, &index.codes, &vertices, codes);
+                    truth.entries.extend(entries);
+                    truth.ends.push(truth.entries.len());
+                }
+                Ok(())
+            })?;
+        }
+        Ok((truth, counts))
+    }
+
+    fn whole<'q, T: Coordinate>(&'q self, queries: &'q Members<T>, wanted: Wanted) -> Whole<'q, T> {
+        Whole { context: self.context, index: self.index, queries, wanted, purpose: PURPOSE, phase: "calibrate" }
+    }
+
     /// The entries of what is truly nearest to each query, as many as are noted; and what was read for that.
     ///
     /// # Errors
@@ -190,7 +223,12 @@ impl<'a> Sample<'a> {
         let wanted = self.hits_of_query(k) as usize;
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
-            for (query, hits) in part.zip(self.scan(&members, all.len(), wanted, &mut counts)?) {
+            // One more, which may be itself.
+            let whole = self.whole(&members, Wanted::Nearest(wanted as u64 + 1));
+            let found = whole.search(0..part.len() as u32, |query| self.hidden(part.start + query as usize))?;
+            let (found, reads) = found.expect("there is room for so many hits");
+            counts += reads;
+            for (query, hits) in part.zip(found) {
                 let hits = self.without_own(query, hits);
                 if hits.len() < wanted {
                     let why = "some vectors are not as near to anything as numbers can be";
@@ -202,70 +240,50 @@ impl<'a> Sample<'a> {
         }
         Ok((all, counts))
     }
+}
 
-    /// What some queries, from one on, find on all pages: one more than `wanted`, which may be themselves.
-    fn scan<T: Coordinate>(
-        &self,
-        queries: &Members<T>,
-        first: usize,
-        wanted: usize,
-        counts: &mut ReadCounts,
-    ) -> Result<Vec<Vec<Hit>>> {
-        let Self { context, index, .. } = *self;
-        let facts = index.facts();
-        let (shape, space, vertices) = (facts.shape(), facts.space(), facts.vertices);
-        let together = piece_pages(shape.bytes());
-        let (pages, of_piece) = (shape.pages(vertices) as usize, together * shape.records());
-        let but = |query| self.hidden(query).map(|own| (own / of_piece as u32, own % of_piece as u32));
-        let count = queries.len();
-        let nearest = AllNearest::new((0..count).map(|k| Nearest::of(wanted + 1, space.metric, but(first + k))));
-        let least = least_bytes::<T>(context, facts, self.vectors, 0);
-        let _memory = context.reserve(least.min(context.budget().free()), PURPOSE)?;
-        let order: Vec<u32> = (0..count as u32).collect();
-        let state = || {
-            let search = NearestSearch::new(context.kernel, space, (queries, 0), (&nearest, None));
-            (search, AlignedBuffer::zeroed(together * shape.bytes()))
-        };
-        let pieces = pages.div_ceil(together);
-        context.progress.begin("calibrate", "pages", pages as u64);
-        let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
-            let start = (piece * together) as u32;
-            let some = together.min(pages - piece * together);
-            let bytes = index.read_pages(start, &mut buffer[..some * shape.bytes()])?;
-            let bucket = self.piece::<T>(start, bytes);
-            search.compare(piece as u32, &bucket, &order);
-            context.progress.advance((start as usize + some) as u64);
-            Ok(bytes.len() as u64)
-        })?;
-        let bytes = read.iter().sum();
-        *counts += ReadCounts { reads: pieces as u64, bytes_requested: bytes, bytes_read: bytes };
-        let sorted = nearest.into_sorted(context)?;
-        let vertex = |hit: Hit| Hit { place: (hit.place.0 * of_piece as u32 + hit.place.1, 0), ..hit };
-        let expand =
-            |hits: Vec<Hit>| index.duplicates.expand(vertices, hits.into_iter().map(vertex).collect(), wanted + 1);
-        Ok(sorted.into_iter().map(expand).collect())
+/// What truly lies within a threshold of drawn queries.
+pub(super) struct Truth {
+    /// How many hits each query has.
+    pub(super) counts: Vec<u64>,
+    /// Where the noted ones of each end: all, or so many drawn at random.
+    ends: Vec<usize>,
+    /// Entries of the noted ones, and their distances by codes.
+    pub(super) entries: Vec<u32>,
+    codes: Vec<f32>,
+}
+
+impl Truth {
+    /// The noted hits of a query.
+    pub(super) fn noted_of(&self, query: usize) -> Range<usize> {
+        let start = if query == 0 { 0 } else { self.ends[query - 1] };
+        start..self.ends[query]
     }
 
-    /// The vectors of some pages that were checked.
-    fn piece<T: Coordinate>(&self, start: u32, bytes: &[u8]) -> LoadedBucket<T> {
-        let facts = self.index.facts();
-        let shape = facts.shape();
-        let (mut stored, mut rows) = (Vec::with_capacity(bytes.len()), Vec::new());
-        for (number, page) in (start..).zip(bytes.chunks_exact(shape.bytes())) {
-            let count = shape.vertices(number, facts.vertices).len();
-            let page = Page::of_checked(shape, page);
-            stored.extend_from_slice(page.vectors(count));
-            rows.extend((0..count).map(|slot| page.row(slot)));
+    /// The least distance by codes within which this share of the hits lies, of all as well as of those of a query on average;
+    /// none where no query has any.
+    pub(super) fn reach(&self, share: f64, takes: impl Fn(usize) -> bool) -> Option<f32> {
+        let mut hits: Vec<(f32, [f64; 2])> = Vec::new();
+        for query in (0..self.counts.len()).filter(|&query| takes(query) && self.counts[query] > 0) {
+            let noted = self.noted_of(query);
+            let of_query = 1.0 / noted.len() as f64;
+            let weights = [self.counts[query] as f64 * of_query, of_query];
+            hits.extend(self.codes[noted].iter().map(|&code| (code, weights)));
         }
-        LoadedBucket::of_rows(Members::new(self.context.kernel, facts.space(), &stored), rows)
+        hits.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let all = hits.iter().fold([0.0; 2], |sum, (_, of)| [sum[0] + of[0], sum[1] + of[1]]);
+        let mut within = [0.0; 2];
+        let enough = hits.iter().find(|(_, of)| {
+            within = [within[0] + of[0], within[1] + of[1]];
+            within.iter().zip(&all).all(|(within, all)| *within >= share * all * (1.0 - 1e-9))
+        });
+        enough.or(hits.last()).map(|&(code, _)| code)
     }
 }
 
 impl Own {
     fn of(index: &Index, entry: u32) -> Self {
-        let vertices = index.facts().vertices;
-        let further = entry.checked_sub(vertices).map(|further| index.duplicates.vertex_of(further as usize));
-        let vertex = further.unwrap_or(entry);
+        let vertex = index.vertex_of(entry);
         Self { entry, vertex, alone: index.duplicates.of(vertex).1.is_empty() }
     }
 }

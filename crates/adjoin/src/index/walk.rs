@@ -1,15 +1,15 @@
 //! Block search (Starling, Algorithm 2): the walk of one query over the pages of an index.
 //!
 //! A walk keeps the nearest vertices that it has seen, by codes, and looks at the page of the nearest whose neighbours it does
-//! not know. All vertices of a page are compared exactly and seen, so that they lead on without another read where they are
-//! near enough: a walk keeps its pages until it ends. It depends on nothing but the index and the query.
+//! not know. All vertices of a page are compared exactly and seen; those that are near enough to be kept lead on at once, so
+//! that no page is needed twice. A walk depends on nothing but the index and the query.
 
-use adjoin_device::AlignedBuffer;
 use adjoin_kernels::{Kernel, prefetch};
 
 use super::Index;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
+use super::strategy::{Entry, WalkStrategy};
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::geometry::{Coordinate, Space};
@@ -17,10 +17,7 @@ use crate::graph::GreedySearch;
 use crate::load::Members;
 use crate::predicate::Predicate;
 use crate::quantize::Table;
-
-/// Share of the vertices of a page, the nearest, whose neighbours are seen even where the list has nearer vertices (Starling's
-/// sigma, appendix K).
-const EXPANDED_SHARE: f64 = 0.3;
+use crate::search::Wanted;
 
 /// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
 /// earlier ones is not taken for theirs.
@@ -33,8 +30,6 @@ struct Candidate {
     vertex: u32,
     /// Its neighbours were seen.
     expanded: bool,
-    /// Its page is held.
-    held: bool,
 }
 
 impl Candidate {
@@ -43,12 +38,26 @@ impl Candidate {
     }
 }
 
-/// What a walk needs next.
-pub(super) enum Next {
-    /// A page.
-    Read(u32),
-    /// Nothing: it has ended.
-    End,
+/// What walks look for, and how far they go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Aim {
+    pub(super) wanted: Wanted,
+    /// Candidates that a walk keeps: at least as many as are wanted.
+    pub(super) list: usize,
+    /// The distance by codes up to which vertices are looked at, whatever else is kept.
+    pub(super) reach: f32,
+}
+
+impl Aim {
+    /// So many nearest.
+    pub(super) fn nearest(k: usize, list: usize) -> Self {
+        Self { wanted: Wanted::Nearest(k as u64), list: list.max(k), reach: f32::NEG_INFINITY }
+    }
+
+    /// All within a threshold.
+    pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
+        Self { wanted: Wanted::Within(predicate), list, reach }
+    }
 }
 
 /// Queries that are searched for, and what they are searched in.
@@ -58,8 +67,8 @@ pub(super) struct Searched<'a, T: Coordinate> {
     pub(super) shape: PageShape,
     pub(super) space: Space<'a>,
     pub(super) navigator: &'a Navigator<'a, T>,
-    pub(super) k: usize,
-    pub(super) list: usize,
+    pub(super) aim: Aim,
+    pub(super) strategy: WalkStrategy,
 }
 
 /// What a walk has counted.
@@ -75,16 +84,20 @@ pub(super) struct Walk<T: Coordinate> {
     /// A vertex that the walk does not know of.
     hidden: Option<u32>,
     list: Vec<Candidate>,
+    /// Vertices that are within reach, but not in the list.
+    beyond: Vec<u32>,
     seen: Seen,
-    held: Vec<(u32, AlignedBuffer)>,
+    /// Pages that were taken, where any may lie within reach.
+    taken: Seen,
     table: Table,
     nearest: Nearest,
     navigation: GreedySearch<T>,
     /// Vertices that are new, and their distances by codes.
     new: Vec<u32>,
     distances: Vec<f32>,
-    /// Vertices of a page that are near, by their exact nearness.
+    /// Vertices of a page by their exact nearness, and those of them that lead on.
     on_page: Vec<(f64, u32)>,
+    leading: Vec<u32>,
     pub(super) counts: WalkCounts,
 }
 
@@ -94,15 +107,17 @@ impl<T: Coordinate> Walk<T> {
             query: 0,
             hidden: None,
             list: Vec::new(),
+            beyond: Vec::new(),
             seen: Seen::default(),
-            held: Vec::new(),
+            taken: Seen::default(),
             table: Table::default(),
             nearest: Nearest::of(0, searched.space.metric, None),
             navigation: searched.navigator.search(),
             new: Vec::new(),
             distances: Vec::new(),
-            counts: WalkCounts::default(),
             on_page: Vec::new(),
+            leading: Vec::new(),
+            counts: WalkCounts::default(),
         }
     }
 
@@ -115,13 +130,17 @@ impl<T: Coordinate> Walk<T> {
     ) {
         (self.query, self.hidden) = (query, hidden);
         self.list.clear();
+        self.beyond.clear();
         self.seen.clear();
+        self.taken.clear();
         self.counts = WalkCounts::default();
-        self.nearest = Nearest::of(searched.k, searched.space.metric, hidden.map(|vertex| (vertex, 0)));
+        self.nearest = searched.aim.wanted.nearest(searched.space.metric, hidden.map(|vertex| (vertex, 0)));
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
-        self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
+        if searched.strategy.entry == Entry::Navigation {
+            self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
+        }
         self.new.push(searched.index.facts().entry);
         if let Some(vertex) = hidden {
             self.seen.insert(vertex);
@@ -129,24 +148,17 @@ impl<T: Coordinate> Walk<T> {
         self.see(searched);
     }
 
-    /// Goes on as far as it can without another page.
-    ///
-    /// # Errors
-    /// Where a page says what cannot be.
-    pub(super) fn next(&mut self, searched: &Searched<'_, T>) -> Result<Next> {
-        // What costs no read comes first: it may lead nearer than what costs one.
-        while self.expand_held(searched)? {
-            self.see(searched);
+    /// Adds to `pages` those that the walk needs next, at most so many: the first one surely, the others unless a page before
+    /// leads it elsewhere. None where it has ended.
+    pub(super) fn likely(&mut self, searched: &Searched<'_, T>, most: usize, pages: &mut Vec<u32>) {
+        let Self { list, beyond, taken, .. } = self;
+        let page_of = |vertex: u32| searched.shape.page_of(vertex);
+        while beyond.last().is_some_and(|&vertex| taken.contains(page_of(vertex))) {
+            beyond.pop();
         }
-        let open = self.list.iter().find(|candidate| !candidate.expanded);
-        Ok(open.map_or(Next::End, |candidate| Next::Read(searched.shape.page_of(candidate.vertex))))
-    }
-
-    /// Adds to `pages` those that the walk reads next, unless a page before leads it elsewhere: at most so many, the first
-    /// of which is that of [`Next::Read`].
-    pub(super) fn likely(&self, searched: &Searched<'_, T>, most: usize, pages: &mut Vec<u32>) {
-        for candidate in self.list.iter().filter(|candidate| !candidate.expanded) {
-            let page = searched.shape.page_of(candidate.vertex);
+        let open = list.iter().filter(|candidate| !candidate.expanded).map(|candidate| candidate.vertex);
+        let beyond = beyond.iter().rev().copied().filter(|&vertex| !taken.contains(page_of(vertex)));
+        for page in open.chain(beyond.take(most)).map(page_of) {
             if pages.len() == most {
                 return;
             }
@@ -156,98 +168,109 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Takes a page that was read: compares its vertices, and sees them.
+    /// Takes a page that was read: compares its vertices, sees them, and sees the neighbours of those that lead on: the nearest
+    /// ones, and all that are kept. A vertex that is not kept now will not be later, as what is kept only comes nearer.
     ///
     /// # Errors
-    /// Where it is not as written.
+    /// Where it says what cannot be.
     pub(super) fn take(
         &mut self,
         searched: &Searched<'_, T>,
         queries: &Members<T>,
-        number: u32,
-        buffer: AlignedBuffer,
+        (number, page): (u32, Page<'_>),
     ) -> Result<()> {
-        let Searched { kernel, index, shape, space, .. } = *searched;
-        let page =
-            Page::check(shape, number, &buffer).ok_or_else(|| index.damaged_page(number, "checksum mismatch"))?;
-        let vertices = shape.vertices(number, index.facts().vertices);
-        let members = Members::new(kernel, space, page.vectors(vertices.len()));
-        let (all, first, nearest) = (Predicate::all(space.metric), vertices.start, &mut self.nearest);
-        let hidden = self.hidden;
-        let on_page = &mut self.on_page;
+        let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
+        self.compare(searched, queries, (vertices.start, page), vertices.len());
+        self.new.clear();
+        self.new.extend(vertices.clone());
+        self.see(searched);
+        self.leading.clear();
+        self.on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let count = (self.on_page.len() as f64 * searched.strategy.expanded).round() as usize;
+        self.leading.extend(self.on_page[..count].iter().map(|&(_, vertex)| vertex));
+        for candidate in self.list.iter_mut().filter(|candidate| vertices.contains(&candidate.vertex)) {
+            candidate.expanded = true;
+            if !self.leading.contains(&candidate.vertex) {
+                self.leading.push(candidate.vertex);
+            }
+        }
+        if searched.aim.reach > f32::NEG_INFINITY {
+            self.taken.insert(number);
+            self.lead_within(searched, vertices.clone());
+        }
+        for k in 0..self.leading.len() {
+            self.expand(searched, (number, page), (self.leading[k] - vertices.start) as usize)?;
+        }
+        self.see(searched);
+        Ok(())
+    }
+
+    /// Lets all vertices of a page lead on that are within reach.
+    fn lead_within(&mut self, searched: &Searched<'_, T>, vertices: std::ops::Range<u32>) {
+        let Searched { kernel, index, aim, .. } = *searched;
+        let Self { table, distances, leading, new, .. } = self;
+        new.clear();
+        new.extend(vertices);
+        distances.resize(new.len(), 0.0);
+        index.quantizer.distances(kernel, table, &index.codes, new, distances);
+        let near = new.iter().zip(&*distances).filter(|&(_, &distance)| distance <= aim.reach);
+        let more: Vec<u32> = near.map(|(&vertex, _)| vertex).filter(|vertex| !leading.contains(vertex)).collect();
+        leading.extend(more);
+        new.clear();
+    }
+
+    /// Compares the vertices of a page with the query.
+    fn compare(
+        &mut self,
+        searched: &Searched<'_, T>,
+        queries: &Members<T>,
+        (first, page): (u32, Page<'_>),
+        count: usize,
+    ) {
+        let Searched { kernel, space, aim, .. } = *searched;
+        let members = Members::new(kernel, space, page.vectors(count));
+        let all = Predicate::all(space.metric);
+        let Self { nearest, on_page, hidden, .. } = self;
+        let hit = |member: u32, nearness| Hit { nearness, row: page.row(member as usize), place: (first + member, 0) };
+        let offers_all = matches!(aim.wanted, Wanted::Nearest(_));
         on_page.clear();
-        queries.each_nearness((kernel, all), self.query, (&members, 0..vertices.len() as u32), |member, nearness| {
-            nearest.offer(Hit { nearness, row: page.row(member as usize), place: (first + member, 0) });
-            if hidden != Some(first + member) {
+        queries.each_nearness((kernel, all), self.query, (&members, 0..count as u32), |member, nearness| {
+            if offers_all {
+                nearest.offer(hit(member, nearness));
+            }
+            if *hidden != Some(first + member) {
                 on_page.push((nearness, first + member));
             }
             all
         });
+        if let Wanted::Within(within) = aim.wanted {
+            queries.each_nearness((kernel, within), self.query, (&members, 0..count as u32), |member, nearness| {
+                nearest.offer(hit(member, nearness));
+                within
+            });
+        }
         self.counts.reads += 1;
-        self.counts.distances += vertices.len() as u64;
-        for candidate in &mut self.list {
-            candidate.held |= vertices.contains(&candidate.vertex);
-        }
-        self.held.push((number, buffer));
-        self.new.clear();
-        self.new.extend(vertices);
-        self.see(searched);
-        self.expand_nearest(searched)?;
-        self.expand_held(searched)?;
-        self.see(searched);
-        Ok(())
+        self.counts.distances += count as u64;
     }
 
-    /// Expands the vertices of a page that are nearest, wherever they are in the list.
-    fn expand_nearest(&mut self, searched: &Searched<'_, T>) -> Result<()> {
-        let mut on_page = std::mem::take(&mut self.on_page);
-        on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let count = (on_page.len() as f64 * EXPANDED_SHARE).round() as usize;
-        for &(_, vertex) in &on_page[..count] {
-            if let Some(candidate) = self.list.iter_mut().find(|candidate| candidate.vertex == vertex) {
-                if candidate.expanded {
-                    continue;
-                }
-                candidate.expanded = true;
-            }
-            self.expand(searched, vertex)?;
-        }
-        self.on_page = on_page;
-        Ok(())
+    /// How many hits it holds.
+    pub(super) fn hits(&self) -> u64 {
+        self.nearest.len() as u64
     }
 
-    /// Expands all candidates whose pages are held; false where there are none.
-    fn expand_held(&mut self, searched: &Searched<'_, T>) -> Result<bool> {
-        let mut any = false;
-        for place in 0..self.list.len() {
-            let Candidate { vertex, expanded, held, .. } = self.list[place];
-            if held && !expanded {
-                self.list[place].expanded = true;
-                self.expand(searched, vertex)?;
-                any = true;
-            }
-        }
-        Ok(any)
-    }
-
-    /// What was found, nearest first; the pages that were held go to `spare`.
-    pub(super) fn end(&mut self, searched: &Searched<'_, T>, spare: &mut Vec<AlignedBuffer>) -> Vec<Hit> {
-        spare.extend(self.held.drain(..).map(|(_, buffer)| buffer));
+    /// What was found, nearest first.
+    pub(super) fn end(&mut self, searched: &Searched<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;
-        searched.index.duplicates.expand(vertices, nearest.into_sorted(), searched.k)
+        searched.index.duplicates.expand(vertices, nearest.into_sorted(), searched.aim.wanted.hits_max())
     }
 
-    /// Adds to the new vertices the neighbours of a vertex whose page is held.
-    fn expand(&mut self, searched: &Searched<'_, T>, vertex: u32) -> Result<()> {
-        let Searched { index, shape, .. } = *searched;
-        let number = shape.page_of(vertex);
-        let (_, buffer) = self.held.iter().find(|(held, _)| *held == number).expect("its page is held");
+    /// Adds to the new vertices the neighbours of a vertex.
+    fn expand(&mut self, searched: &Searched<'_, T>, (number, page): (u32, Page<'_>), slot: usize) -> Result<()> {
+        let Searched { index, .. } = *searched;
         let vertices = index.facts().vertices;
-        let slot = (vertex - shape.vertices(number, vertices).start) as usize;
         let impossible = || index.damaged_page(number, "a vertex has neighbours that cannot be");
-        let neighbours = Page::of_checked(shape, buffer).neighbours(slot).ok_or_else(impossible)?;
-        for neighbour in neighbours {
+        for neighbour in page.neighbours(slot).ok_or_else(impossible)? {
             if neighbour >= vertices {
                 return Err(impossible());
             }
@@ -259,34 +282,38 @@ impl<T: Coordinate> Walk<T> {
 
     /// Takes those of the new vertices into the list that were not seen before and are near enough; then none is new.
     fn see(&mut self, searched: &Searched<'_, T>) {
-        let Searched { kernel, index, shape, .. } = *searched;
+        let Searched { kernel, index, aim, .. } = *searched;
         let mut new = std::mem::take(&mut self.new);
         new.retain(|&vertex| self.seen.insert(vertex));
         self.distances.resize(new.len(), 0.0);
         index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
         let distances = std::mem::take(&mut self.distances);
         for (&vertex, &distance) in new.iter().zip(&distances) {
-            let number = shape.page_of(vertex);
-            let farthest = self.list.last().filter(|_| self.list.len() == searched.list);
-            if farthest.is_some_and(|farthest| farthest.distance < distance) {
-                continue;
-            }
-            let held = self.held.iter().any(|(page, _)| *page == number);
-            self.insert(Candidate { distance, vertex, expanded: false, held }, searched.list);
+            let candidate = Candidate { distance, vertex, expanded: false };
+            let farthest = self.list.last().filter(|_| self.list.len() == aim.list);
+            let gone = match farthest.is_none_or(|farthest| distance <= farthest.distance) {
+                true => self.insert(candidate, aim.list),
+                false => Some(candidate),
+            };
+            let is_within = |gone: &Candidate| !gone.expanded && gone.distance <= aim.reach;
+            self.beyond.extend(gone.filter(is_within).map(|gone| gone.vertex));
         }
         new.clear();
         (self.new, self.distances) = (new, distances);
     }
 
-    fn insert(&mut self, candidate: Candidate, most: usize) {
+    /// Keeps a candidate; returns the one that goes where there are too many.
+    fn insert(&mut self, candidate: Candidate, most: usize) -> Option<Candidate> {
+        let mut gone = None;
         if self.list.len() == most {
             match self.list.last() {
-                Some(last) if candidate.is_before(last) => self.list.pop(),
-                _ => return,
-            };
+                Some(last) if candidate.is_before(last) => gone = self.list.pop(),
+                _ => return Some(candidate),
+            }
         }
         let place = self.list.partition_point(|other| other.is_before(&candidate));
         self.list.insert(place, candidate);
+        gone
     }
 }
 
@@ -314,6 +341,11 @@ impl Seen {
     /// Places for so many vertices, a third more at least.
     fn len_for(count: usize) -> usize {
         (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
+    }
+
+    /// Whether a vertex is in it.
+    fn contains(&self, vertex: u32) -> bool {
+        !self.table.is_empty() && self.table[self.place(vertex + 1)] != 0
     }
 
     /// Puts a vertex in; whether it was not there.

@@ -14,7 +14,7 @@ use super::probing::Measured;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::{Marks, Visits};
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, Nearest, NearestSearch};
+use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Threshold};
 use crate::load::BucketPass;
 use crate::plan::Probes;
@@ -22,8 +22,6 @@ use crate::workers::map_items;
 
 /// Bytes of a bucket that a query looks into: in the list of the query, which may have doubled, and that of the bucket.
 pub(super) const BYTES_OF_VISIT: u64 = 4 * size_of::<u32>() as u64;
-/// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
-const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 /// Queries that go ahead, at most.
 const SCOUTS: usize = 16;
 /// Queries that lie near each other are compared in groups of this many times as many as each is to find.
@@ -58,10 +56,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         let buckets = searcher.buckets;
         let none = |query: u32| {
             let own = queries.places.as_ref().map(|places| places[query as usize]);
-            match wanted {
-                Wanted::Nearest(k) => Nearest::of(k.min(buckets.rows()) as usize, buckets.metric(), own),
-                Wanted::Within(predicate) => Nearest::within(predicate, own),
-            }
+            wanted.among(buckets.rows()).nearest(buckets.metric(), own)
         };
         let nearest = AllNearest::new(range.clone().map(none));
         let (held, full, counts) = Default::default();
@@ -188,10 +183,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     fn look(&self, visits: &Visits) -> Result<()> {
         let Searcher { context, buckets, centers, read_ahead, .. } = self.searcher;
         // A query's own list is bounded by k; without k, by what is left.
-        let room = match self.wanted {
-            Wanted::Nearest(_) => u64::MAX,
-            Wanted::Within(_) => context.budget().free() / BYTES_OF_HIT,
-        };
+        let room = self.wanted.room(context);
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
         let state = || (self.comparison(), Vec::new());
         let compared = pass.run_over(visits.loads(buckets.count()), state, |(search, buffer), number, bucket| {

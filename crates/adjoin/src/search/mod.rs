@@ -6,6 +6,7 @@
 //! `looking.rs` reads a bucket once and compares it with all of its queries. One query and ten thousand are the same.
 
 mod calibration;
+mod halves;
 mod hand_over;
 mod looking;
 mod naming;
@@ -19,6 +20,7 @@ mod source_queries;
 mod visits;
 
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
+pub(crate) use self::halves::in_halves;
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};

@@ -1,12 +1,17 @@
 //! What a search is asked to find.
 
+use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::execute::{Hit, Nearest};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
 
 /// The recall that is wanted where nothing is said.
 pub(crate) const RECALL_UNSAID: f64 = 0.95;
+
+/// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
+const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 
 /// What is wanted of each query.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,15 +51,50 @@ impl Wanted {
         }
     }
 
-    /// Refuses a threshold of another metric than that of a store.
-    pub(super) fn check(self, metric: Metric, store: &std::path::Path) -> Result<()> {
+    /// What a query has found of it when it has looked nowhere; the member at `but` does not count.
+    pub(crate) fn nearest(self, metric: Metric, but: Option<(u32, u32)>) -> Nearest {
+        match self {
+            Self::Nearest(k) => Nearest::of(k as usize, metric, but),
+            Self::Within(predicate) => Nearest::within(predicate, but),
+        }
+    }
+
+    /// How many a query finds at most.
+    pub(crate) fn hits_max(self) -> usize {
+        match self {
+            Self::Nearest(k) => k as usize,
+            Self::Within(_) => usize::MAX,
+        }
+    }
+
+    /// Hits for which there is room, where the memory of queries is not that of all that they may find.
+    pub(crate) fn room(self, context: &Context) -> u64 {
+        match self {
+            Self::Nearest(_) => u64::MAX,
+            Self::Within(_) => context.budget().free() / BYTES_OF_HIT,
+        }
+    }
+
+    /// No more than there are rows.
+    pub(crate) fn among(self, rows: u64) -> Self {
+        match self {
+            Self::Nearest(k) => Self::Nearest(k.min(rows)),
+            Self::Within(_) => self,
+        }
+    }
+
+    /// Refuses a threshold of another metric than that of a store or an index.
+    ///
+    /// # Errors
+    /// Says which one to give instead.
+    pub(crate) fn check(self, metric: Metric, folder: &std::path::Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
         let instead = match (metric, predicate.metric()) {
             (Metric::L2, Metric::Cosine) => Argument::Radius,
             (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,
             _ => return Ok(()),
         };
-        Err(Error::option(message![format!("{} was built for the metric {metric}; give ", store.display()), instead]))
+        Err(Error::option(message![format!("{} was built for the metric {metric}; give ", folder.display()), instead]))
     }
 }
 

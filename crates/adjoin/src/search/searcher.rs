@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
+use super::halves::in_halves;
 use super::looking::{BYTES_OF_VISIT, Looking};
 use super::options::Wanted;
 use super::probing::Prober;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::{Hit, Nearest, NearestSearch};
 use crate::geometry::{Coordinate, Space};
 use crate::load::{BucketPass, Buckets, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
-use crate::message::{Argument, message};
 use crate::options::VectorType;
 use crate::plan::Probes;
 
@@ -163,25 +163,12 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         queries: &Queries<T>,
         wanted: Wanted,
         probes: Probes,
-        mut take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
+        take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
     ) -> Result<()> {
-        let mut ranges: Vec<Range<u32>> = std::iter::once(0..queries.members.len() as u32).collect();
-        while let Some(range) = ranges.pop() {
-            if range.is_empty() {
-                continue;
-            }
-            match self.search_some(queries, range.clone(), wanted, probes)? {
-                Some(found) => take(range, found)?,
-                None => {
-                    let middle = range.start + (range.end - range.start) / 2;
-                    ranges.extend([middle..range.end, range.start..middle]);
-                }
-            }
-        }
-        Ok(())
+        in_halves(queries.members.len() as u32, |range| self.search_some(queries, range, wanted, probes), take)
     }
 
-    /// What some queries find; none where memory holds less, and they are several.
+    /// What some queries find; none where memory holds less.
     fn search_some(
         &self,
         queries: &Queries<T>,
@@ -189,15 +176,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         wanted: Wanted,
         probes: Probes,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let alone = range.len() == 1;
         let looking = Looking::new(self, queries, range, wanted);
         let fits = match probes {
             Probes::Bound => looking.by_bound()?,
             _ => looking.by_rule(probes)?,
         };
-        if looking.is_full() && alone {
-            return Err(too_many_hits());
-        }
         if !fits || looking.is_full() {
             return Ok(None);
         }
@@ -205,18 +188,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         self.counts.add(&counts);
         Ok(Some(found))
     }
-}
-
-/// The refusal of a query that finds more than memory holds.
-fn too_many_hits() -> Error {
-    Error::budget(message![
-        "the hits of one query do not fit into memory; give more ",
-        Argument::Memory,
-        ", a smaller ",
-        Argument::Radius,
-        " or a larger ",
-        Argument::MinSimilarity
-    ])
 }
 
 /// Queries of a group.

@@ -6,6 +6,7 @@ use adjoin::graph::GraphOptions;
 use adjoin::index::{Index, IndexEffort, IndexManifest, IndexOptions, IndexSearchOptions, build, search, verify};
 use adjoin::options::{Element, VectorType};
 use adjoin::random::Random;
+use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
 use adjoin::source::{SourceOptions, open};
 use adjoin::store::format::MANIFEST_FILE;
@@ -74,7 +75,7 @@ impl Whole {
             for (k, effort) in
                 [(3, IndexEffort::List(7)), (2, IndexEffort::Recall(0.6)), (120, IndexEffort::Recall(0.6))]
             {
-                let options = IndexSearchOptions { k, effort, seed: 1 };
+                let options = IndexSearchOptions::new(Wanted::Nearest(k), effort, 1);
                 search(&context, &index, (&*queries, None), &options, Box::new(CollectHits::default()))?;
             }
             Ok(())

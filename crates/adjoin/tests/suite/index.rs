@@ -71,7 +71,7 @@ pub(crate) struct Found {
 fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usize) -> Result<Found> {
     let index = Index::open(context, folder)?;
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k, effort: IndexEffort::List(list), seed: 1 };
+    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::List(list), 1);
     let statistics = index::search(context, &index, (queries, None), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");

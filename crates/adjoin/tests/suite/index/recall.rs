@@ -22,7 +22,7 @@ fn promised(indexed: &Indexed, setup: &Setup, (queries, like): (&Set, Option<&Se
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let sink = CollectHits::default();
-    let options = IndexSearchOptions { k, effort: IndexEffort::Recall(target), seed: 1 };
+    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(target), 1);
     let like = like.map(|like| like as _);
     let statistics =
         adjoin::index::search(&context, &index, (queries, like), &options, Box::new(sink.clone())).unwrap();
@@ -94,7 +94,7 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
         assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, like), wanted);
         let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
         let index = Index::open(&context, &indexed.path()).unwrap();
-        let options = IndexSearchOptions { k, effort: IndexEffort::default(), seed: 1 };
+        let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::default(), 1);
         let like_source = like.map(|like| like as _);
         let sink = Box::new(CollectHits::default());
         let said =

@@ -1,0 +1,134 @@
+//! How walks go, beside the default: named ways to compare it with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// Queries under way on a thread, at most: enough to hide the time of a read, and few enough that what they have seen and their
+/// tables of distances stay in the cache of the processor.
+const WALKS: usize = 16;
+/// Pages that a lone query asks for at the same time, the one that it needs among them.
+const AHEAD: usize = 8;
+/// Share of the vertices of a page, the nearest, whose neighbours are seen even where the list has nearer vertices (Starling's
+/// sigma, appendix K).
+const EXPANDED: f64 = 0.3;
+/// The most of each number that may be asked for.
+const MOST: usize = 256;
+
+/// Where walks begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// At the nearest vertices of the navigation graph (Starling, section 4.2), and at the entry of the graph.
+    Navigation,
+    /// At the entry of the graph, which lies in its middle.
+    Vertex,
+}
+
+/// How walks go. What they find depends on `expanded`, `entry` and `beam`, what they cost on all of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WalkStrategy {
+    /// Share of the vertices of a page, the nearest, whose neighbours are always seen, 0 to 1.
+    pub expanded: f64,
+    /// Where walks begin.
+    pub entry: Entry,
+    /// Pages that are read together and waited for together, as in DiskANN's beam; 1 for a page at a time.
+    pub beam: usize,
+    /// Queries that are under way on a thread.
+    pub walks: usize,
+    /// Pages that a query asks for at the same time where few queries are under way, the one that it needs among them.
+    pub ahead: usize,
+    /// Queries that begin near each other are under way together (NDSearch's dynamic allocating, section VI-B).
+    pub near_together: bool,
+}
+
+impl Default for WalkStrategy {
+    fn default() -> Self {
+        let (entry, beam) = (Entry::Navigation, 1);
+        Self { expanded: EXPANDED, entry, beam, walks: WALKS, ahead: AHEAD, near_together: true }
+    }
+}
+
+impl WalkStrategy {
+    /// Whether walks find what those of the default find.
+    pub(super) fn finds_the_same(&self, other: &Self) -> bool {
+        (self.expanded, self.entry, self.beam) == (other.expanded, other.entry, other.beam)
+    }
+}
+
+impl fmt::Display for WalkStrategy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { expanded, entry, beam, walks, ahead, near_together } = self;
+        let entry = if *entry == Entry::Navigation { "navigation" } else { "vertex" };
+        let order = if *near_together { "near" } else { "asked" };
+        write!(out, "expanded={expanded},entry={entry},beam={beam},walks={walks},ahead={ahead},order={order}")
+    }
+}
+
+impl FromStr for WalkStrategy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut strategy = Self::default();
+        let mut named = Vec::new();
+        for part in text.split(',') {
+            let unknown = || {
+                let known = Self::default();
+                Error::option(format!(
+                    "there is no strategy {part} of walks; the default is {known}, entry may be vertex, order asked"
+                ))
+            };
+            let (key, value) = part.split_once('=').ok_or_else(unknown)?;
+            if named.contains(&key) {
+                return Err(Error::option(format!("the strategy names {key}= twice; leave one out")));
+            }
+            named.push(key);
+            let number = || {
+                let number = value.parse().ok().filter(|number| (1..=MOST).contains(number));
+                number.ok_or_else(|| Error::option(format!("the strategy {part} needs a number from 1 to {MOST}")))
+            };
+            match (key, value) {
+                ("expanded", share) => {
+                    let share = share.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+                    let refused = || Error::option(format!("the strategy {part} needs a share from 0 to 1"));
+                    strategy.expanded = share.ok_or_else(refused)?;
+                }
+                ("entry", "navigation") => strategy.entry = Entry::Navigation,
+                ("entry", "vertex") => strategy.entry = Entry::Vertex,
+                ("beam", _) => strategy.beam = number()?,
+                ("walks", _) => strategy.walks = number()?,
+                ("ahead", _) => strategy.ahead = number()?,
+                ("order", "near") => strategy.near_together = true,
+                ("order", "asked") => strategy.near_together = false,
+                _ => return Err(unknown()),
+            }
+        }
+        Ok(strategy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strategy_is_read_as_it_is_written() {
+        let text = "expanded=0.5,entry=vertex,beam=4,walks=2,ahead=1,order=asked";
+        let strategy: WalkStrategy = text.parse().unwrap();
+        assert_eq!(strategy.to_string(), text);
+        assert!(!strategy.finds_the_same(&WalkStrategy::default()));
+        let alone = "walks=1,ahead=1,order=asked".parse::<WalkStrategy>().unwrap();
+        assert!(alone.finds_the_same(&WalkStrategy::default()));
+        assert_eq!(WalkStrategy::default().to_string().parse::<WalkStrategy>().unwrap(), WalkStrategy::default());
+    }
+
+    #[test]
+    fn what_is_no_strategy_is_refused_by_name() {
+        for wrong in
+            ["", "beam", "beam=0", "beam=257", "expanded=1.5", "expanded=NaN", "entry=x", "order=", "beam=1,beam=2"]
+        {
+            let refused = wrong.parse::<WalkStrategy>().unwrap_err().to_string();
+            assert!(refused.contains(wrong.split(',').next_back().unwrap()) || wrong.is_empty(), "{wrong}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How far must walks go to find what lies within a threshold?
+//!
+//! A walk for the nearest ends where its list does; what lies within a threshold may be any number. So a walk also looks at
+//! every vertex whose code is within *reach*, wherever that stands in its list. The codes of true hits say how far that must
+//! be: a code is a rounded vector, and of hits near the threshold about half have codes that are beyond it. How long the list
+//! must be for walks to come to the hits at all is tried, as for the nearest (`promise.rs`).
+//!
+//! Few queries are not worth that: they are compared with all pages in one pass, which is exact.
+
+use super::Index;
+use super::cache::PageCache;
+use super::calibration::{NOTED, Reached, next_list};
+use super::options::IndexSearchOptions;
+use super::promise::{least_bytes, recall_of};
+use super::run::{Decided, Walks, Way};
+use super::sample::{Sample, Truth, rows_drawn};
+use super::walk::Aim;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::load::ReadCounts;
+use crate::predicate::Predicate;
+use crate::report::RecallStatistics;
+use crate::search::{CALIBRATION_VECTORS, SourceQueries, in_halves};
+use crate::source::VectorSource;
+use crate::truth::{NeighbourSample, setting_half};
+
+/// The shortest and the longest list that is tried.
+const SHORTEST: usize = 16;
+const LONGEST: usize = 512;
+/// Of the misses that a promise allows, the share that the reach may make; the others are those of walks that do not come near.
+const MISSES_OF_REACH: f64 = 0.5;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "learning the recall of the index";
+
+/// Decides how a search goes that promises to find a share of what lies within a threshold.
+///
+/// # Errors
+/// Where the source or the index cannot be read, or the budget is too small.
+pub(super) fn decide<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    (predicate, target): (Predicate, f64),
+    options: &IndexSearchOptions,
+) -> Result<Decided> {
+    let way = Way::Whole(options.wanted);
+    let whole = |reads| Decided { way, recall: Some(RecallStatistics::proved_at_k(target)), reads };
+    let facts = index.facts();
+    let drawn = like.map_or(rows_drawn(facts.rows), |like| CALIBRATION_VECTORS.min(like.info().rows));
+    if queries.info().rows <= drawn || facts.vertices as usize <= LONGEST {
+        return Ok(whole(None));
+    }
+    let like_them = like.map(|source| SourceQueries { source, space: facts.space() });
+    let vectors = like_them.map_or(facts.vectors, SourceQueries::vectors);
+    let reading = like_them.map_or(0, SourceQueries::reading_bytes);
+    let least = reading + least_bytes::<T>(context, facts, vectors, (NOTED as u64, LONGEST));
+    let context = &context.for_run(least, PURPOSE)?;
+    let sample = match like_them {
+        None => Sample::of_rows(context, index)?,
+        Some(queries) => Sample::of_queries(context, index, queries, options.seed)?,
+    };
+    let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
+    let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };
+    tried.sets = setting_half(tried.truth.counts.len(), options.seed);
+    let found = tried.first_that_supports::<T>(target)?;
+    let reads = Some(tried.reads);
+    Ok(found.map_or_else(
+        || whole(reads),
+        |(aim, reached)| {
+            let recall = Some(recall_of(reached, (target, true), like.is_some()));
+            Decided { way: Way::Walk(aim), recall, reads }
+        },
+    ))
+}
+
+/// Queries whose true hits are known, and what was tried with them.
+struct Tried<'a> {
+    context: &'a Context,
+    index: &'a Index,
+    sample: Sample<'a>,
+    truth: Truth,
+    /// Which of them decide; the others say what is reached.
+    sets: Vec<bool>,
+    predicate: Predicate,
+    options: &'a IndexSearchOptions,
+    reads: ReadCounts,
+}
+
+impl Tried<'_> {
+    /// The shortest list that supports the promise, and what it reaches.
+    fn first_that_supports<T: Coordinate>(&mut self, target: f64) -> Result<Option<(Aim, Reached)>> {
+        let seed = self.options.seed;
+        let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
+        let Some(reach) = reach else { return Ok(None) };
+        let mut cache = None;
+        let lists = std::iter::successors(Some(SHORTEST), |&list| Some(next_list(Some(list))));
+        for list in lists.take_while(|&list| list <= LONGEST) {
+            let aim = Aim::within(self.predicate, (list, reach));
+            let found = self.walk::<T>(aim, &mut cache)?;
+            if self.of(&found, |query| self.sets[query]).calibrate(target, seed).is_some() {
+                let aside = self.of(&found, |query| !self.sets[query]);
+                let (at_k, p5) = (aside.recalls(0.0, seed).per_vector, aside.fifth_percentile(0.0));
+                return Ok(Some((aim, Reached { at_k, p5, queries: self.truth.counts.len() as u64 })));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Some of the queries: hits that walks found at a threshold of 0, and those that they did not.
+    fn of(&self, found: &[bool], takes: impl Fn(usize) -> bool) -> NeighbourSample {
+        let mut sample = NeighbourSample::default();
+        for (query, &count) in self.truth.counts.iter().enumerate().filter(|&(query, _)| takes(query)) {
+            sample.vectors += 1;
+            if count > 0 {
+                let found = &found[self.truth.noted_of(query)];
+                sample.pair_ts.extend(found.iter().map(|&found| if found { 0.0 } else { f32::INFINITY }));
+                sample.neighbours.push((count, sample.pair_ts.len() as u32));
+            }
+        }
+        sample
+    }
+
+    /// Whether walks find each of the noted hits.
+    fn walk<T: Coordinate>(&mut self, aim: Aim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
+        let Self { context, index, sample, truth, options, reads, .. } = self;
+        let k = NOTED as u64;
+        let cache = match cache {
+            Some(cache) => cache,
+            None => cache.insert(PageCache::beside(context, index, context.budget().free() / 2)?),
+        };
+        let mut all = Vec::with_capacity(truth.entries.len());
+        for part in sample.parts::<T>(k) {
+            let (members, _memory) = sample.members::<T>(part.clone(), k)?;
+            let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
+            let walks = Walks::<T>::new((context, index), aim, (options.strategy, cache));
+            let find = |range| walks.search((&members, &hidden), range);
+            in_halves(part.len() as u32, find, |_, found| {
+                for found in found {
+                    let query = part.start + found.query as usize;
+                    let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
+                    entries.sort_unstable();
+                    let noted = truth.entries[truth.noted_of(query)].iter();
+                    all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
+                    let bytes = found.pages_read * index.facts().shape().bytes() as u64;
+                    *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
+                }
+                Ok(())
+            })?;
+        }
+        Ok(all)
+    }
+}
