@@ -30,6 +30,33 @@ fn hits_are_those_of_the_store_where_all_is_looked_at() {
 }
 
 #[test]
+fn all_within_a_threshold_is_found_as_in_the_store() {
+    let place = small();
+    for radius in ["0", "1", "3.5", "100"] {
+        let hits = place.done(&format!("index search set.index --queries queries.fbin --radius {radius} --quiet")).out;
+        let of_store = place.done(&format!("search set.store --queries queries.fbin --radius {radius} --quiet")).out;
+        assert_eq!(hits, of_store, "{radius}");
+        let by_walk =
+            place.done(&format!("index search set.index --queries queries.fbin --radius {radius} -L 4 --quiet"));
+        assert_eq!(by_walk.out, of_store, "{radius}");
+    }
+    let said = place.done("index search set.index --queries queries.fbin --radius 3 -o near.csv").said;
+    assert!(said.contains("recall: 100 % (exact)"), "{said}");
+    for (wrong, words) in [
+        ("--min-similarity 0.9", "give --radius"),
+        ("--radius -1", "at least 0"),
+        ("-k 3 --radius 1", "--radius"),
+        ("", "-k"),
+        ("-k 3 --strategy beam=0", "beam=0"),
+        ("-k 3 --strategy rule=union", "rule=union"),
+    ] {
+        place.refused(&format!("index search set.index --queries queries.fbin {wrong}"), &[words]);
+    }
+    place.done("index search set.index --queries queries.fbin -k 3 --strategy entry=vertex,beam=4,walks=1 -L 9 -o 3.csv --quiet");
+    assert_eq!(place.text("3.csv").lines().count(), 1 + 2 * 3);
+}
+
+#[test]
 fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     let place = Place::new();
     let build = format!("index build {} --id-column name --metric cosine -o names.index", sample());

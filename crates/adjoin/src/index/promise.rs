@@ -111,7 +111,8 @@ pub(super) fn decide<T: Coordinate>(
     let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
     match (options.wanted, options.effort) {
         (Wanted::Nearest(k), IndexEffort::List(list)) => {
-            unpromised(Aim::nearest(k.min(index.facts().rows) as usize, list))
+            let hits = k.min(index.facts().rows) as usize;
+            unpromised(Aim::nearest(hits, list.max(hits)))
         }
         (Wanted::Within(predicate), IndexEffort::List(list)) => {
             unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
@@ -196,7 +197,8 @@ impl Asked {
         let (kept, list) = (list.is_some(), list.or(calibration.longest()).unwrap_or(LONGEST));
         let reached = calibration.reached(self.k, list, self.seed);
         let recall = recall_of(reached, (self.target, kept), self.like);
-        Decided { way: Way::Walk(Aim::nearest(self.hits(index), list)), recall: Some(recall), reads }
+        let hits = self.hits(index);
+        Decided { way: Way::Walk(Aim::nearest(hits, list.max(hits))), recall: Some(recall), reads }
     }
 
     /// How many hits there are.

@@ -42,7 +42,7 @@ impl Candidate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Aim {
     pub(super) wanted: Wanted,
-    /// Candidates that a walk keeps: at least as many as are wanted.
+    /// Candidates that a walk keeps.
     pub(super) list: usize,
     /// The distance by codes up to which vertices are looked at, whatever else is kept.
     pub(super) reach: f32,
@@ -51,7 +51,7 @@ pub(super) struct Aim {
 impl Aim {
     /// So many nearest.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
-        Self { wanted: Wanted::Nearest(k as u64), list: list.max(k), reach: f32::NEG_INFINITY }
+        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY }
     }
 
     /// All within a threshold.

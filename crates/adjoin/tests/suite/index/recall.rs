@@ -9,10 +9,10 @@ use super::{Found, Indexed, options, recall};
 use crate::harness::{Set, Setup, error_of};
 use crate::search::{assert_same, true_hits, values};
 
-const DIMENSIONS: usize = 16;
+pub(super) const DIMENSIONS: usize = 16;
 
 /// Vectors, and queries that were held out of them.
-fn sets(rows: usize, queries: usize) -> (Set, Set) {
+pub(super) fn sets(rows: usize, queries: usize) -> (Set, Set) {
     let all = values(rows + queries, DIMENSIONS, 11);
     let (set, queries) = all.split_at(rows * DIMENSIONS);
     (Set::of(Element::U8, DIMENSIONS, set), Set::of(Element::U8, DIMENSIONS, queries))

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Searches of a graph index beside those of DiskANN, and what each idea of it is worth.
+
+usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
+
+Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
+runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
+cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
+DiskANN was seen to take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import struct
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import Failed, Ledger, Record, median, run
+
+THREADS = 2
+QUERIES = 1_000
+K = 10
+KNOWN = 100
+DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
+LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
+LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
+RECALLS = (0.9, 0.95, 0.98, 0.99)
+#: What walks are without one of their ideas.
+WITHOUT = {
+    "as it is": "",
+    "entry of the graph, without the navigation graph": "entry=vertex",
+    "no vertex leads on but those that the list keeps": "expanded=0",
+    "all vertices of a page lead on": "expanded=1",
+    "a beam of 4 that waits for all of it": "beam=4",
+    "one query at a time on a thread": "walks=1",
+    "one query at a time on a thread, without looking ahead": "walks=1,ahead=1",
+}
+#: Orders of the pages beside the default.
+LAYOUTS = ("bnf", "bns", "bnp", "degree")
+
+
+@dataclass(frozen=True)
+class Set:
+    """Vectors: a file of ADJOIN_DATA, or rows and dimensions to generate."""
+
+    name: str
+    file: str = ""
+    shape: tuple[int, int, str] = (0, 0, "")
+
+
+SETS = (
+    Set("sift-900k", "sift-900k.u8bin"),
+    Set("debdesc", "debdesc.f16.npy"),
+    Set("wordnet", "wordnet-20k.f16.npy"),
+    Set("generated, 1,000,000 x 128 bytes", shape=(1_000_000, 128, "u8")),
+    Set("generated, 200,000 x 768 floats", shape=(200_000, 768, "f32")),
+)
+
+
+def binary(path: Path) -> tuple[int, int, bytes]:
+    """Rows, dimensions and vectors of a file; halves become floats, which both can read."""
+    data = path.read_bytes()
+    if path.suffix != ".npy":
+        return *struct.unpack("<2I", data[:8]), data[8:]
+    head = 10 + struct.unpack("<H", data[8:10])[0]
+    words = data[10:head].decode().split("(")[1].split(")")[0].split(",")
+    halves = struct.iter_unpack("<e", data[head:])
+    return int(words[0]), int(words[1]), b"".join(struct.pack("<f", half) for half, in halves)
+
+
+class Bench:
+    """One set: base and queries as files, an index of each contender, and their searches."""
+
+    def __init__(self, adjoin: Path, work: Path, of: Set, rounds: int) -> None:
+        self.adjoin, self.of, self.rounds = adjoin, of, rounds
+        self.work = work / of.name.replace(" ", "-").replace(",", "")
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(work / "search.jsonl")
+        self.element = "u8" if of.file.endswith("u8bin") or of.shape[2] == "u8" else "f32"
+        suffix = "u8bin" if self.element == "u8" else "fbin"
+        self.base, self.queries = self.work / f"base.{suffix}", self.work / f"queries.{suffix}"
+        if not self.queries.exists():
+            self.cut()
+        with self.base.open("rb") as base:
+            self.rows, self.dimensions = struct.unpack("<2I", base.read(8))
+
+    def cut(self) -> None:
+        """Takes the last rows out as queries."""
+        if self.of.file:
+            if "ADJOIN_DATA" not in os.environ or not (Path(os.environ["ADJOIN_DATA"]) / self.of.file).exists():
+                raise Failed(f"{self.of.file} is not in ADJOIN_DATA")
+            source = Path(os.environ["ADJOIN_DATA"]) / self.of.file
+        else:
+            rows, dimensions, element = self.of.shape
+            source = self.work / ("all.u8bin" if element == "u8" else "all.fbin")
+            shape = ["--rows", str(rows + QUERIES), "--dimensions", str(dimensions), "--element", element]
+            run([self.adjoin, "gen", *shape, "-o", source, "--quiet", "--force"])
+        rows, dimensions, vectors = binary(source)
+        cut = (rows - QUERIES) * len(vectors) // rows
+        self.base.write_bytes(struct.pack("<2I", rows - QUERIES, dimensions) + vectors[:cut])
+        self.queries.write_bytes(struct.pack("<2I", QUERIES, dimensions) + vectors[cut:])
+
+    def measured(self, key: object, measure: object) -> Record:
+        """The median of some rounds under a key."""
+        keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
+        return median([self.ledger.measured(one, measure) for one in keys])
+
+    def truth(self) -> list[list[tuple[int, float]]]:
+        """The nearest rows of each query, for which both are judged, and as a file for DiskANN."""
+        hits, store = self.work / "truth.csv", self.work / "store"
+        if not hits.exists():
+            run([self.adjoin, "build", self.base, "-o", store, "--quiet", "--force"])
+            nearest = ["-k", str(KNOWN), "--exact", "-o", hits, "--quiet", "--force"]
+            run([self.adjoin, "search", store, "--queries", self.queries, *nearest])
+        found: list[list[tuple[int, float]]] = [[] for _ in range(QUERIES)]
+        with hits.open() as lines:
+            for line in csv.DictReader(lines):
+                found[int(line["query"])].append((int(line["id"]), float(line["distance"])))
+        file = self.work / "truth.bin"
+        if not file.exists():
+            ids = [row for hits in found for row, _ in hits]
+            squares = [distance * distance for hits in found for _, distance in hits]
+            numbers = struct.pack(f"<{len(ids)}I{len(squares)}f", *ids, *squares)
+            file.write_bytes(struct.pack("<2I", QUERIES, KNOWN) + numbers)
+        return found
+
+    def index(self, layout: str = "grown") -> Path:
+        """Builds an index, in the order of pages that is asked for."""
+        folder = self.work / f"index-{layout}"
+        shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
+
+        def build() -> Record:
+            threads = ["--threads", str(THREADS), "--quiet", "--force"]
+            if layout != "grown":
+                return run([self.adjoin, "index", "relayout", self.index(), "--layout", layout, "-o", folder, *threads])
+            return run([self.adjoin, "index", "build", self.base, "-o", folder, *shape, *threads])
+
+        self.measured(["build", layout], build)
+        if not folder.exists():
+            build()
+        return folder
+
+    def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown") -> Record:
+        """One search by a list of candidates."""
+        truth = self.truth()
+        index = self.index(layout)
+
+        def search() -> Record:
+            hits, stats = self.work / "hits.csv", self.work / "stats.json"
+            ways = ["--strategy", strategy] if strategy else []
+            limits = ["--memory", memory, "--threads", str(THREADS), "--quiet", "--force"]
+            wanted = ["-k", str(K), "-L", str(list_of), "-o", hits, "--stats", stats]
+            told = run([self.adjoin, "index", "search", index, "--queries", self.queries, *wanted, *ways, *limits])
+            right = 0
+            with hits.open() as lines:
+                for line in csv.DictReader(lines):
+                    right += float(line["distance"]) <= truth[int(line["query"])][K - 1][1]
+            counted = json.loads(stats.read_text())
+            of_search = counted["search"]
+            told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}
+            told |= {"from_disk": counted["io"]["reads"] / QUERIES, "rate": of_search["queries_per_second"]}
+            return told | {"mean_ms": of_search["latency_ms"]["mean"], "p99_ms": of_search["latency_ms"]["p99"]}
+
+        return self.measured(["search", list_of, memory, strategy, layout], search)
+
+    def diskann(self) -> tuple[Record, Record]:
+        """The build of DiskANN, and its searches."""
+        if "DISKANN" not in os.environ:
+            raise Failed("DISKANN is not set")
+        self.truth()
+        types = {"u8": "uint8", "f32": "float32"}
+        made = {"data_type": types[self.element], "data": str(self.base), "distance": "squared_l2", "dim": self.dimensions}
+        made |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "num_pq_chunks": CODE_BYTES, "quantization_type": "FP"}
+        path = str(self.work / "diskann")
+        made |= {"num_threads": THREADS, "build_ram_limit_gb": 16.0, "save_path": path, "disk-index-source": "Build"}
+        load = {"disk-index-source": "Load", "data_type": made["data_type"], "load_path": path}
+        asked = {"queries": str(self.queries), "groundtruth": str(self.work / "truth.bin"), "recall_at": K}
+        asked |= {"beam_width": BEAM, "num_threads": THREADS, "distance": "squared_l2", "vector_filters_file": None}
+        mode = {"adaptive_l": None, "is_flat_search": False}
+        asked |= {"num_nodes_to_cache": None, "post_processor": None, "search_io_limit": None, "search_mode": mode}
+
+        def job(source: Record, lists: Iterable[int]) -> Record:
+            content = {"source": source, "search_phase": asked | {"search_list": list(lists)}}
+            jobs = {"search_directories": [], "jobs": [{"type": "disk-index", "content": content}]}
+            (self.work / "job.json").write_text(json.dumps(jobs))
+            files = ["--input-file", self.work / "job.json", "--output-file", self.work / "job.out"]
+            told = run([os.environ["DISKANN"], "--quiet", "run", *files])
+            return told | {"output": json.loads((self.work / "job.out").read_text())[0]["results"]}
+
+        built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1]))
+        return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
+
+
+def at_recall(points: list[Record], recall: float, figure: str) -> float | None:
+    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
+    points = sorted(points, key=lambda point: point["recall"])
+    missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
+    for low, high in zip(points, points[1:]):
+        if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
+            share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
+            return float(low[figure] + share * (high[figure] - low[figure]))
+    return None
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def shown(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+FIGURES = ("reads", "rate", "mean_ms", "p99_ms")
+
+
+def beside_diskann(bench: Bench) -> str:
+    """Both at equal recall."""
+    built, searched = bench.diskann()
+    if "failed" in searched:
+        raise Failed(searched["failed"])
+    words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
+    scales = {"recall": 0.01, "mean_latency": 1e-3, "p95_latency": 1e-3}
+    theirs = [
+        {to: point[of] * scales.get(of, 1) for of, to in words.items()}
+        for point in searched["output"]["search"]["search_results_per_l"]
+    ]
+    memory = f"{math.ceil(searched['peak_bytes'] / 1e6)}MB"
+    ours = [bench.search(list_of, memory) for list_of in LISTS]
+    bench.index()
+    built_ours = bench.measured(["build", "grown"], lambda: {})
+    rows = []
+    for recall in RECALLS:
+        pairs = [(at_recall(ours, recall, figure), at_recall(theirs, recall, figure)) for figure in ("reads", "rate", "mean_ms")]
+        cells = [f"{shown(a)} / {shown(b)}" + (f" ({a / b:.2f})" if a and b else "") for a, b in pairs]
+        rows.append([f"{recall:.2f}", *cells])
+    head = ["recall@10", "reads a query", "queries a second", "mean ms under load"]
+    seconds = (built_ours["seconds"], built["output"]["build"]["build_time"] / 1e6)
+    return (
+        f"{bench.rows:,} vectors of {bench.dimensions}, {QUERIES:,} queries that were held out; adjoin / DiskANN (ratio).\n\n"
+        + table(head, rows)
+        + f"\nBuild {seconds[0]:.1f} / {seconds[1]:.1f} s, {built_ours['peak_bytes'] / 1e6:.0f} / {built['peak_bytes'] / 1e6:.0f} MB; "
+        f"search within {memory}: {max(one['peak_bytes'] for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB.\n"
+    )
+
+
+def ideas(bench: Bench) -> str:
+    """What walks take without one idea, and with other orders of the pages."""
+    memory = "2GiB"
+    rows = []
+    ways = [(words, strategy, "grown") for words, strategy in WITHOUT.items()]
+    ways += [(f"pages in the order {layout}", "", layout) for layout in LAYOUTS]
+    for words, strategy, layout in ways:
+        points = [bench.search(list_of, memory, strategy, layout) for list_of in LISTS]
+        cells = [shown(at_recall(points, recall, figure)) for recall in (0.95, 0.99) for figure in FIGURES[:3]]
+        rows.append([words, *cells])
+    head = ["walks", *(f"{words} at {recall}" for recall in (0.95, 0.99) for words in ("reads", "queries a second", "mean ms"))]
+    return table(head, rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    asked = parser.parse_args()
+    print("## Searches of a graph index\n")
+    for of in SETS:
+        if asked.only not in of.name:
+            continue
+        print(f"### {of.name}\n", flush=True)
+        for part in (beside_diskann, ideas) if of is SETS[0] else (beside_diskann,):
+            try:
+                print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)
+            except Failed as reason:
+                print(f"Not measured: {reason}.\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

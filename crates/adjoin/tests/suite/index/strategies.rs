@@ -1,0 +1,94 @@
+//! Do strategies change what they say they do, and nothing else?
+
+use adjoin::index::{Index, IndexEffort, IndexOptions, IndexSearchOptions, WalkStrategy};
+use adjoin::options::Metric;
+use adjoin::search::Wanted;
+use adjoin::sink::CollectHits;
+
+use super::recall::sets;
+use super::{Found, Indexed, options, recall};
+use crate::harness::{Set, Setup};
+use crate::search::{assert_same, true_hits};
+
+fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: &str, effort: IndexEffort) -> Found {
+    let context = setup.context();
+    let index = Index::open(&context, &indexed.path()).unwrap();
+    let sink = CollectHits::default();
+    let strategy = if strategy.is_empty() { WalkStrategy::default() } else { strategy.parse().unwrap() };
+    let options = IndexSearchOptions { strategy, ..IndexSearchOptions::new(Wanted::Nearest(10), effort, 1) };
+    let statistics =
+        adjoin::index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+    Found { batches: sink.batches(), hits: sink.hits(), statistics }
+}
+
+/// A small page, so that there are many.
+fn indexed(set: &Set) -> Indexed {
+    Indexed::build(&Setup::default(), set, &IndexOptions { code_bytes: 8, ..options() })
+}
+
+#[test]
+fn what_is_under_way_together_and_what_is_held_changes_only_what_is_read() {
+    let (set, queries) = sets(12_000, 600);
+    let indexed = indexed(&set);
+    let list = IndexEffort::List(40);
+    let of = |memory, threads, strategy: &str| {
+        search(&indexed, &Setup { memory, threads, ..Setup::default() }, &queries, strategy, list)
+    };
+    let (much, little) = (64_000_000, 20_000_000);
+    let wanted = of(much, 2, "");
+    let needed = wanted.statistics.search.reads_per_query * 600.0;
+    let from_disk = |found: &Found| found.statistics.common.io.reads.unwrap() as f64;
+    for (memory, threads, strategy) in [
+        (much, 1, ""),
+        (much, 2, "walks=1"),
+        (much, 2, "walks=3,ahead=1,order=asked"),
+        (much, 2, "ahead=16,walks=2"),
+        (little, 2, ""),
+        (little, 2, "walks=1,ahead=1"),
+    ] {
+        let found = of(memory, threads, strategy);
+        assert_same(&found.hits, &wanted.hits, strategy);
+        let reads = found.statistics.search.reads_per_query * 600.0;
+        assert!((reads - needed).abs() < 1e-6, "{memory} {threads} {strategy}: {reads} of {needed}");
+        if memory == much {
+            assert!(from_disk(&found) < 0.3 * needed, "{strategy}: {} of {needed}", from_disk(&found));
+        }
+    }
+    assert!(
+        from_disk(&wanted) <= 12_000.0 / 50.0,
+        "no page is read twice where memory holds all: {}",
+        from_disk(&wanted)
+    );
+}
+
+#[test]
+fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
+    let (set, queries) = sets(12_000, 200);
+    let indexed = indexed(&set);
+    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+    let of = |strategy: &str, list| search(&indexed, &Setup::default(), &queries, strategy, IndexEffort::List(list));
+    let reads = |found: &Found| found.statistics.search.reads_per_query;
+    let plain = of("", 80);
+    assert!(recall(&plain.hits, &wanted) > 0.95);
+    for strategy in ["beam=4", "expanded=0", "expanded=1", "entry=vertex", "entry=vertex,beam=8,expanded=0"] {
+        // From one vertex a walk does not come to each of the clumps that rows lie in.
+        let least = if strategy.contains("vertex") { 0.7 } else { 0.95 };
+        let reached = recall(&of(strategy, 200).hits, &wanted);
+        assert!(reached > least, "{strategy}: {reached}");
+    }
+    assert!(reads(&of("beam=8", 80)) > reads(&plain), "a beam reads pages that it comes not to need");
+    assert!(reads(&of("entry=vertex", 80)) > reads(&plain), "the navigation graph saves the way in");
+}
+
+#[test]
+fn a_recall_is_promised_for_the_walks_that_are_asked_for() {
+    let (set, queries) = sets(12_000, 300);
+    let indexed = indexed(&set);
+    let wanted = true_hits(&set, &queries, Wanted::Nearest(10), Metric::L2);
+    for (strategy, learns) in [("walks=2", false), ("entry=vertex,expanded=0,beam=2", true)] {
+        let found = search(&indexed, &Setup::default(), &queries, strategy, IndexEffort::Recall(0.9));
+        let common = &found.statistics.common;
+        assert!(common.recall.as_ref().unwrap().kept && recall(&found.hits, &wanted) >= 0.9, "{strategy}");
+        assert_eq!(common.seconds.calibrate.is_some(), learns, "what the index knows is of its own walks");
+    }
+}
