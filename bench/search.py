@@ -18,6 +18,7 @@ import math
 import os
 import struct
 import sys
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ THREADS = 2
 QUERIES = 1_000
 K = 10
 KNOWN = 100
+#: Rows that are converted at once.
+PIECE = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
@@ -64,15 +67,24 @@ SETS = (
 )
 
 
-def binary(path: Path) -> tuple[int, int, bytes]:
-    """Rows, dimensions and vectors of a file; halves become floats, which both can read."""
-    data = path.read_bytes()
-    if path.suffix != ".npy":
-        return *struct.unpack("<2I", data[:8]), data[8:]
-    head = 10 + struct.unpack("<H", data[8:10])[0]
-    words = data[10:head].decode().split("(")[1].split(")")[0].split(",")
-    halves = struct.iter_unpack("<e", data[head:])
-    return int(words[0]), int(words[1]), b"".join(struct.pack("<f", half) for half, in halves)
+def split(source: Path, base: Path, queries: Path) -> None:
+    """Takes the last rows of a file out as queries; halves become floats, which both can read. A piece at a time: what this
+    process holds counts for those that it starts."""
+    with source.open("rb") as file:
+        head = file.read(8)
+        if source.suffix == ".npy":
+            text = file.read(struct.unpack("<H", file.read(2))[0])
+            rows, dimensions = (int(word) for word in text.decode().split("(")[1].split(")")[0].split(",")[:2])
+            width, convert = 2, lambda piece: struct.pack(f"<{len(piece) // 2}f", *struct.unpack(f"<{len(piece) // 2}e", piece))
+        else:
+            rows, dimensions = struct.unpack("<2I", head)
+            width = (source.stat().st_size - 8) // (rows * dimensions)
+            convert = bytes
+        for path, count in ((base, rows - QUERIES), (queries, QUERIES)):
+            with path.open("wb") as to:
+                to.write(struct.pack("<2I", count, dimensions))
+                for start in range(0, count, PIECE):
+                    to.write(convert(file.read(min(PIECE, count - start) * dimensions * width)))
 
 
 class Bench:
@@ -102,34 +114,29 @@ class Bench:
             source = self.work / ("all.u8bin" if element == "u8" else "all.fbin")
             shape = ["--rows", str(rows + QUERIES), "--dimensions", str(dimensions), "--element", element]
             run([self.adjoin, "gen", *shape, "-o", source, "--quiet", "--force"])
-        rows, dimensions, vectors = binary(source)
-        cut = (rows - QUERIES) * len(vectors) // rows
-        self.base.write_bytes(struct.pack("<2I", rows - QUERIES, dimensions) + vectors[:cut])
-        self.queries.write_bytes(struct.pack("<2I", QUERIES, dimensions) + vectors[cut:])
+        split(source, self.base, self.queries)
 
     def measured(self, key: object, measure: object) -> Record:
         """The median of some rounds under a key."""
         keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
         return median([self.ledger.measured(one, measure) for one in keys])
 
-    def truth(self) -> list[list[tuple[int, float]]]:
-        """The nearest rows of each query, for which both are judged, and as a file for DiskANN."""
-        hits, store = self.work / "truth.csv", self.work / "store"
-        if not hits.exists():
+    def truth(self) -> array[float]:
+        """How far the last of the nearest rows of each query is, for which both are judged; all of them as a file for DiskANN."""
+        file, far = self.work / "truth.bin", array("d")
+        if not file.exists():
+            hits, store = self.work / "truth.csv", self.work / "store"
             run([self.adjoin, "build", self.base, "-o", store, "--quiet", "--force"])
             nearest = ["-k", str(KNOWN), "--exact", "-o", hits, "--quiet", "--force"]
             run([self.adjoin, "search", store, "--queries", self.queries, *nearest])
-        found: list[list[tuple[int, float]]] = [[] for _ in range(QUERIES)]
-        with hits.open() as lines:
-            for line in csv.DictReader(lines):
-                found[int(line["query"])].append((int(line["id"]), float(line["distance"])))
-        file = self.work / "truth.bin"
-        if not file.exists():
-            ids = [row for hits in found for row, _ in hits]
-            squares = [distance * distance for hits in found for _, distance in hits]
-            numbers = struct.pack(f"<{len(ids)}I{len(squares)}f", *ids, *squares)
-            file.write_bytes(struct.pack("<2I", QUERIES, KNOWN) + numbers)
-        return found
+            ids, squares = array("I"), array("f")
+            with hits.open() as lines:
+                for line in csv.DictReader(lines):
+                    ids.append(int(line["id"])), squares.append(float(line["distance"]) ** 2)
+            file.write_bytes(struct.pack("<2I", QUERIES, KNOWN) + ids.tobytes() + squares.tobytes())
+        squares = array("f", file.read_bytes()[8 + 4 * QUERIES * KNOWN :])
+        far.extend(squares[query * KNOWN + K - 1] ** 0.5 * (1 + 1e-6) for query in range(QUERIES))
+        return far
 
     def index(self, layout: str = "grown") -> Path:
         """Builds an index, in the order of pages that is asked for."""
@@ -161,7 +168,7 @@ class Bench:
             right = 0
             with hits.open() as lines:
                 for line in csv.DictReader(lines):
-                    right += float(line["distance"]) <= truth[int(line["query"])][K - 1][1]
+                    right += float(line["distance"]) <= truth[int(line["query"])]
             counted = json.loads(stats.read_text())
             of_search = counted["search"]
             told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}

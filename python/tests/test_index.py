@@ -50,6 +50,21 @@ def test_the_recall_is_promised_and_told(vectors, index):
     assert lists[0] < lists[1]
 
 
+def test_all_within_a_radius_is_found(vectors, index):
+    queries = numpy.random.default_rng(2).standard_normal((900, 16), dtype="float32")
+    distances = numpy.linalg.norm(queries[:, None].astype("float64") - vectors[None].astype("float64"), axis=2)
+    for asked, probes in ((queries[:20], "whole"), (queries, "walk")):
+        wanted = [set(numpy.flatnonzero(row <= 3.5)) for row in distances[: len(asked)]]
+        with index.search(asked, radius=3.5, recall=0.9) as hits:
+            found = [set(hits.ids[start:end].tolist()) for start, end in zip(hits.offsets, hits.offsets[1:])]
+            assert all(one <= other for one, other in zip(found, wanted)) and hits.stats["recall"]["kept"]
+            assert sum(map(len, found)) >= 0.85 * sum(map(len, wanted)) > 0
+            assert hits.stats["strategy"]["probes"] == probes and hits.stats["search"]["k"] is None
+    for wrong in ({}, {"k": 3, "radius": 1.0}, {"min_similarity": 0.9}):
+        with pytest.raises(adjoin.AdjoinError):
+            index.search(queries, **wrong)
+
+
 def test_queries_of_another_kind_are_calibrated_with(vectors, index, tmp_path):
     queries = 3 * numpy.random.default_rng(3).standard_normal((600, 16), dtype="float32")
     numpy.save(tmp_path / "like.npy", queries)

@@ -4,7 +4,7 @@
 //! stays, the first other one makes room. What a walk finds does not depend on what is held.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use adjoin_device::{AlignedBuffer, Reservation};
 
@@ -16,15 +16,15 @@ use crate::workers::lock;
 
 /// Parts, each with a lock of its own.
 const PARTS: usize = 16;
-/// What a page takes beside its bytes.
-const BESIDE: u64 = 96;
-
-/// A page that several may look at.
-pub(super) type SharedPage = Arc<AlignedBuffer>;
+/// Pages for which memory is taken at once: single ones that are aligned would take up to twice their bytes.
+const SLAB_PAGES: usize = 64;
+/// What a page takes beside its bytes: its place, by number, in a table that doubles.
+const BESIDE: u64 = 64;
 
 /// Pages by number.
 pub(super) struct PageCache {
     parts: Vec<Mutex<Part>>,
+    page_bytes: usize,
     /// Pages of a part, at most.
     most: usize,
     _memory: Reservation,
@@ -33,6 +33,7 @@ pub(super) struct PageCache {
 #[derive(Default)]
 struct Part {
     places: HashMap<u32, usize>,
+    slabs: Vec<AlignedBuffer>,
     held: Vec<Held>,
     /// The place to which the clock comes next.
     hand: usize,
@@ -40,7 +41,6 @@ struct Part {
 
 struct Held {
     number: u32,
-    page: SharedPage,
     /// Whether it was asked for since the clock came by.
     wanted: bool,
 }
@@ -52,15 +52,18 @@ impl PageCache {
     /// Where others take the memory meanwhile.
     pub(super) fn beside(context: &Context, index: &Index, keep: u64) -> Result<Self> {
         let shape = index.facts().shape();
-        let all = (shape.pages(index.facts().vertices) + PARTS as u64) * Self::bytes_of(shape.bytes());
-        let bytes = context.budget().free().saturating_sub(keep).min(all);
+        // All, and what is left over of each part.
+        let pages = shape.pages(index.facts().vertices) + (PARTS * SLAB_PAGES) as u64;
+        let free = context.budget().free().saturating_sub(keep);
+        let bytes = free.min(pages * Self::bytes_of(shape.bytes()));
         Ok(Self::new(context.reserve(bytes, PURPOSE)?, shape.bytes()))
     }
 
     /// One within a reservation, for pages of `page_bytes`.
     fn new(memory: Reservation, page_bytes: usize) -> Self {
-        let most = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS;
-        Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), most, _memory: memory }
+        let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
+        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
+        Self { parts, page_bytes, most: slabs * SLAB_PAGES, _memory: memory }
     }
 
     /// Bytes of a page that is held.
@@ -72,41 +75,61 @@ impl PageCache {
         &self.parts[number as usize % PARTS]
     }
 
-    /// A page, where it is held.
-    pub(super) fn get(&self, number: u32) -> Option<SharedPage> {
+    /// Fills `page` with a page that was checked, where it is held; whether it is.
+    pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
         if self.most == 0 {
-            return None;
+            return false;
         }
         let part = &mut *lock(self.part(number));
-        let held = &mut part.held[*part.places.get(&number)?];
-        held.wanted = true;
-        Some(held.page.clone())
+        let Some(&place) = part.places.get(&number) else { return false };
+        part.held[place].wanted = true;
+        page.copy_from_slice(part.page(place, self.page_bytes));
+        true
     }
 
-    /// Holds a page that was read and checked; returns the one that made room for it.
-    pub(super) fn put(&self, number: u32, page: &SharedPage) -> Option<SharedPage> {
+    /// Whether a page is held.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.most > 0 && lock(self.part(number)).places.contains_key(&number)
+    }
+
+    /// Holds a page that was read and checked, in the place of another one where there is no more room.
+    pub(super) fn put(&self, number: u32, page: &[u8]) {
         if self.most == 0 {
-            return None;
+            return;
         }
         let part = &mut *lock(self.part(number));
         if part.places.contains_key(&number) {
-            return None; // another thread has read it meanwhile
+            return; // another thread has read it meanwhile
         }
-        let held = Held { number, page: page.clone(), wanted: false };
-        if part.held.len() < self.most {
-            part.places.insert(number, part.held.len());
-            part.held.push(held);
-            return None;
-        }
-        while std::mem::take(&mut part.held[part.hand].wanted) {
-            part.hand = (part.hand + 1) % self.most;
-        }
-        let place = part.hand;
-        part.hand = (place + 1) % self.most;
-        let gone = std::mem::replace(&mut part.held[place], held);
-        part.places.remove(&gone.number);
+        let place = part.place(self.most, self.page_bytes);
         part.places.insert(number, place);
-        Some(gone.page)
+        part.held[place] = Held { number, wanted: false };
+        part.page(place, self.page_bytes).copy_from_slice(page);
+    }
+}
+
+impl Part {
+    /// A place for a page: a new one while there is room, or that of a page which goes.
+    fn place(&mut self, most: usize, page_bytes: usize) -> usize {
+        if self.held.len() < most {
+            let place = self.held.len();
+            if place.is_multiple_of(SLAB_PAGES) {
+                self.slabs.push(AlignedBuffer::zeroed(SLAB_PAGES * page_bytes));
+            }
+            self.held.push(Held { number: 0, wanted: false });
+            return place;
+        }
+        while std::mem::take(&mut self.held[self.hand].wanted) {
+            self.hand = (self.hand + 1) % most;
+        }
+        let place = self.hand;
+        self.hand = (place + 1) % most;
+        self.places.remove(&self.held[place].number);
+        place
+    }
+
+    fn page(&mut self, place: usize, page_bytes: usize) -> &mut [u8] {
+        &mut self.slabs[place / SLAB_PAGES][place % SLAB_PAGES * page_bytes..][..page_bytes]
     }
 }
 
@@ -117,50 +140,58 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    fn cache(bytes: u64, page_bytes: usize) -> PageCache {
-        PageCache::new(MemoryBudget::new(bytes).reserve(bytes).unwrap(), page_bytes)
+    const PAGE_BYTES: usize = 8;
+
+    /// One of so many slabs in each part.
+    fn cache(slabs: usize) -> PageCache {
+        let bytes = (slabs * SLAB_PAGES * PARTS) as u64 * PageCache::bytes_of(PAGE_BYTES);
+        PageCache::new(MemoryBudget::new(bytes).reserve(bytes).unwrap(), PAGE_BYTES)
     }
 
-    fn page(number: u32) -> SharedPage {
-        let mut page = AlignedBuffer::zeroed(8);
-        page[..4].copy_from_slice(&number.to_le_bytes());
-        Arc::new(page)
+    fn page(number: u32) -> [u8; PAGE_BYTES] {
+        (u64::from(number) * 0x0101).to_le_bytes()
+    }
+
+    fn has(cache: &PageCache, number: u32) -> bool {
+        let mut found = [0; PAGE_BYTES];
+        let is_held = cache.get(number, &mut found);
+        assert!(!is_held || found == page(number), "{number}: {found:?}");
+        is_held
     }
 
     #[test]
     fn what_is_held_is_what_was_put_and_no_more_than_there_is_room_for() {
-        let cache = cache(PARTS as u64 * 3 * PageCache::bytes_of(8), 8);
-        let mut random = Random::new(1, "pages");
-        let (mut held, mut found) = (0_usize, 0);
-        for _ in 0..20_000 {
-            let number = random.below(200) as u32;
-            match cache.get(number) {
-                Some(page) => {
-                    assert_eq!(page[..4], number.to_le_bytes());
-                    found += 1;
-                }
-                None => held += usize::from(cache.put(number, &page(number)).is_none()),
+        let (cache, mut random, mut found) = (cache(2), Random::new(1, "pages"), 0);
+        let pages = 4 * (2 * SLAB_PAGES * PARTS) as u64;
+        for _ in 0..60_000 {
+            let number = random.below(pages) as u32;
+            assert_eq!(cache.has(number), has(&cache, number));
+            match cache.has(number) {
+                true => found += 1,
+                false => cache.put(number, &page(number)),
             }
-            assert!(held <= 3 * PARTS);
         }
-        assert!((3_000..7_000).contains(&found), "about a quarter is held: {found}");
+        let held = (0..pages as u32).filter(|&number| cache.has(number)).count();
+        assert_eq!(held, 2 * SLAB_PAGES * PARTS);
+        assert!((10_000..20_000).contains(&found), "about a quarter is held: {found}");
     }
 
     #[test]
     fn a_page_that_is_asked_for_stays() {
-        let cache = cache(PARTS as u64 * 2 * PageCache::bytes_of(8), 8);
-        let of_one_part = |k: u32| k * PARTS as u32;
+        let cache = cache(1);
+        let of_one_part = |k: usize| (k * PARTS) as u32;
         cache.put(0, &page(0));
-        for k in 1..50 {
-            assert!(cache.get(0).is_some(), "{k}");
+        for k in 1..5 * SLAB_PAGES {
+            assert!(has(&cache, 0), "{k}");
             cache.put(of_one_part(k), &page(of_one_part(k)));
-            assert!(cache.get(of_one_part(k)).is_some());
+            assert!(has(&cache, of_one_part(k)), "{k}");
         }
     }
 
     #[test]
     fn a_cache_without_room_holds_nothing() {
-        let cache = cache(100, 4_096);
-        assert!(cache.put(1, &page(1)).is_none() && cache.get(1).is_none());
+        let cache = cache(0);
+        cache.put(1, &page(1));
+        assert!(!has(&cache, 1));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
-use super::cache::{PageCache, SharedPage};
+use super::cache::PageCache;
 use super::navigation::Navigator;
 use super::page::Page;
 use super::strategy::WalkStrategy;
@@ -445,6 +445,9 @@ struct Worker<'a, T: Coordinate> {
     _memory: Reservation,
 }
 
+/// A page that several walks may look at.
+type SharedPage = Arc<AlignedBuffer>;
+
 /// A page that is being read, and the walks that have asked for it.
 struct InFlight {
     page: u32,
@@ -600,11 +603,13 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         if self.walks[slot].has_asked(page).is_some() {
             return Ok(());
         }
-        let held = self.run.cache.get(page);
+        let held = self.held(page);
         let is_held = held.is_some();
         self.walks[slot].asked.push((page, held));
+        if is_held {
+            return Ok(());
+        }
         match self.in_flight.iter_mut().find(|in_flight| in_flight.page == page) {
-            _ if is_held => Ok(()),
             // It may be of the query before.
             Some(in_flight) if in_flight.asked.contains(&slot) => Ok(()),
             Some(in_flight) => {
@@ -615,6 +620,25 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
     }
 
+    /// A page that is held in memory.
+    fn held(&mut self, page: u32) -> Option<SharedPage> {
+        if !self.run.cache.has(page) {
+            return None;
+        }
+        let mut buffer = self.buffer();
+        match self.run.cache.get(page, &mut buffer) {
+            true => Some(Arc::new(buffer)),
+            false => {
+                self.spare.push(buffer); // it has gone meanwhile
+                None
+            }
+        }
+    }
+
+    fn buffer(&mut self) -> AlignedBuffer {
+        self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(self.searched.shape.bytes()))
+    }
+
     fn read(&mut self, slot: usize, page: u32) -> Result<()> {
         let UnderWay { walk, query, needed, pages_read, .. } = &mut self.walks[slot];
         let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
@@ -622,8 +646,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         let is_needed = needed.contains(&page);
         let cause = Cause { consumer: "index", step: is_needed.then_some(step), after: after.filter(|_| is_needed) };
         *pages_read += 1;
-        let bytes = self.searched.shape.bytes();
-        let buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
+        let buffer = self.buffer();
         self.in_flight.push(InFlight { page, asked: vec![slot] });
         self.handed += 1;
         let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
@@ -631,7 +654,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         } else {
             <dyn ReadQueue>::submit_later
         };
-        let offset = u64::from(page) * bytes as u64;
+        let offset = u64::from(page) * self.searched.shape.bytes() as u64;
         Ok(submit(&mut *self.queue, page.into(), cause, &self.run.index.pages, offset, buffer)?)
     }
 
@@ -649,8 +672,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             self.spare.push(buffer);
             return Ok(());
         }
+        self.run.cache.put(page, &buffer);
         let shared = Arc::new(buffer);
-        self.spare.extend(self.run.cache.put(page, &shared).and_then(Arc::into_inner));
         for &slot in &asked {
             if let Some(place) = self.walks[slot].has_asked(page) {
                 self.walks[slot].asked[place].1 = Some(shared.clone());
