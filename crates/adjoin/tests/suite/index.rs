@@ -276,7 +276,7 @@ fn the_least_budget_that_is_named_suffices() {
         let context = Setup { memory, ..Setup::default() }.context();
         search_in(&context, &indexed.path(), &queries, 10, 5_000).map(|found| found.hits)
     };
-    let said = error_of(searched(16_500_000)).to_string();
+    let said = error_of(searched(18_000_000)).to_string();
     let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
     let plenty = indexed.search(&Setup::default(), &queries, 10, 5_000);
