@@ -41,7 +41,8 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     options.check()?;
     let source = resolve::source_options(&arguments.store.columns)?;
     let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
-    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, false)?;
+    let kept = (&arguments.attributes.names[..], false);
+    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, kept)?;
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds)?;

@@ -209,6 +209,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
             queries: answered.queries,
             k: Some(self.wanted),
             hits: answered.hits,
+            passing_rows: None,
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),

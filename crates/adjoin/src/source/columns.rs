@@ -275,7 +275,7 @@ fn find<'a>(path: &Path, schema: &'a Schema, name: &str) -> Result<(ColumnPlace,
 }
 
 /// The columns with their types, for a message.
-fn list_columns(schema: &Schema) -> String {
+pub(super) fn list_columns(schema: &Schema) -> String {
     let columns: Vec<String> =
         schema.fields().iter().map(|field| format!("{} ({})", field.name(), field.data_type())).collect();
     if columns.is_empty() { "none".into() } else { columns.join(", ") }

@@ -4,6 +4,7 @@
 //! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
 
 mod assign;
+mod attributes;
 mod bad_rows;
 mod buckets;
 mod centers;
@@ -17,6 +18,7 @@ mod kind;
 mod manifest;
 mod memory;
 mod partitions;
+mod passing;
 mod publish;
 mod reader;
 mod tree;
@@ -24,6 +26,7 @@ mod verify;
 mod writer;
 
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use attributes::{Reordering, least_bytes as least_attribute_bytes};
 pub(crate) use buckets::{extent_rows_max, row_bytes};
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
 pub(crate) use draw::Draw;
@@ -38,6 +41,8 @@ pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_replaced, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
+pub use passing::Passing;
+pub(crate) use passing::{AttributeFile, passing};
 pub(crate) use publish::{Drafts, check_target};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};

@@ -12,7 +12,7 @@ use super::PURPOSE;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes};
+use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes, starts};
 use crate::plan::Load;
 use crate::row_numbers::{ROW_BYTES, RankedSet, RowSet, packed, unpacked};
 use crate::store::{PartitionSizes, Partitions, Records};
@@ -159,17 +159,6 @@ impl VertexMap {
     pub(super) fn subset(&self) -> Subset<'_> {
         Subset { places: &self.places, starts: &self.starts }
     }
-}
-
-/// The first place of each bucket, and the end.
-fn starts(buckets: &Buckets<'_>) -> Vec<u32> {
-    let mut starts = vec![0];
-    let mut place = 0;
-    starts.extend(buckets.extents().iter().map(|extent| {
-        place += extent.rows;
-        place
-    }));
-    starts
 }
 
 /// Hands what is seen of each bucket to `take`, in their order; returns the nearest members to the centers.
