@@ -136,7 +136,8 @@ pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<Schema
     parquet::schema(path, file)
 }
 
-fn find(path: &Path, schema: &Schema, name: &str) -> Result<(ColumnPlace, DataType)> {
+/// The column of a name, and its type.
+pub(super) fn find(path: &Path, schema: &Schema, name: &str) -> Result<(ColumnPlace, DataType)> {
     let found = ColumnPlace::find(schema.fields(), name);
     let found = found.map(|(place, field)| (place, field.data_type().clone()));
     found.ok_or_else(|| {

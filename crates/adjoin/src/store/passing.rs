@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::{ReadFile, Reservation};
-use arrow_schema::Schema;
+use arrow_schema::{Field, Schema};
 
-use super::files::Role;
+use super::attributes::{Reordering, least_bytes};
+use super::files::{FileFacts, Role};
 use super::folder::{FolderFiles, read_checked};
+use super::publish::Drafts;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
@@ -76,8 +78,52 @@ impl AttributeFile {
     ///
     /// # Errors
     /// Where it is not, or the device fails.
-    pub(crate) fn check(&self, files: FolderFiles<'_>) -> Result<()> {
+    pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
+        let _piece = context.reserve(PIECE_BYTES as u64, PURPOSE)?;
         read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
+    }
+
+    /// The bytes with which so many rows of it are written in another order, at least.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn reordering_bytes(&self, files: FolderFiles<'_>, rows: u64) -> Result<u64> {
+        Ok(least_bytes(rows, self.schema(files)?.fields().len()) + READING_BYTES)
+    }
+
+    /// Writes its rows in another order, each to the place that `place` gives for its own; returns what a manifest says of the
+    /// file, and the bytes that did not fit into memory.
+    ///
+    /// # Errors
+    /// Where it is not as written, the disk refuses, or memory does not suffice.
+    pub(crate) fn reorder(
+        &self,
+        (context, files): (&Context, FolderFiles<'_>),
+        (drafts, temporary): (&Drafts<'_>, &Path),
+        (rows, place): (u64, impl Fn(u32) -> u32),
+    ) -> Result<(FileFacts, u64)> {
+        self.check(context, files)?;
+        let schema = self.schema(files)?;
+        let mut reordering = Reordering::new(context, temporary, &schema, rows)?;
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let mut row = 0;
+        for table in self.tables(context, files, &all)? {
+            context.cancel.check()?;
+            let table = table?;
+            check_count(row + table.num_rows() as u64, rows, files)?;
+            reordering.add(&table, |k| Ok(Some(place((row + k as u64) as u32).into())))?;
+            row += table.num_rows() as u64;
+        }
+        reordering.write(drafts)
+    }
+
+    /// Names and types of its columns.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn names(&self, files: FolderFiles<'_>) -> Result<Vec<(String, String)>> {
+        let named = |field: &Arc<Field>| (field.name().clone(), field.data_type().to_string());
+        Ok(self.schema(files)?.fields().iter().map(named).collect())
     }
 
     /// Its columns.
@@ -123,18 +169,14 @@ pub(crate) fn passing(
         ]));
     }
     let memory = context.reserve(RankedSet::memory_bytes(rows), PURPOSE)?;
-    let of_piece = context.reserve(PIECE_BYTES as u64, PURPOSE)?;
-    attributes.check(files)?;
-    drop(of_piece);
+    attributes.check(context, files)?;
     let places = condition.bind(&*attributes.schema(files)?)?;
     let (mut set, mut row) = (RowSet::new(rows), 0);
     context.progress.begin("filter", "rows", rows);
     for table in attributes.tables(context, files, &places)? {
         context.cancel.check()?;
         let truth = condition.is_true(&table?)?;
-        if truth.len() as u64 > rows - row {
-            return Err(files.damaged(Role::Attributes, "it has more rows than there are vectors"));
-        }
+        check_count(row + truth.len() as u64, rows, files)?;
         truth.values().set_indices().for_each(|k| set.insert(row + k as u64));
         row += truth.len() as u64;
         context.progress.advance(row);
@@ -143,6 +185,13 @@ pub(crate) fn passing(
         return Err(files.damaged(Role::Attributes, "it has fewer rows than there are vectors"));
     }
     Ok(Passing { rows: RankedSet::new(set), _memory: memory })
+}
+
+fn check_count(count: u64, rows: u64, files: FolderFiles<'_>) -> Result<()> {
+    if count <= rows {
+        return Ok(());
+    }
+    Err(files.damaged(Role::Attributes, "it has more rows than there are vectors"))
 }
 
 fn no_attributes(folder: &Path) -> Error {

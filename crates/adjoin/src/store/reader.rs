@@ -120,9 +120,7 @@ impl Store {
     /// # Errors
     /// Where their file cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
-        let Some(file) = &self.attributes else { return Ok(Vec::new()) };
-        let schema = file.schema(self.files())?;
-        Ok(schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string())).collect())
+        self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
     }
 
     /// The rows that meet a condition on their attributes, by their places in the order of buckets.

@@ -150,6 +150,11 @@ impl VertexMap {
             .zip(self.of_bucket(bucket))
     }
 
+    /// The number of a place among those that do not stand for their vertex, if it does not.
+    pub(super) fn other_at(&self, place: u32) -> Option<usize> {
+        self.others.binary_search_by_key(&place, |other| other.0).ok()
+    }
+
     /// Whether several rows share a vertex.
     pub(super) fn has_others(&self) -> bool {
         !self.others.is_empty()
