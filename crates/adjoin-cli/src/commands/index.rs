@@ -14,7 +14,7 @@ use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
 use adjoin::store::Kind;
 
-use super::info::{kind_of_ids, manifest_as_json};
+use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, with_writer};
 use super::verify::print_damages;
@@ -122,7 +122,8 @@ fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
 /// Prints what an index says of itself.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let index = GraphIndex::open(&resolve::own_context(), folder)?;
-    print(&if json { manifest_as_json(index.facts())? } else { describe(index.facts()) })?;
+    let text = || Ok::<_, Error>(describe(index.facts()) + &attributes_in_words(&index.attributes()?));
+    print(&if json { manifest_as_json(index.facts())? } else { text()? })?;
     Ok(Outcome::Done)
 }
 
