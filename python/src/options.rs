@@ -103,7 +103,16 @@ impl StoreOptions {
         let (on_bad, on_duplicate_id) = (self.on_bad.parse()?, self.on_duplicate_id.parse()?);
         let (seed, buckets) = (self.seed, self.buckets);
         let attributes = self.attributes.clone();
-        Ok(BuildOptions { metric, seed, buckets, on_bad, on_duplicate_id, attributes, force, ..BuildOptions::default() })
+        Ok(BuildOptions {
+            metric,
+            seed,
+            buckets,
+            on_bad,
+            on_duplicate_id,
+            attributes,
+            force,
+            ..BuildOptions::default()
+        })
     }
 }
 

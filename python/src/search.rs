@@ -87,8 +87,7 @@ pub(crate) fn search(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let file = folder.join("hits.parquet");
     let (stats, counts) = running.run(py, |context| {
-        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } =
-            wanted;
+        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
         let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
         let condition = condition.as_deref().map(Condition::parse).transpose()?;
         let options = SearchOptions { wanted, effort, condition, seed: store_options.seed() };

@@ -69,7 +69,8 @@ fn attributes_are_named_by_info_and_copied_into_an_index() {
     place.done("verify set.store --quiet");
     place.done("build set.jsonl -o set.store --force --quiet");
     assert!(!place.done("info set.store").out.contains("attributes"));
-    let names: Vec<_> = place.listing().into_iter().filter(|(path, _)| path.to_string_lossy().contains("set.store/attr")).collect();
+    let names: Vec<_> =
+        place.listing().into_iter().filter(|(path, _)| path.to_string_lossy().contains("set.store/attr")).collect();
     assert!(names.is_empty(), "replacing a store removes its attributes: {names:?}");
 }
 
@@ -89,12 +90,21 @@ fn what_cannot_be_kept_or_asked_for_is_refused_in_one_line() {
     place.done("build set.jsonl -o plain.store --quiet");
     let line = "search plain.store --queries queries.fbin -k 1 --where true";
     place.refused(line, &["plain.store has no attributes, which --where asks for", "--attributes"]);
-    place.refused("build queries.fbin --attributes lang -o x.store", &["queries.fbin", "--attributes", "Parquet, Arrow or JSON"]);
-    place.refused("build set.jsonl --attributes long -o x.store", &["set.jsonl: there is no column long for --attributes"]);
+    place.refused(
+        "build queries.fbin --attributes lang -o x.store",
+        &["queries.fbin", "--attributes", "Parquet, Arrow or JSON"],
+    );
+    place.refused(
+        "build set.jsonl --attributes long -o x.store",
+        &["set.jsonl: there is no column long for --attributes"],
+    );
     place.refused("build set.jsonl --attributes v -o x.store", &["column v is List", "name other columns"]);
     place.refused("build set.jsonl --attributes meta -o x.store", &["column meta is Struct"]);
     place.refused("build set.jsonl --attributes lang,lang -o x.store", &["--attributes lang is named twice"]);
     place.refused("index build set.store --attributes lang -o x.index", &["--attributes"]);
     place.write("mixed.jsonl", b"{\"v\": [1, 2], \"a\": 1}\n{\"v\": [1, 2], \"a\": \"x\"}\n");
-    place.refused("build mixed.jsonl --attributes a -o x.store", &["column a is a number in line 1 and a text in line 2"]);
+    place.refused(
+        "build mixed.jsonl --attributes a -o x.store",
+        &["column a is a number in line 1 and a text in line 2"],
+    );
 }

@@ -204,15 +204,17 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         let loads = visits.loads(buckets.count()).filter(|load| self.searcher.rows(load.bucket) > 0);
         let compared = pass.run_over(loads, state, |(search, buffer), number, bucket| {
             if self.is_full() {
-                return Ok(0);
+                return Ok((0, 0));
             }
-            let (compared, more) = search.compare(number, bucket, visits.of(number, buffer));
+            let queries = visits.of(number, buffer);
+            let (compared, more) = search.compare(number, bucket, queries);
             if self.held.fetch_add(more, Ordering::Relaxed) + more > room {
                 self.full.store(true, Ordering::Relaxed);
             }
-            Ok(compared)
+            Ok((compared, queries.len() as u64))
         })?;
-        self.counts.add_compared(compared.iter().sum(), visits.count());
+        let (compared, probed): (Vec<u64>, Vec<u64>) = compared.into_iter().unzip();
+        self.counts.add_compared(compared.iter().sum(), probed.iter().sum());
         Ok(())
     }
 

@@ -87,11 +87,7 @@ impl Attributes {
     ///
     /// # Errors
     /// Where a file has changed or cannot be read, the budget does not hold what is decoded at a time, or `take` fails.
-    pub(crate) fn each(
-        &self,
-        context: &Context,
-        mut take: impl FnMut(u64, RecordBatch) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn each(&self, context: &Context, mut take: impl FnMut(u64, RecordBatch) -> Result<()>) -> Result<()> {
         for (file, places, order) in &self.files {
             let mut row = file.first_row;
             for table in file.tables(context, places, BATCH_ROWS)? {
@@ -118,12 +114,7 @@ impl Attributes {
 ///
 /// # Errors
 /// Where it cannot be read, or the budget does not hold what is decoded at a time.
-pub(crate) fn kept_tables(
-    context: &Context,
-    path: &Path,
-    file: Arc<dyn ReadFile>,
-    places: &[usize],
-) -> Result<Tables> {
+pub(crate) fn kept_tables(context: &Context, path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<Tables> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
     parquet::tables(context, path, file, (&places, BATCH_ROWS), 0)
 }
@@ -156,7 +147,9 @@ fn kept_as(path: &Path, name: &str, kind: DataType) -> Result<DataType> {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
         DataType::Null | DataType::Boolean => kind,
         kind if kind.is_numeric() => kind,
-        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..) => kind,
+        DataType::Date32 | DataType::Date64 | DataType::Time32(_) | DataType::Time64(_) | DataType::Timestamp(..) => {
+            kind
+        }
         kind => {
             return Err(Error::input(message![
                 format!("{}: column {name} is {kind}, and ", path.display()),

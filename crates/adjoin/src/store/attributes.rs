@@ -109,7 +109,11 @@ impl<'a> Reordering<'a> {
     ///
     /// # Errors
     /// Where the disk refuses, or memory does not suffice.
-    pub(crate) fn add(&mut self, table: &RecordBatch, mut place: impl FnMut(usize) -> Result<Option<u64>>) -> Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        table: &RecordBatch,
+        mut place: impl FnMut(usize) -> Result<Option<u64>>,
+    ) -> Result<()> {
         let bytes = BATCH_COPIES * table.get_array_memory_size() as u64;
         let _of_rows = self.context.reserve(bytes, PURPOSE)?;
         let rows = self.converter.convert_columns(table.columns());
@@ -244,12 +248,7 @@ impl Write for Hashed {
 }
 
 impl<'a> AttributeWriter<'a> {
-    fn create(
-        context: &'a Context,
-        drafts: &Drafts<'_>,
-        schema: SchemaRef,
-        converter: RowConverter,
-    ) -> Result<Self> {
+    fn create(context: &'a Context, drafts: &Drafts<'_>, schema: SchemaRef, converter: RowConverter) -> Result<Self> {
         let path = drafts.path(Role::Attributes.file());
         let memory = context.reserve(writer_bytes(schema.fields().len()), PURPOSE)?;
         let file = Hashed { file: context.device.create(&path)?, hash: Xxh3::new(), bytes: 0 };

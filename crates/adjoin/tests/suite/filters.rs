@@ -6,6 +6,7 @@ use std::sync::Arc;
 use adjoin::error::{ErrorKind, Result};
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
@@ -218,8 +219,9 @@ fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
         };
         assert_eq!(sorted(found), sorted(wanted), "{condition}");
     }
-    let queries = Set::of(Element::F32, DIMENSIONS, &values(9, DIMENSIONS, 4));
-    let within = Wanted::Within(adjoin::predicate::Predicate::L2 { eps: 35.0 });
+    let near: Vec<f64> = data.values[..9 * DIMENSIONS].iter().map(|value| value + 1.0).collect();
+    let queries = Set::of(Element::F32, DIMENSIONS, &near);
+    let within = Wanted::Within(Predicate::L2 { eps: 35.0 });
     let all = true_hits(&data.set(), &queries, within, Metric::L2);
     let how = (within, Effort::Unsaid);
     let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some("lang = 'en'")).unwrap();
