@@ -353,9 +353,11 @@ impl RowPlaces {
         let mut reordering = Reordering::new(context, temporary, attributes.schema(), rows)?;
         context.progress.begin("attributes", "rows", source_rows);
         attributes.each(context, |first, table| reordering.add(&table, |k| lookup.place(first + k as u64)))?;
-        drop((lookup, of_places, memory));
-        let (facts, spilled) = reordering.write(drafts)?;
-        Ok((facts, spilled + records.spilled()))
+        drop((lookup, of_places));
+        let spilled = records.spilled();
+        drop((records, memory));
+        let (facts, more) = reordering.write(drafts)?;
+        Ok((facts, spilled + more))
     }
 }
 
