@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -105,6 +106,7 @@ class Store:
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
         exact: bool = False,
+        where: Optional[str] = None,
         nprobe: Optional[int] = None,
         calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
@@ -123,7 +125,9 @@ class Store:
         queries, in the order in which they lie there, and do not find themselves. ``recall`` is the share of that to find at
         least, on average over queries; ``exact`` finds all of it, as is done for few queries anyway; where neither is given,
         0.95. That is promised for queries that are distributed as the rows of the store, or as the vectors of the file
-        ``calibrate_with``. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
+        ``calibrate_with``. ``where`` is a condition as in SQL, such as ``"lang = 'en' and year >= 2020"``, on the attributes
+        that the store was built with: only rows of which it is true are found, and of the store itself only those are
+        queries. ``nprobe`` looks into so many buckets, whatever that finds. ``memory`` bounds what the process holds beside
         what it held before the call.
 
         Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
@@ -136,6 +140,7 @@ class Store:
         wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
         wanted["nprobe"] = _options.optional_integer("nprobe", nprobe, _options.U32_MAX)
         wanted["exact"] = _options.flag("exact", exact)
+        wanted["condition"] = _options.text("where", where)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
         with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
@@ -402,6 +407,7 @@ def build(
     split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
+    attributes: Sequence[str] = (),
     force: bool = False,
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
@@ -413,14 +419,15 @@ def build(
     data sets of pyarrow and Hugging Face are read batch by batch. What is not a file yet is written to ``temporary``
     first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
-    their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split.
+    their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split. The columns that
+    ``attributes`` names are kept beside the vectors, for searches ``where`` something is true of them.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     target = _options.path("store", store)
     wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = None if temporary is None else folder.name
@@ -448,6 +455,7 @@ def build_index(
     split: Optional[str] = None,
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
+    attributes: Sequence[str] = (),
     force: bool = False,
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
@@ -470,7 +478,7 @@ def build_index(
         "code_bytes": _options.integer("code_bytes", code_bytes, _options.U32_MAX),
         "page": page if isinstance(page, str) else str(_options.integer("page", page, _options.U64_MAX)),
     }
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = folder.name

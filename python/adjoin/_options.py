@@ -90,6 +90,13 @@ def text(name: str, value: Any) -> Optional[str]:
     return value
 
 
+def texts(name: str, value: Any) -> list[str]:
+    """Some texts; no single one, whose letters it would be."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise refused(name, value, "a list of texts")
+    return list(value)
+
+
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
     """One of some texts."""
     wanted = " or ".join(choices)
@@ -143,6 +150,7 @@ def store_options(
     split: Any,
     on_bad: Any,
     on_duplicate_id: Any,
+    attributes: Any = (),
 ) -> dict[str, Any]:
     """How a store is built."""
     return {
@@ -154,4 +162,5 @@ def store_options(
         "split": text("split", split),
         "on_bad": choice("on_bad", on_bad, ("error", "skip")),
         "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
+        "attributes": texts("attributes", attributes),
     }

@@ -11,8 +11,9 @@ use adjoin::index::IndexOptions;
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, parse_bytes};
 use adjoin::predicate::Predicate;
-use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
+use adjoin::source::{self, IdChoice, SourceOptions, VectorSource, columns_read};
 use adjoin::store::BuildOptions;
+use arrow_schema::Schema;
 use pyo3::FromPyObject;
 
 #[derive(FromPyObject)]
@@ -76,6 +77,7 @@ pub(crate) struct StoreOptions {
     ids: bool,
     on_bad: String,
     on_duplicate_id: String,
+    attributes: Vec<String>,
 }
 
 impl StoreOptions {
@@ -88,6 +90,11 @@ impl StoreOptions {
         Ok(SourceOptions { vector_column: self.vector_column.clone(), ids, split: self.split.clone() })
     }
 
+    /// Places of the columns of a table that are read; `name` is what messages call it.
+    pub(crate) fn columns_read(&self, name: &str, schema: &Schema) -> Result<Vec<usize>> {
+        columns_read(name.as_ref(), schema, &self.source_options()?, &self.attributes)
+    }
+
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
         source::open_nonempty(context, sources, &self.source_options()?)
     }
@@ -95,7 +102,17 @@ impl StoreOptions {
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {
         let (on_bad, on_duplicate_id) = (self.on_bad.parse()?, self.on_duplicate_id.parse()?);
         let (seed, buckets) = (self.seed, self.buckets);
-        Ok(BuildOptions { metric, seed, buckets, on_bad, on_duplicate_id, force, ..BuildOptions::default() })
+        let attributes = self.attributes.clone();
+        Ok(BuildOptions {
+            metric,
+            seed,
+            buckets,
+            on_bad,
+            on_duplicate_id,
+            attributes,
+            force,
+            ..BuildOptions::default()
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::options::Metric;
 use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_field};
-use adjoin::source::{IdKind, Ids, TextIds, columns_read};
+use adjoin::source::{IdKind, Ids, TextIds};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
@@ -52,7 +52,7 @@ pub(crate) fn spool(
             DataType::Struct(fields) => (TABLE, Schema::new(fields.clone())),
             vectors => ("the array given as source", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
         };
-        let columns = options.source_options().and_then(|options| columns_read(name.as_ref(), &schema, &options));
+        let columns = options.columns_read(name, &schema);
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
         let columns = if whole { (0..schema.fields().len()).collect() } else { columns };
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
@@ -79,7 +79,7 @@ pub(crate) fn spool(
 #[pyfunction]
 pub(crate) fn columns(py: Python<'_>, table: PyRecordBatchReader, options: StoreOptions) -> PyResult<Vec<String>> {
     let schema = table.schema_ref()?;
-    let columns = options.source_options().and_then(|options| columns_read(TABLE.as_ref(), &schema, &options));
+    let columns = options.columns_read(TABLE, &schema);
     let columns = columns.map_err(|error| raised(py, &error))?;
     Ok(columns.into_iter().map(|column| schema.field(column).name().clone()).collect())
 }

@@ -10,6 +10,7 @@ use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
+use adjoin::sql::Condition;
 use adjoin::store::Store;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
@@ -35,6 +36,7 @@ pub(crate) struct WantedHits {
     recall: Option<f64>,
     exact: bool,
     nprobe: Option<u32>,
+    condition: Option<String>,
 }
 
 /// A search that was done: its hits lie in a temporary file.
@@ -85,9 +87,10 @@ pub(crate) fn search(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let file = folder.join("hits.parquet");
     let (stats, counts) = running.run(py, |context| {
-        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe } = wanted;
+        let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
         let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
-        let options = SearchOptions { wanted, effort, seed: store_options.seed() };
+        let condition = condition.as_deref().map(Condition::parse).transpose()?;
+        let options = SearchOptions { wanted, effort, condition, seed: store_options.seed() };
         let store = Store::open(context, &store)?;
         let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
         let queries = source.as_deref().map_or(QuerySet::Rows, QuerySet::Source);

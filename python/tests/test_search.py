@@ -80,3 +80,36 @@ def test_what_makes_no_sense_is_refused_in_one_line(vectors, store, options, kin
 def test_queries_of_other_dimensions_are_refused(store):
     with pytest.raises(adjoin.InputError, match="15 dimensions"):
         store.search(numpy.zeros((2, 15), "float32"), k=1)
+
+
+def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
+    polars = pytest.importorskip("polars")
+    rows = len(vectors)
+    table = polars.DataFrame(
+        {
+            "vector": vectors,
+            "lang": [("en", "de", None)[row % 3] for row in range(rows)],
+            "year": [2000 + row % 25 for row in range(rows)],
+        }
+    )
+    for source in (table, table.lazy(), table.to_arrow()):
+        force = source is not table
+        store = adjoin.build(source, tmp_path / "store", attributes=["year", "lang"], force=force)
+        queries = vectors[:20] + 0.01
+        passing = numpy.array([row for row in range(rows) if row % 3 == 0 and row % 25 >= 20])
+        wanted, distances = nearest(vectors[passing], queries, 5)
+        with store.search(queries, k=5, where="lang = 'en' and year >= 2020") as hits:
+            assert (hits.ids == passing[wanted]).all() and numpy.allclose(hits.values, distances, rtol=1e-6)
+            assert hits.stats["search"]["passing_rows"] == len(passing)
+        with store.search(queries, k=5, where="lang = 'fr'") as hits:
+            assert len(hits) == 0 and hits.offsets.tolist() == [0] * 21
+    index = adjoin.build_index(table, tmp_path / "index", attributes=("lang",))
+    assert "attributes" in index.info["files"]
+    with pytest.raises(adjoin.OptionError, match="there is no column language; choose from year, lang"):
+        store.search(vectors[:1], k=1, where="language = 'en'")
+    with pytest.raises(adjoin.OptionTypeError, match="attributes is 'lang'"):
+        adjoin.build(table, tmp_path / "other", attributes="lang")
+    with pytest.raises(adjoin.InputError, match="no column language"):
+        adjoin.build(table, tmp_path / "other", attributes=["language"])
+    with pytest.raises(adjoin.OptionTypeError, match="where is 3"):
+        store.search(vectors[:1], k=1, where=3)

@@ -108,6 +108,14 @@ pub(crate) struct StoreOptions {
     pub(crate) on_duplicate_id: String,
 }
 
+/// What is kept beside vectors.
+#[derive(Debug, Args)]
+pub(crate) struct Attributes {
+    /// Columns of a SOURCE that are kept, for --where of searches; s.c for a field of a struct
+    #[arg(long = "attributes", value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new())]
+    pub(crate) names: Vec<String>,
+}
+
 /// The threshold: exactly one of both.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
@@ -151,6 +159,8 @@ pub(crate) struct Build {
     /// Folder of the store
     #[arg(short, long, value_name = "STORE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) attributes: Attributes,
     /// Metric of the joins to come: l2 or cosine
     #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine"])]
     pub(crate) metric: String,
@@ -269,6 +279,9 @@ pub(crate) struct Search {
     /// Find all of it
     #[arg(long, conflicts_with_all = ["nprobe", "calibrate_with"])]
     pub(crate) exact: bool,
+    /// Find only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"
+    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) condition: Option<String>,
     /// Look into so many nearest buckets, whatever that finds (for experts)
     #[arg(long, value_name = "P", hide_short_help = true, conflicts_with = "calibrate_with")]
     pub(crate) nprobe: Option<u32>,
@@ -298,6 +311,8 @@ pub(crate) struct IndexBuild {
     /// Folder of the index
     #[arg(short, long, value_name = "INDEX")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) attributes: Attributes,
     /// Of a SOURCE, the metric of the searches to come: l2 (where not given) or cosine
     #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
     pub(crate) metric: Option<String>,

@@ -292,7 +292,7 @@ pub(crate) fn build_options(
     store: &StoreOptions,
     metric: adjoin::options::Metric,
     centers: Option<Centers>,
-    force: bool,
+    (attributes, force): (&[String], bool),
 ) -> Result<BuildOptions> {
     Ok(BuildOptions {
         metric,
@@ -302,6 +302,7 @@ pub(crate) fn build_options(
         on_bad: store.on_bad.parse()?,
         on_duplicate_id: store.on_duplicate_id.parse()?,
         left_out: None,
+        attributes: attributes.to_vec(),
         force,
     })
 }

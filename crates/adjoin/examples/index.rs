@@ -208,7 +208,7 @@ fn processor_ms() -> f64 {
 /// The distance of the farthest of the nearest vectors of each query.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted: Wanted::Nearest(K as u64), effort: Effort::Every, seed: 1 };
+    let options = SearchOptions { wanted: Wanted::Nearest(K as u64), effort: Effort::Every, condition: None, seed: 1 };
     let sets = (QuerySet::Source(queries), QuerySet::Rows);
     search::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())

@@ -20,6 +20,10 @@ pub enum Argument {
     NoIds,
     /// The split of a folder that is read.
     Split,
+    /// The columns that are kept to filter searches by.
+    Attributes,
+    /// What must be true of the rows that are found.
+    Where,
     /// The number of buckets.
     Buckets,
     /// How centers are chosen.
@@ -79,6 +83,8 @@ impl Argument {
             Self::IdColumn => "id-column",
             Self::NoIds => "no-ids",
             Self::Split => "split",
+            Self::Attributes => "attributes",
+            Self::Where => "where",
             Self::Buckets => "buckets",
             Self::Centers => "centers",
             Self::OnBad => "on-bad",

@@ -261,6 +261,8 @@ pub struct SearchCounts {
     pub queries: u64,
     pub k: Option<u64>,
     pub hits: u64,
+    /// Rows that meet the condition, where there is one.
+    pub passing_rows: Option<u64>,
     pub buckets: Option<u64>,
     pub probes_per_query: Option<f64>,
     pub distances_per_query: f64,

@@ -118,6 +118,13 @@ impl RankedSet {
         }
     }
 
+    /// Its rows, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.rows.0).filter(|&(_, &word)| word != 0).flat_map(|(number, &word)| {
+            (0..u64::BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * u64::BITS + bit)
+        })
+    }
+
     /// How many it has.
     pub(crate) fn len(&self) -> u32 {
         *self.before.last().expect("what comes before the end")
@@ -137,6 +144,7 @@ mod tests {
             (0..rows / 2).for_each(|_| set.insert(random.below(rows)));
             let ranked = RankedSet::new(set.clone());
             assert_eq!(u64::from(ranked.len()), set.len());
+            assert!(ranked.iter().eq((0..rows as u32).filter(|&row| set.contains(row.into()))));
             for row in 0..=rows {
                 let before = (0..row).filter(|&other| set.contains(other)).count();
                 assert_eq!(ranked.rank(row as u32) as usize, before, "row {row} of {rows}");

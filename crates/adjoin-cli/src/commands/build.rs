@@ -26,7 +26,8 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::temporary(context, &arguments.temporary)?;
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
-    let options = resolve::build_options(&arguments.store, metric, strategy.centers, arguments.force)?;
+    let kept = (&arguments.attributes.names[..], arguments.force);
+    let options = resolve::build_options(&arguments.store, metric, strategy.centers, kept)?;
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;

@@ -29,7 +29,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     };
     let of_threshold = asked.map(|asked| asked.metric());
     let metric = arguments.metric.as_deref().map(str::parse).transpose()?.or(of_threshold).unwrap_or(Metric::L2);
-    let build = resolve::build_options(&arguments.store, metric, None, false)?;
+    let build = resolve::build_options(&arguments.store, metric, None, (&[], false))?;
     if let Some(store) = sole_store(&context, &arguments.inputs, only_for_builds(&source, &build))? {
         return explain_store(context, store, arguments, aim);
     }

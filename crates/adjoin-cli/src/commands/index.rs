@@ -14,7 +14,7 @@ use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
 use adjoin::store::Kind;
 
-use super::info::{kind_of_ids, manifest_as_json};
+use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::verify::print_damages;
@@ -41,7 +41,8 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     options.check()?;
     let source = resolve::source_options(&arguments.store.columns)?;
     let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
-    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, false)?;
+    let kept = (&arguments.attributes.names[..], false);
+    let of_store = resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, kept)?;
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(only_for_builds(&source, &of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
     let opened = Opened::new(&context, &arguments.inputs, (&source, &of_store), of_builds)?;
@@ -124,7 +125,8 @@ fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
 /// Prints what an index says of itself.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let index = GraphIndex::open(&resolve::own_context(), folder)?;
-    print(&if json { manifest_as_json(index.facts())? } else { describe(index.facts()) })?;
+    let text = || Ok::<_, Error>(describe(index.facts()) + &attributes_in_words(&index.attributes()?));
+    print(&if json { manifest_as_json(index.facts())? } else { text()? })?;
     Ok(Outcome::Done)
 }
 

@@ -22,7 +22,8 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcom
         return index::info(folder, *json);
     }
     let store = Store::open(&Context::default(), folder)?;
-    print(&if *json { manifest_as_json(store.manifest())? } else { describe(&store) })?;
+    let text = || Ok::<_, Error>(describe(&store) + &attributes_in_words(&store.attributes()?));
+    print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;
     Ok(Outcome::Done)
 }
 
@@ -78,4 +79,10 @@ fn describe(store: &Store) -> String {
         format!("seed         {}", manifest.seed),
     ];
     lines.map(|line| line + "\n").concat()
+}
+
+/// A line about attributes, where there are some.
+pub(super) fn attributes_in_words(attributes: &[(String, String)]) -> String {
+    let all: Vec<String> = attributes.iter().map(|(name, kind)| format!("{name} ({kind})")).collect();
+    if all.is_empty() { String::new() } else { format!("attributes   {}\n", escaped(&all.join(", "))) }
 }

@@ -36,7 +36,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let job = Job {
         inputs: &arguments.inputs,
         source: resolve::source_options(&arguments.store.columns)?,
-        build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, false)?,
+        build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, (&[], false))?,
         join,
         output: resolve::output(arguments)?,
         yes: arguments.yes,

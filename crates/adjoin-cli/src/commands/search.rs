@@ -9,6 +9,7 @@ use adjoin::report::{CommonStatistics, SearchStatistics};
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitSchema, HitSink, HitWriter, TableFormat};
 use adjoin::source::VectorSource;
+use adjoin::sql::Condition;
 use adjoin::store::Store;
 
 use super::join::StatisticsFile;
@@ -24,7 +25,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&run.resources, stopped)?;
     let wanted = wanted_of(&arguments.sought)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
-    let options = SearchOptions { wanted, effort, seed: run.seed };
+    let condition = arguments.condition.as_deref().map(Condition::parse).transpose()?;
+    let options = SearchOptions { wanted, effort, condition, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
     let store = Store::open(&context, &arguments.store)?;
     let source = match is_itself(arguments) {
@@ -116,6 +118,9 @@ pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics
 fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { common, search } = statistics;
     print_found(statistics, &arguments.run.output);
+    if let Some(rows) = search.passing_rows {
+        eprintln!("{} of {} meet the condition", format_number(rows), format_count(common.rows, "row"));
+    }
     let read = format_bytes(search.bytes_per_query as u64);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
         let buckets = format_number(buckets);

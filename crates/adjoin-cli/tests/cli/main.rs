@@ -6,6 +6,7 @@ mod cgroup;
 mod dedupe;
 mod end_to_end;
 mod explain;
+mod filters;
 mod formats;
 mod groups;
 mod ids;

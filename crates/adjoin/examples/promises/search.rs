@@ -161,7 +161,7 @@ impl Setting {
 
     fn search(&self, context: &Context, k: u64, effort: Effort, seed: u64) -> Result<(Vec<Hits>, f64)> {
         let sink = CollectHits::default();
-        let options = SearchOptions { wanted: Wanted::Nearest(k), effort, seed };
+        let options = SearchOptions { wanted: Wanted::Nearest(k), effort, condition: None, seed };
         let like = self.like.as_ref().map_or(QuerySet::Rows, |like| QuerySet::Source(like));
         let queries = QuerySet::Source(&self.queries);
         let done = search(context, &self.store, (queries, like), &options, Box::new(sink.clone()))?;

@@ -220,8 +220,13 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
 
     /// Compares queries with each other that are members of the store, given by buckets, so that each knows a nearness within
     /// which it will find as many as it is to hold in the buckets that it looks into: whatever is farther then costs nothing
-    /// but its distance. Returns how many pairs that were.
-    pub(crate) fn bound(&mut self, together: &[(u32, Range<u32>)], looks: &impl Fn(u32, u32) -> bool) -> u64 {
+    /// but its distance. Queries that `counts` refuses are found by none. Returns how many pairs that were.
+    pub(crate) fn bound(
+        &mut self,
+        together: &[(u32, Range<u32>)],
+        looks: &impl Fn(u32, u32) -> bool,
+        counts: &impl Fn(u32) -> bool,
+    ) -> u64 {
         let Self { kernel, space, queries, first, nearest, .. } = *self;
         self.order.clear();
         self.order.extend(together.iter().flat_map(|(_, members)| members.clone()));
@@ -239,7 +244,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 T::measure_keys(distances, None, space.vectors.dimensions, &mut keys);
                 found.clear();
                 for (_, members) in together.iter().filter(|(bucket, _)| looks(*bucket, query)) {
-                    let others = members.clone().filter(|&other| other != query);
+                    let others = members.clone().filter(|&other| other != query && counts(other));
                     found.extend(others.map(|other| (keys[(other - start) as usize], other)));
                 }
                 if found.len() < count {

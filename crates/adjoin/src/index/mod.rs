@@ -104,9 +104,14 @@ pub fn build(
     let manifest = store.manifest();
     let space = Space::plain(manifest.vectors, manifest.metric);
     with_coordinates!(space, T => {
-        let context = &context.for_run(least_bytes::<T>(context, store, options), PURPOSE_BUILD)?;
+        let of_attributes = match store.attribute_file() {
+            (Some(attributes), files) => attributes.reordering_bytes(files, manifest.rows)?,
+            (None, _) => 0,
+        };
+        let least = least_bytes::<T>(context, store, options) + of_attributes;
+        let context = &context.for_run(least, PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, (folder, Kind::Index))?;
-        Build { context, store, options, drafts, force }.run::<T>(space)
+        Build { context, store, options, drafts, of_attributes, force }.run::<T>(space)
     })
 }
 

@@ -15,7 +15,8 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
-use crate::store::{FolderFiles, Kind, Role, has_manifest, is_replaced};
+use crate::sql::Condition;
+use crate::store::{AttributeFile, FolderFiles, Kind, Passing, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
 
@@ -25,6 +26,7 @@ pub struct Index {
     manifest: IndexManifest,
     pub(super) pages: Arc<dyn ReadFile>,
     ids: Arc<dyn ReadFile>,
+    pub(super) attributes: Option<AttributeFile>,
     pub(super) codes: Vec<u8>,
     pub(super) quantizer: Quantizer,
     pub(super) navigation: Navigation,
@@ -77,7 +79,8 @@ impl Index {
     /// # Errors
     /// Where that cannot be read, or the budget does not hold it.
     pub(super) fn of_drafts(context: &Context, drafts: &Path, mut manifest: IndexManifest) -> Result<Self> {
-        for role in Role::INDEX.into_iter().filter(|role| !role.is_optional()) {
+        let there: Vec<Role> = Role::INDEX.into_iter().filter(|&role| manifest.files.get(role).is_some()).collect();
+        for role in there {
             manifest.files[role].name = role.file().to_owned();
         }
         Self::of_manifest(context, drafts, &manifest)
@@ -114,6 +117,7 @@ impl Index {
         if !pages.is_direct() {
             context.progress.note("this file system refuses direct reads: pages pass through the page cache");
         }
+        let attributes = AttributeFile::open(context, files)?;
         let codes = files.read(context, Role::Codes)?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
         Ok(Self {
@@ -121,6 +125,7 @@ impl Index {
             manifest,
             pages,
             ids,
+            attributes,
             codes,
             quantizer,
             navigation,
@@ -138,6 +143,24 @@ impl Index {
     /// Where it lies.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Names and types of its attributes, in the order in which they were named.
+    ///
+    /// # Errors
+    /// Where their file cannot be read.
+    pub fn attributes(&self) -> Result<Vec<(String, String)>> {
+        self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
+    }
+
+    /// The rows that meet a condition on their attributes, by entry: those of first rows of vertices have the numbers of these,
+    /// the others follow.
+    ///
+    /// # Errors
+    /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
+    /// does not suffice.
+    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
+        passing(context, (self.attributes.as_ref(), self.files()), condition, self.manifest.rows)
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {

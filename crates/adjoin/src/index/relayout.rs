@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::geometry::with_coordinates;
 use crate::message::{Argument, message};
 use crate::report::Stopwatch;
-use crate::store::{Drafts, Kind, Role, check_target};
+use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
 use crate::workers::map_items;
 
 /// What memory is for, as a refusal says it.
@@ -66,7 +66,12 @@ pub fn relayout(
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
     check_target(context, (target, Kind::Index), force || output.is_none())?;
-    let context = &context.for_run(least_bytes(context, &facts, layout), PURPOSE)?;
+    let files = FolderFiles { folder, kind: Kind::Index, files: &facts.files };
+    let of_attributes = match AttributeFile::open(context, files)? {
+        Some(attributes) => attributes.reordering_bytes(files, facts.rows)?,
+        None => 0,
+    };
+    let context = &context.for_run(least_bytes(context, &facts, layout) + of_attributes, PURPOSE)?;
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
     // Only now, as nobody else can replace an index in whose place the new one is to go.
     let index = Index::open(context, folder)?;
@@ -130,16 +135,19 @@ impl Relayout<'_> {
         let _contents = context.reserve(contents_bytes(facts), PURPOSE)?;
         let codes = self.write_codes(drafts, places)?;
         let (duplicates, ids) = self.write_ids(drafts, places)?;
+        let attributes = self.write_attributes(drafts, (places, &duplicates))?;
         let contents: Contents = vec![
             (Role::Codebook, self.index.quantizer.to_bytes()),
             (Role::Navigation, self.index.navigation.to_bytes(&places.of)),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
+        let mut files = write_rest(drafts, &contents, &[pages, codes, ids])?;
+        attributes.into_iter().for_each(|facts| files.add(Role::Attributes, facts));
         let manifest = IndexManifest {
             layout: self.layout,
             overlap_ratio: places.overlap_ratio,
             entry: places.of[facts.entry as usize],
-            files: write_rest(drafts, &contents, &[pages, codes, ids])?,
+            files,
             ..facts.clone()
         };
         let write_seconds = watch.lap();
@@ -321,6 +329,26 @@ impl Relayout<'_> {
         let together = window_vertices(facts.vertices, self.shape.records());
         further.chunks(together).try_for_each(|entries| self.copy_ids(entries, &mut draft))?;
         Ok((duplicates, draft.finish()?))
+    }
+
+    /// Writes attributes by entry, where there are some, given the further rows of vertices in their new order.
+    fn write_attributes(
+        &self,
+        drafts: &Drafts<'_>,
+        (places, duplicates): (&Places, &Duplicates),
+    ) -> Result<Option<FileFacts>> {
+        let Self { context, index, .. } = *self;
+        let Some(attributes) = &index.attributes else { return Ok(None) };
+        let (vertices, rows) = (index.facts().vertices, index.facts().rows);
+        let entry = |old: u32| {
+            let Some(further) = old.checked_sub(vertices) else { return places.of[old as usize] };
+            let vertex = index.duplicates.vertex_of(further as usize);
+            let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.of[vertex as usize]).0);
+            vertices + (after + further as usize - before) as u32
+        };
+        let temporary = &context.temporary(Some(index.folder()));
+        let (facts, _) = attributes.reorder((context, index.files()), (drafts, temporary), (rows, entry))?;
+        Ok(Some(facts))
     }
 
     /// Writes the ids of some entries.

@@ -314,6 +314,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
                 Wanted::Within(_) => None,
             },
             hits: answered.hits,
+            passing_rows: None,
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),

@@ -100,6 +100,7 @@ impl<'a> Check<'a> {
 
     fn run(mut self) -> Result<()> {
         self.ids();
+        self.attributes()?;
         self.pages()?;
         // Through pages that are not as written, nothing leads anywhere.
         if self.report.is_sound() { self.reach() } else { Ok(()) }
@@ -107,6 +108,17 @@ impl<'a> Check<'a> {
 
     fn name(&self, role: Role) -> &'a str {
         &self.index.facts().files[role].name
+    }
+
+    /// Reads all attributes.
+    fn attributes(&mut self) -> Result<()> {
+        let Some(attributes) = &self.index.attributes else { return Ok(()) };
+        match attributes.check(self.context, self.index.files()) {
+            Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
+            Err(error) => self.report.add(Some(self.name(Role::Attributes)), None, error.to_string()),
+            Ok(()) => self.report.bytes_read += self.index.facts().files[Role::Attributes].bytes,
+        }
+        Ok(())
     }
 
     /// Reads all ids.

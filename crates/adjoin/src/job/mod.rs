@@ -105,6 +105,7 @@ pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<M
         of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
         of(Argument::NoIds, *ids == IdChoice::RowNumbers),
         of(Argument::Split, split.is_some()),
+        of(Argument::Attributes, !build.attributes.is_empty()),
         of(Argument::Buckets, build.buckets.is_some()),
         (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
         (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),

@@ -1,6 +1,19 @@
 //! Some of the members of the buckets of a store.
 
+use super::buckets::Buckets;
+use crate::random::Random;
 use crate::row_numbers::RankedSet;
+
+/// The first place of each bucket, and the end.
+pub(crate) fn starts(buckets: &Buckets<'_>) -> Vec<u32> {
+    let mut starts = vec![0];
+    let mut place = 0;
+    starts.extend(buckets.extents().iter().map(|extent| {
+        place += extent.rows;
+        place
+    }));
+    starts
+}
 
 /// Members that count, where others do not: a set of *places*, which number the members of all buckets in their order.
 #[derive(Clone, Copy)]
@@ -14,6 +27,25 @@ impl Subset<'_> {
     /// Whether a member of a bucket counts.
     pub(crate) fn contains(self, bucket: u32, member: u32) -> bool {
         self.places.contains(self.starts[bucket as usize] + member)
+    }
+
+    /// How many members of all buckets count.
+    pub(crate) fn len(self) -> u64 {
+        self.places.len().into()
+    }
+
+    /// Buckets and places in them of `count` different members that count, ascending; of all where there are no more.
+    pub(crate) fn draw(self, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
+        let ranks = Random::new(seed, purpose).ascending_sample(count.min(self.len()), self.len());
+        let (mut ranks, mut bucket) = (ranks.into_iter().peekable(), 0);
+        let drawn = (0..).zip(self.places.iter()).filter(|(rank, _)| ranks.next_if_eq(rank).is_some());
+        let of_bucket = |(_, place): (u64, u32)| {
+            while place >= self.starts[bucket as usize + 1] {
+                bucket += 1;
+            }
+            (bucket, place - self.starts[bucket as usize])
+        };
+        drawn.map(of_bucket).collect()
     }
 
     /// How many members of a bucket count.

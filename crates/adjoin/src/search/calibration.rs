@@ -27,6 +27,8 @@ const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
 const TYPICAL_RANK: usize = 10;
 /// Of the drawn vectors, so many tell which weight costs least.
 const COST_VECTORS: u64 = 500;
+/// What vectors are drawn for.
+const PLACES: &str = "search";
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "calibrating this search";
 
@@ -54,9 +56,9 @@ struct Sampled {
     margin: f64,
 }
 
-/// Whether a store has enough vectors for a sample of them to be worth it.
-pub(super) fn is_worth_it(buckets: &Buckets<'_>, vectors: u64) -> bool {
-    vectors as f64 <= SHARE_MAX * buckets.rows() as f64
+/// Whether so many vectors, of those that may be found, are few enough for a sample of as many to be worth it.
+pub(super) fn is_worth_it(rows: u64, vectors: u64) -> bool {
+    vectors as f64 <= SHARE_MAX * rows as f64
 }
 
 /// Finds a threshold that keeps the promise for queries like those of a set, of which it draws so many at first; none where no
@@ -71,7 +73,7 @@ pub(super) fn calibrate<T: Coordinate>(
     (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
     for vectors in [vectors, MORE * vectors] {
-        if !is_worth_it(searcher.buckets, vectors) {
+        if !is_worth_it(searcher.all_rows(), vectors) {
             break;
         }
         if let Some(calibrated) = calibrate_with(searcher, (like, vectors), wanted, (recall, seed))? {
@@ -129,16 +131,19 @@ fn each_drawn<T: Coordinate>(
     at_once: usize,
     take: &mut dyn FnMut(Queries<T>) -> Result<()>,
 ) -> Result<()> {
-    let Searcher { context, buckets, centers, .. } = searcher;
+    let Searcher { context, buckets, centers, subset, .. } = searcher;
     let QuerySet::Source(source) = like else {
-        let places = draw_places(buckets, count, seed, "search");
+        let places = match (like, subset) {
+            (QuerySet::Rows, Some(subset)) => subset.draw(count, seed, PLACES),
+            _ => draw_places(buckets, count, seed, PLACES),
+        };
         return places.chunks(at_once).try_for_each(|some| {
             let Drawn { members, places, .. } = Drawn::read(context, buckets, centers, some)?;
             take(Queries { members, places: Some(places) })
         });
     };
     let rows = source.info().rows;
-    let drawn = Random::new(seed, "search").ascending_sample(count.min(rows), rows);
+    let drawn = Random::new(seed, PLACES).ascending_sample(count.min(rows), rows);
     like.each(searcher, at_once, &mut |mut batch| {
         batch.retain(|row| drawn.binary_search(&row).is_ok());
         if batch.rows.is_empty() { Ok(()) } else { take(Queries::new(searcher, batch.vectors, &batch.stored, None)) }
@@ -216,7 +221,7 @@ fn costs<T: Coordinate>(
 ) -> Result<Vec<u64>> {
     let Searcher { context, buckets, prober, .. } = searcher;
     let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
-    let rows = |bucket| u64::from(buckets.extent(bucket).rows);
+    let rows = |bucket| searcher.rows(bucket);
     let mut costs = vec![0; rules.len()];
     each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
         let panel = &queries.members.panel;

@@ -56,7 +56,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         let buckets = searcher.buckets;
         let none = |query: u32| {
             let own = queries.places.as_ref().map(|places| places[query as usize]);
-            wanted.among(buckets.rows()).nearest(buckets.metric(), own)
+            wanted.among(searcher.all_rows()).nearest(buckets.metric(), own)
         };
         let nearest = AllNearest::new(range.clone().map(none));
         let (held, full, counts) = Default::default();
@@ -79,14 +79,20 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     /// Compares queries that lie near each other in the store, so that each knows how near the k-th nearest is at least of those
     /// in the buckets that it is going to look into.
     fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
-        let (Wanted::Nearest(k), Searcher { context, buckets, .. }) = (self.wanted, self.searcher) else {
+        let (Wanted::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.wanted, self.searcher) else {
             return Ok(());
         };
+        let subset = *subset;
         let least = k.saturating_mul(NEIGHBOURS_OF_EACH).min(buckets.rows()) as usize;
         let groups = self.queries.groups(self.range.clone(), least, buckets.rows_max());
+        let places = self.queries.places.as_deref().unwrap_or_default();
+        let counts = |query: u32| {
+            let (bucket, member) = places[query as usize];
+            subset.is_none_or(|subset| subset.contains(bucket, member))
+        };
         let (state, cancel) = (|| self.comparison(), &context.cancel);
         let compared = map_items(context.threads, groups.len(), cancel, state, |search, number| {
-            Ok(search.bound(&groups[number], &looks))
+            Ok(search.bound(&groups[number], &looks, &counts))
         })?;
         self.counts.add_compared(compared.iter().sum(), 0);
         Ok(())
@@ -186,17 +192,21 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         let room = self.wanted.room(context);
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
         let state = || (self.comparison(), Vec::new());
-        let compared = pass.run_over(visits.loads(buckets.count()), state, |(search, buffer), number, bucket| {
+        // A bucket of which no member may be found is not read.
+        let loads = visits.loads(buckets.count()).filter(|load| self.searcher.rows(load.bucket) > 0);
+        let compared = pass.run_over(loads, state, |(search, buffer), number, bucket| {
             if self.is_full() {
-                return Ok(0);
+                return Ok((0, 0));
             }
-            let (compared, more) = search.compare(number, bucket, visits.of(number, buffer));
+            let queries = visits.of(number, buffer);
+            let (compared, more) = search.compare(number, bucket, queries);
             if self.held.fetch_add(more, Ordering::Relaxed) + more > room {
                 self.full.store(true, Ordering::Relaxed);
             }
-            Ok(compared)
+            Ok((compared, queries.len() as u64))
         })?;
-        self.counts.add_compared(compared.iter().sum(), visits.count());
+        let (compared, probed): (Vec<u64>, Vec<u64>) = compared.into_iter().unzip();
+        self.counts.add_compared(compared.iter().sum(), probed.iter().sum());
         Ok(())
     }
 
@@ -258,7 +268,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     /// As many as there are to find, and the query itself.
     fn least_rows(&self) -> u64 {
         match self.wanted {
-            Wanted::Nearest(k) => k.saturating_add(1).min(self.searcher.buckets.rows()),
+            Wanted::Nearest(k) => k.saturating_add(1).min(self.searcher.all_rows()),
             Wanted::Within(_) => 0,
         }
     }

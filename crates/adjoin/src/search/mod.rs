@@ -32,10 +32,10 @@ pub(crate) use self::source_queries::{QueryBatch, SourceQueries};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::with_coordinates;
-use crate::load::Buckets;
+use crate::load::{Buckets, Subset, starts};
 use crate::report::{SearchStatistics, SharedSeconds};
 use crate::sink::{HitSchema, HitSink};
-use crate::store::Store;
+use crate::store::{Passing, Store};
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
@@ -55,15 +55,32 @@ pub fn search(
     let buckets = &Buckets::of(store);
     [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.wanted.check(store.manifest().metric, store.folder())?;
+    // Queries from elsewhere are like any rows, whichever of these may be found.
+    let like = match (queries, like) {
+        (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,
+        _ => like,
+    };
+    let of_condition = options.condition.as_ref().map_or(0, |_| Passing::least_bytes(store.manifest().rows));
     with_coordinates!(buckets.space(), T => {
         let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
-        let calibrates = recall_to_learn(options, queries.count(buckets), buckets).is_some();
+        // Which rows may be found is not known yet: at most all.
+        let all = buckets.rows();
+        let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
+        let calibrates = recall_to_learn(options, asked, all).is_some();
         let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
         let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
         let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * of).saturating_add(of_calibration);
-        let context = &context.for_run(of_reading.saturating_add(least), PURPOSE)?;
-        let _of_reading = context.reserve(of_reading, PURPOSE)?;
-        let searcher = &Searcher::<T>::new(context, buckets)?;
+        let least = of_reading.saturating_add(least).saturating_add(of_condition);
+        let context = &context.for_run(least, PURPOSE)?;
+        let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
+        let starts = if passing.is_some() { starts(buckets) } else { Vec::new() };
+        let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
+        let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
+        let searcher = Searcher::<T>::new(context, buckets)?;
+        let searcher = &match subset {
+            Some(subset) => searcher.among(subset),
+            None => searcher,
+        };
         Run { searcher, store, queries, like, options, of, writing: SharedSeconds::default() }.run(sink)
     })
 }

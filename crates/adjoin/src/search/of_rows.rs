@@ -52,7 +52,7 @@ impl NearRows<'_> {
         with_coordinates!(buckets.space(), T => {
             let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
             let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
-            let learned = match calibration::is_worth_it(buckets, VECTORS) {
+            let learned = match calibration::is_worth_it(subset.len(), VECTORS) {
                 true => calibrate(searcher, (QuerySet::Rows, VECTORS), wanted, (recall, seed))?,
                 false => None,
             };

@@ -6,6 +6,7 @@ use crate::execute::{Hit, Nearest};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::predicate::Predicate;
+use crate::sql::Condition;
 
 /// The recall that is wanted where nothing is said.
 pub(crate) const RECALL_UNSAID: f64 = 0.95;
@@ -156,12 +157,14 @@ impl Effort {
 }
 
 /// How to search.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SearchOptions {
     /// What is wanted of each query.
     pub wanted: Wanted,
     /// Where it is looked for.
     pub effort: Effort,
+    /// What must be true of the attributes of a row for it to be found; nothing where there is none.
+    pub condition: Option<Condition>,
     /// Seed of the vectors that are drawn to learn the recall.
     pub seed: u64,
 }

@@ -18,14 +18,17 @@ pub enum QuerySet<'a> {
     Source(&'a dyn VectorSource),
     /// The vectors of the store itself that may be found, in the order in which they lie there; none finds itself.
     Rows,
+    /// All vectors of the store, whether they may be found or not; none finds itself.
+    AllRows,
 }
 
 impl QuerySet<'_> {
     /// How many there are, those that are refused later among them.
-    pub(super) fn count(self, buckets: &Buckets<'_>) -> u64 {
+    pub(super) fn count<T: Coordinate>(self, searcher: &Searcher<'_, T>) -> u64 {
         match self {
             Self::Source(source) => source.info().rows,
-            Self::Rows => buckets.rows(),
+            Self::Rows => searcher.all_rows(),
+            Self::AllRows => searcher.buckets.rows(),
         }
     }
 
@@ -33,7 +36,7 @@ impl QuerySet<'_> {
     pub(super) fn vectors(self, space: Space<'_>) -> VectorType {
         match self {
             Self::Source(source) => SourceQueries { source, space }.vectors(),
-            Self::Rows => space.vectors,
+            Self::Rows | Self::AllRows => space.vectors,
         }
     }
 
@@ -41,7 +44,7 @@ impl QuerySet<'_> {
     pub(super) fn ids(self, store: IdKind) -> IdKind {
         match self {
             Self::Source(source) => source.info().ids,
-            Self::Rows => store,
+            Self::Rows | Self::AllRows => store,
         }
     }
 
@@ -49,7 +52,7 @@ impl QuerySet<'_> {
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
         match self {
             Self::Source(source) => SourceQueries { source, space: buckets.space() }.reading_bytes(),
-            Self::Rows => 2 * least_read_ahead(buckets.extents(), true),
+            Self::Rows | Self::AllRows => 2 * least_read_ahead(buckets.extents(), true),
         }
     }
 
@@ -57,7 +60,7 @@ impl QuerySet<'_> {
     pub(super) fn check(self, space: Space<'_>, store: &Path) -> Result<()> {
         match self {
             Self::Source(source) => SourceQueries { source, space }.check(store),
-            Self::Rows => Ok(()),
+            Self::Rows | Self::AllRows => Ok(()),
         }
     }
 
@@ -75,6 +78,7 @@ impl QuerySet<'_> {
         if let Self::Source(source) = self {
             return SourceQueries { source, space: buckets.space() }.each(context, at_once, take);
         }
+        let only = if matches!(self, Self::Rows) { subset } else { None };
         let bytes = buckets.vectors().bytes();
         let mut all = Gathering::new(at_once, (buckets.vectors(), buckets.ids(0)), Some(Vec::new()), take);
         let loads = Load::each(buckets.count());
@@ -84,7 +88,7 @@ impl QuerySet<'_> {
             let bucket = stored.decode(buckets)?;
             let all_vectors = stored.bytes()[bucket.vectors.clone()].chunks_exact(bytes);
             let numbered = (0..).zip(all_vectors).zip(&bucket.rows);
-            let counts = |member| subset.is_none_or(|subset| subset.contains(stored.number(), member));
+            let counts = |member| only.is_none_or(|only| only.contains(stored.number(), member));
             for ((k, vector), &row) in numbered.filter(|((k, _), _)| counts(*k)) {
                 all.add(row, (&bucket.ids, k as usize), Some((stored.number(), k)), |stored| {
                     stored.extend_from_slice(vector);

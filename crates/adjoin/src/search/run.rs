@@ -10,7 +10,7 @@ use super::source_queries::QueryBatch;
 use super::{PURPOSE, naming};
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::Buckets;
+use crate::load::Subset;
 use crate::plan::Probes;
 use crate::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
@@ -34,10 +34,10 @@ pub(super) struct Run<'a, T: Coordinate> {
 }
 
 /// The recall that a search must learn to reach. Where all is wanted there is none; nor where queries are no more than a
-/// calibration draws, which compares these with all vectors: that costs less for the queries themselves, and misses nothing.
-pub(super) fn recall_to_learn(options: &SearchOptions, queries: u64, buckets: &Buckets<'_>) -> Option<f64> {
+/// calibration draws of `rows` that may be found, which compares these with all vectors: that costs less for the queries themselves, and misses nothing.
+pub(super) fn recall_to_learn(options: &SearchOptions, queries: u64, rows: u64) -> Option<f64> {
     let target = options.effort.target().filter(|&target| target < 1.0)?;
-    (queries > calibration::VECTORS && calibration::is_worth_it(buckets, calibration::VECTORS)).then_some(target)
+    (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
 }
 
 /// Where queries look, and what is known of that.
@@ -83,6 +83,7 @@ impl<T: Coordinate> Run<'_, T> {
                 Wanted::Within(_) => None,
             },
             hits: answered.hits,
+            passing_rows: self.searcher.subset.map(Subset::len),
             buckets: Some(u64::from(manifest.buckets)),
             probes_per_query: Some(per(counted.probed)),
             distances_per_query: per(counted.compared),
@@ -130,7 +131,7 @@ impl<T: Coordinate> Run<'_, T> {
             let probes = Probes::Nearest(count.min(searcher.buckets.count()));
             return Ok(Decided { probes, recall: None, calibrated: false });
         }
-        let Some(target) = recall_to_learn(options, queries.count(searcher.buckets), searcher.buckets) else {
+        let Some(target) = recall_to_learn(options, queries.count(searcher), searcher.all_rows()) else {
             return Ok(every(options.effort.target().unwrap_or(1.0)));
         };
         Ok(match calibrate(searcher, (self.like, calibration::VECTORS), options.wanted, (target, options.seed))? {
@@ -141,7 +142,7 @@ impl<T: Coordinate> Run<'_, T> {
                     at_k: Some(at_k),
                     p5: Some(p5),
                     queries: Some(match self.like {
-                        QuerySet::Rows => "rows of the store".to_owned(),
+                        QuerySet::Rows | QuerySet::AllRows => "rows of the store".to_owned(),
                         QuerySet::Source(_) => "calibrate-with".to_owned(),
                     }),
                     sample_queries: Some(vectors),

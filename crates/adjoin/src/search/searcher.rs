@@ -114,6 +114,11 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Self { subset: Some(subset), ..self }
     }
 
+    /// How many members of all buckets may be found.
+    pub(super) fn all_rows(&self) -> u64 {
+        self.subset.map_or_else(|| self.buckets.rows(), Subset::len)
+    }
+
     /// How many members of a bucket may be found.
     pub(super) fn rows(&self, bucket: u32) -> u64 {
         self.subset.map_or_else(|| self.buckets.extent(bucket).rows.into(), |subset| subset.rows(bucket))

@@ -66,17 +66,6 @@ impl Visits {
         }
     }
 
-    /// Buckets that queries look into, added up.
-    pub(super) fn count(&self) -> u64 {
-        match self {
-            Self::All(queries, buckets) => {
-                queries.len() as u64 * buckets.iter().filter(|&&marked| marked).count() as u64
-            }
-            Self::Listed(_, queries) => queries.len() as u64,
-            Self::Marked(marks) => marks.count(),
-        }
-    }
-
     /// The buckets that anyone looks into, ascending.
     pub(super) fn loads(&self, buckets: u32) -> impl Iterator<Item = Load> {
         let is_wanted = |bucket: u32| match self {
@@ -144,10 +133,6 @@ impl Marks {
             bits.map(move |bit| first + bit)
         })
     }
-
-    fn count(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
-    }
 }
 
 #[cfg(test)]
@@ -178,7 +163,6 @@ mod tests {
         marks.turn(3, 1_129);
         let (listed, marked) = (Visits::of_lists(&lists, range.start, buckets), Visits::Marked(marks));
         assert_eq!(seen(&listed, buckets), seen(&marked, buckets));
-        assert_eq!(listed.count(), marked.count());
         let loads = seen(&marked, buckets).1;
         assert!(!loads.is_empty() && loads.iter().all(|bucket| bucket % 7 != 3));
     }
@@ -187,6 +171,5 @@ mod tests {
     fn all_look_into_marked_buckets_only() {
         let visits = Visits::All(vec![4, 5], vec![true, false, true]);
         assert_eq!(seen(&visits, 3), (vec![vec![4, 5], vec![], vec![4, 5]], vec![0, 2]));
-        assert_eq!(visits.count(), 4);
     }
 }

@@ -12,6 +12,7 @@ use arrow_array::{
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
+use super::attributes;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts, ScanMemory, check_dimensions};
 use super::foreign::other_type;
@@ -65,14 +66,23 @@ pub(super) struct TableColumns {
     id: Option<IdColumn>,
 }
 
-/// Places of the columns that are read of a table with this schema, ascending: that of vectors and, if there is one,
-/// that of ids, or of the structs that these lie in. `path` is for messages.
+/// Places of the columns that are read of a table with this schema, ascending: that of vectors, if there is one that of ids,
+/// and those of attributes, or of the structs that these lie in. `path` is for messages.
 ///
 /// # Errors
 /// Where there is no such column, or it cannot be told which it is.
-pub fn columns_read(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Vec<usize>> {
-    let places = TableColumns::choose(path, schema, options)?.places();
+pub fn columns_read(
+    path: &Path,
+    schema: &Schema,
+    options: &SourceOptions,
+    attributes: &[String],
+) -> Result<Vec<usize>> {
+    let mut places = TableColumns::choose(path, schema, options)?.places();
+    for name in attributes {
+        places.push(attributes::find(path, schema, name)?.0);
+    }
     let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
+    tops.sort_unstable();
     tops.dedup();
     Ok(tops)
 }
@@ -275,7 +285,7 @@ fn find<'a>(path: &Path, schema: &'a Schema, name: &str) -> Result<(ColumnPlace,
 }
 
 /// The columns with their types, for a message.
-fn list_columns(schema: &Schema) -> String {
+pub(super) fn list_columns(schema: &Schema) -> String {
     let columns: Vec<String> =
         schema.fields().iter().map(|field| format!("{} ({})", field.name(), field.data_type())).collect();
     if columns.is_empty() { "none".into() } else { columns.join(", ") }

@@ -3,6 +3,7 @@
 //! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
 
 mod arrow;
+mod attributes;
 mod columns;
 mod dense;
 mod digest;
@@ -33,6 +34,7 @@ mod vectors;
 mod window;
 mod without;
 
+pub(crate) use attributes::{Attributes, kept_schema, kept_tables};
 pub use columns::columns_read;
 pub use file::SourceFile;
 pub use foreign::{guarded, is_guarded};

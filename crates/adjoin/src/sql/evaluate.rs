@@ -13,6 +13,7 @@ use arrow_schema::{ArrowError, DataType};
 use arrow_select::nullif::nullif;
 use arrow_select::zip::zip;
 use arrow_string::length::length;
+use arrow_string::like::{ilike, like};
 
 use super::expression::{Expression, Function, Operator, field_of, place_of};
 use crate::error::{Error, Result};
@@ -79,6 +80,12 @@ impl Expression {
                 let array = numeric::neg(&array).map_err(|error| self.failed(&error))?;
                 Ok(Values { array, is_scalar })
             }
+            Self::Like { both, ignores_case } => {
+                let [text, pattern] = [both[0].text(table)?, both[1].text(table)?];
+                let is_scalar = text.is_scalar && pattern.is_scalar;
+                let matched = if *ignores_case { ilike(&text, &pattern) } else { like(&text, &pattern) };
+                Ok(Values { array: Arc::new(matched.map_err(|error| self.failed(&error))?), is_scalar })
+            }
             Self::Call(function, arguments) => {
                 let array = self.applied(*function, arguments, table)?;
                 Ok(Values { array, is_scalar: false })
@@ -120,6 +127,16 @@ impl Expression {
         truth.ok_or_else(|| {
             Error::option(format!("AND, OR and NOT take what is true or false, not {}", array.data_type()))
         })
+    }
+
+    /// Its texts; what is no text has none.
+    fn text(&self, table: &RecordBatch) -> Result<Values> {
+        let Values { array, is_scalar } = self.values(table)?;
+        let kind = array.data_type();
+        if !kind.is_string() && *kind != DataType::Null {
+            return Err(Error::option(format!("LIKE compares texts, not {kind}")));
+        }
+        Ok(Values { array: cast(&array, &DataType::LargeUtf8)?, is_scalar })
     }
 
     fn applied(&self, function: Function, arguments: &[Self], table: &RecordBatch) -> Result<ArrayRef> {
@@ -221,7 +238,7 @@ fn normalized(text: &str) -> String {
 ///
 /// # Errors
 /// Where one has no such value.
-pub(super) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
     }

@@ -23,6 +23,11 @@ pub(super) enum Expression {
     Not(Box<Expression>),
     Negative(Box<Expression>),
     IsNull(Box<Expression>),
+    /// A text and a pattern of `%`, for any text, and `_`, for any character.
+    Like {
+        both: Box<[Expression; 2]>,
+        ignores_case: bool,
+    },
     Call(Function, Vec<Expression>),
 }
 
@@ -88,6 +93,8 @@ impl Expression {
             Expr::CompoundIdentifier(names) => Self::Column(names.iter().map(Name::of).collect()),
             Expr::Nested(inner) => Self::of(inner)?,
             Expr::Value(value) => Self::literal(&value.value).ok_or_else(|| unsupported(parsed))?,
+            Expr::BinaryOp { op: BinaryOperator::And, .. } => Self::chain(parsed, Operator::And)?,
+            Expr::BinaryOp { op: BinaryOperator::Or, .. } => Self::chain(parsed, Operator::Or)?,
             Expr::BinaryOp { left, op, right } => {
                 let operator = operator(op).ok_or_else(|| unsupported(parsed))?;
                 Self::Binary(operator, Box::new([Self::of(left)?, Self::of(right)?]))
@@ -98,6 +105,19 @@ impl Expression {
             Expr::IsNull(inner) => Self::IsNull(boxed(inner)?),
             Expr::IsNotNull(inner) => Self::Not(Box::new(Self::IsNull(boxed(inner)?))),
             Expr::InList { expr, list, negated } => Self::in_list(expr, list, *negated)?,
+            Expr::Between { expr, negated, low, high } => {
+                let compared = |operator, end: &Expr| -> Result<Self> {
+                    Ok(Self::Binary(operator, Box::new([Self::of(expr)?, Self::of(end)?])))
+                };
+                let both = [compared(Operator::GreaterOrEqual, low)?, compared(Operator::LessOrEqual, high)?];
+                Self::Binary(Operator::And, Box::new(both)).negated(*negated)
+            }
+            Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
+                Self::like([expr, pattern], false)?.negated(*negated)
+            }
+            Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
+                Self::like([expr, pattern], true)?.negated(*negated)
+            }
             Expr::Trim { expr, trim_where: None, trim_what: None, trim_characters: None } => {
                 Self::Call(Function::Trim, vec![Self::of(expr)?])
             }
@@ -131,10 +151,48 @@ impl Expression {
 
     fn in_list(of: &Expr, list: &[Expr], negated: bool) -> Result<Self> {
         let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([Self::of(of)?, Self::of(other)?])));
-        let either = |all: Self, one: Self| Self::Binary(Operator::Or, Box::new([all, one]));
-        let any = list.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(either);
-        let any = any.ok_or_else(|| Error::option("IN () lists nothing; name some values"))?;
-        Ok(if negated { Self::Not(Box::new(any)) } else { any })
+        let all = list.iter().map(equal).collect::<Result<Vec<_>>>()?;
+        if all.is_empty() {
+            return Err(Error::option("IN () lists nothing; name some values"));
+        }
+        Ok(Self::joined(Operator::Or, all).negated(negated))
+    }
+
+    /// A chain of one logical operator, however long.
+    fn chain(parsed: &Expr, operator: Operator) -> Result<Self> {
+        let (mut parts, mut first) = (Vec::new(), parsed);
+        while let Expr::BinaryOp { left, op, right } = first
+            && self::operator(op) == Some(operator)
+        {
+            parts.push(&**right);
+            first = left;
+        }
+        parts.push(first);
+        Ok(Self::joined(operator, parts.into_iter().rev().map(Self::of).collect::<Result<_>>()?))
+    }
+
+    /// All of some, joined as a tree that is as flat as can be: whoever walks it needs little of the stack.
+    fn joined(operator: Operator, mut all: Vec<Self>) -> Self {
+        while all.len() > 1 {
+            let mut rest = all.into_iter();
+            let mut pairs = Vec::with_capacity(rest.len().div_ceil(2));
+            while let Some(one) = rest.next() {
+                pairs.push(match rest.next() {
+                    Some(other) => Self::Binary(operator, Box::new([one, other])),
+                    None => one,
+                });
+            }
+            all = pairs;
+        }
+        all.pop().expect("there is at least one")
+    }
+
+    fn like([text, pattern]: [&Expr; 2], ignores_case: bool) -> Result<Self> {
+        Ok(Self::Like { both: Box::new([Self::of(text)?, Self::of(pattern)?]), ignores_case })
+    }
+
+    fn negated(self, negated: bool) -> Self {
+        if negated { Self::Not(Box::new(self)) } else { self }
     }
 
     fn call(function: Function, name: &str, arguments: Vec<Self>) -> Result<Self> {
@@ -149,7 +207,7 @@ impl Expression {
     pub(super) fn add_columns<'a>(&'a self, columns: &mut BTreeSet<&'a Name>) {
         match self {
             Self::Column(path) => columns.extend(path.first()),
-            Self::Binary(_, both) => both.iter().for_each(|one| one.add_columns(columns)),
+            Self::Binary(_, both) | Self::Like { both, .. } => both.iter().for_each(|one| one.add_columns(columns)),
             Self::Not(inner) | Self::Negative(inner) | Self::IsNull(inner) => inner.add_columns(columns),
             Self::Call(_, arguments) => arguments.iter().for_each(|one| one.add_columns(columns)),
             Self::Text(_) | Self::Integer(_) | Self::Float(_) | Self::Boolean(_) | Self::Null => {}
@@ -221,7 +279,7 @@ fn operator(parsed: &BinaryOperator) -> Option<Operator> {
 fn unsupported(parsed: &Expr) -> Error {
     Error::option(format!(
         "{parsed} cannot be carried out; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
-         IS NULL, {}",
+         BETWEEN, LIKE, ILIKE, IS NULL, {}",
         functions()
     ))
 }

@@ -2,9 +2,14 @@
 //!
 //! Null is SQL's: an operation on it gives null, `AND` and `OR` know three values. Names without quotes may differ in case.
 
+mod condition;
 mod evaluate;
 mod expression;
 mod order;
 
-pub(crate) use evaluate::common;
+pub use condition::Condition;
+pub(crate) use evaluate::{cast, common};
 pub use order::OrderBy;
+
+/// The longest text that is parsed.
+const TEXT_BYTES_MAX: usize = 4_096;

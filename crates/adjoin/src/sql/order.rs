@@ -10,12 +10,10 @@ use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
 
+use super::TEXT_BYTES_MAX;
 use super::evaluate::cast;
 use super::expression::{Expression, Name, place_of};
 use crate::error::{Error, Result};
-
-/// The longest text that is parsed.
-const TEXT_BYTES_MAX: usize = 4_096;
 
 /// Expressions, and in which direction each sorts; nulls come last where nothing else is said.
 #[derive(Debug, Clone, PartialEq)]

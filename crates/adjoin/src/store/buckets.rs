@@ -144,11 +144,11 @@ impl BucketWriter<'_> {
         self.parts().iter().map(|(_, part)| part.bytes).max().unwrap_or(0)
     }
 
-    /// Writes all buckets to a new file.
+    /// Writes all buckets to a new file, and tells `lies` the rows in the order in which they lie there, some at a time.
     ///
     /// # Errors
-    /// Where the disk refuses or the work is cancelled.
-    pub(crate) fn write(&self, path: &Path) -> Result<Written> {
+    /// Where the disk refuses, the work is cancelled, or `lies` fails.
+    pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let loads = self.loads(&partitions, &parts);
         let mut file = self.context.device.create(path)?;
@@ -172,7 +172,9 @@ impl BucketWriter<'_> {
                 let watch = Stopwatch::start();
                 let Ok(arranged) = arranged.recv() else { break };
                 written.waited += watch.seconds();
-                self.write_load(&arranged?, parts, &mut written, &mut headers, &mut out, &mut *file)?;
+                let arranged = arranged?;
+                lies(&arranged.rows)?;
+                self.write_load(&arranged, parts, &mut written, &mut headers, &mut out, &mut *file)?;
             }
             file.sync().map_err(crate::error::Error::from)
         })?;

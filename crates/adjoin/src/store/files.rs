@@ -35,18 +35,28 @@ pub enum Role {
     Ids,
     /// What is known of the recall of a graph.
     Calibration,
+    /// Columns of the source, to filter searches by.
+    Attributes,
 }
 
 impl Role {
     /// The roles of a store.
-    pub const STORE: [Self; 3] = [Self::Centers, Self::Table, Self::Vectors];
+    pub const STORE: [Self; 4] = [Self::Centers, Self::Table, Self::Vectors, Self::Attributes];
     /// The roles of an index.
-    pub const INDEX: [Self; 7] =
-        [Self::Pages, Self::Codes, Self::Codebook, Self::Navigation, Self::Duplicates, Self::Ids, Self::Calibration];
+    pub const INDEX: [Self; 8] = [
+        Self::Pages,
+        Self::Codes,
+        Self::Codebook,
+        Self::Navigation,
+        Self::Duplicates,
+        Self::Ids,
+        Self::Calibration,
+        Self::Attributes,
+    ];
 
     /// Whether a folder may do without its file.
     pub fn is_optional(self) -> bool {
-        self == Self::Calibration
+        matches!(self, Self::Calibration | Self::Attributes)
     }
 
     /// Its name in the manifest.
@@ -62,6 +72,7 @@ impl Role {
             Self::Duplicates => "duplicates",
             Self::Ids => "ids",
             Self::Calibration => "calibration",
+            Self::Attributes => "attributes",
         }
     }
 
@@ -78,13 +89,15 @@ impl Role {
             Self::Duplicates => "duplicates.bin",
             Self::Ids => "ids.bin",
             Self::Calibration => "calibration.bin",
+            Self::Attributes => "attributes.parquet",
         }
     }
 
     /// Name of its file in a folder whose contents have this checksum. Names change with the contents: what is there is
     /// replaced by the rename of the manifest and nothing else.
     pub(crate) fn file_of(self, contents: u64) -> String {
-        self.file().replace(".bin", &format!("-{}.bin", hexadecimal(contents)))
+        let (stem, ending) = self.file().rsplit_once('.').expect("each has an ending");
+        format!("{stem}-{}.{ending}", hexadecimal(contents))
     }
 }
 

@@ -402,7 +402,7 @@ mod tests {
             centers: Centers::Trained,
             assignment: Assignment::TwoLevel,
             buckets: 3,
-            files: Files::new(&Role::STORE, file),
+            files: Files::new(&[Role::Centers, Role::Table, Role::Vectors], file),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }

@@ -4,11 +4,12 @@
 use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
+use super::attributes::RowPlaces;
 use super::buckets::{RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
 use super::partitions::PartitionSizes;
-use super::{BuildOptions, assign, ids, intake};
+use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -39,6 +40,10 @@ pub(crate) struct BuildMemory {
     pub(crate) load: u64,
     /// The largest extent, where buckets are not split by the bytes of ids.
     extent: u64,
+    /// Where rows come to lie, from the writing of buckets on.
+    places: u64,
+    /// Writing attributes, beside that.
+    attributes: u64,
 }
 
 /// What the order of the tree holds for each center: itself, the parts that wait, the sides of a split.
@@ -104,6 +109,12 @@ impl BuildMemory {
             _ => ids::wanted_bytes(rows).min(free.saturating_sub(scan + picks + sample)).max(id_check_least),
         };
 
+        let columns = options.attributes.len();
+        let (places, attributes) = match columns {
+            0 => (0, 0),
+            _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
+        };
+        let free = free.saturating_sub(places);
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
         let beside_records = (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
@@ -122,6 +133,8 @@ impl BuildMemory {
             records,
             load: extent + free.saturating_sub(beside_load) / 3,
             extent,
+            places,
+            attributes,
         }
     }
 
@@ -145,7 +158,8 @@ impl BuildMemory {
 
     fn largest_phase(&self) -> u64 {
         let beside_sample = self.survey().max(self.training);
-        self.assigning().max(self.sample + beside_sample).max(self.records + self.writing(self.extent))
+        let writing = self.records + self.places + self.writing(self.extent);
+        self.assigning().max(self.sample + beside_sample).max(writing).max(self.places + self.attributes)
     }
 
     /// The first scan, the sample apart.

@@ -4,6 +4,7 @@
 //! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
 
 mod assign;
+mod attributes;
 mod bad_rows;
 mod buckets;
 mod centers;
@@ -17,6 +18,7 @@ mod kind;
 mod manifest;
 mod memory;
 mod partitions;
+mod passing;
 mod publish;
 mod reader;
 mod tree;
@@ -38,6 +40,8 @@ pub use manifest::{Assignment, Centers, Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_replaced, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
+pub use passing::Passing;
+pub(crate) use passing::{AttributeFile, passing};
 pub(crate) use publish::{Drafts, check_target};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};

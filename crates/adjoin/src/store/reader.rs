@@ -11,9 +11,11 @@ use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, decode_bucket, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
+use super::passing::{AttributeFile, Passing, passing};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::sql::Condition;
 
 /// Centers are read in pieces of about so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -25,6 +27,7 @@ pub struct Store {
     extents: Vec<Extent>,
     centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
+    attributes: Option<AttributeFile>,
     /// Of the extents.
     _memory: Reservation,
 }
@@ -69,8 +72,9 @@ impl Store {
         }
         let extents = decode_table(&table, &manifest.bucket_facts(), manifest.rows, file.len())
             .map_err(|error| files.damaged(Role::Table, &error.to_string()))?;
+        let attributes = AttributeFile::open(context, files)?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
-        Ok(Self { folder, manifest, extents, centers, file, _memory: memory })
+        Ok(Self { folder, manifest, extents, centers, file, attributes, _memory: memory })
     }
 
     /// What the store says of itself.
@@ -109,6 +113,28 @@ impl Store {
                 T::read_center(space, center, panel.row_mut(row));
             }
         })
+    }
+
+    /// Names and types of its attributes, in the order in which they were named.
+    ///
+    /// # Errors
+    /// Where their file cannot be read.
+    pub fn attributes(&self) -> Result<Vec<(String, String)>> {
+        self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
+    }
+
+    /// The rows that meet a condition on their attributes, by their places in the order of buckets.
+    ///
+    /// # Errors
+    /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
+    /// does not suffice.
+    pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
+        passing(context, (self.attributes.as_ref(), self.files()), condition, self.manifest.rows)
+    }
+
+    /// The file of its attributes, where it has them, and its files.
+    pub(crate) fn attribute_file(&self) -> (Option<&AttributeFile>, FolderFiles<'_>) {
+        (self.attributes.as_ref(), self.files())
     }
 
     fn files(&self) -> FolderFiles<'_> {

@@ -42,6 +42,8 @@ pub enum DamagedPart {
     Vectors,
     /// A bucket: its header, vectors, row numbers or ids.
     Bucket,
+    /// The attributes of the rows.
+    Attributes,
     /// A file of a role that this version does not know; no result of this version depends on it.
     Unknown,
     /// Zeros behind a bucket; no result depends on them.
@@ -239,6 +241,10 @@ impl Check<'_> {
         for (role, facts) in manifest.files.unknown(&Role::STORE) {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
             self.whole(DamagedPart::Unknown, facts)?;
+        }
+        if let Some(attributes) = manifest.files.get(Role::Attributes) {
+            let read = self.whole(DamagedPart::Attributes, attributes)?;
+            self.report.bytes_read += read.map_or(0, |read| read.bytes_read);
         }
         let mut centers = self.whole(DamagedPart::Centers, &manifest.files[Role::Centers])?;
         let table = self.table(manifest)?;

@@ -12,6 +12,7 @@ use crossbeam_channel::bounded;
 use zerocopy::IntoBytes;
 
 use super::assign::{Nearest, TwoLevel};
+use super::attributes::RowPlaces;
 use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, Tally, Written, extent_rows_max, id_bytes};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::draw::Draw;
@@ -33,7 +34,7 @@ use crate::options::{Metric, VectorType};
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::row_numbers::RowSet;
-use crate::source::{IdKind, SourceInfo, VectorSource};
+use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
 use crate::workers::spawn_scoped;
 
 /// What a build is to do with rows that have no usable vector.
@@ -95,6 +96,8 @@ pub struct BuildOptions {
     pub on_duplicate_id: OnDuplicateId,
     /// Rows that are left out, as if they had no usable vector.
     pub left_out: Option<Arc<RowSet>>,
+    /// Names of columns of the source that are kept, to filter searches by.
+    pub attributes: Vec<String>,
     /// Replace a store that is there.
     pub force: bool,
 }
@@ -109,6 +112,7 @@ impl Default for BuildOptions {
             on_bad: OnBad::Error,
             on_duplicate_id: OnDuplicateId::Error,
             left_out: None,
+            attributes: Vec::new(),
             force: false,
         }
     }
@@ -198,6 +202,8 @@ pub fn build(
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
     check_target(context, (store, Kind::Store), options.force)?;
+    let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, &options.attributes));
+    let attributes = attributes.transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
@@ -207,7 +213,7 @@ pub fn build(
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
     let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
-    Build { context, intake, info, drafts, options, memory }.run()
+    Build { context, intake, info, drafts, options, attributes, memory }.run()
 }
 
 /// A build under way.
@@ -217,6 +223,7 @@ struct Build<'a> {
     info: &'a SourceInfo,
     drafts: Drafts<'a>,
     options: &'a BuildOptions,
+    attributes: Option<Attributes>,
     memory: BuildMemory,
 }
 
@@ -274,18 +281,26 @@ impl Build<'_> {
         let assigned = self.assign(space, (&centers, &order), scanned, id_bytes)?;
         seconds.assign = phase.lap();
         let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
-        let written = self.write_buckets(&assigned, &order, rows_max)?;
+        let mut places = self.row_places()?;
+        let written = self.write_buckets(&assigned, &order, rows_max, places.as_mut())?;
         let Assigned { records, distances, waited, .. } = assigned;
-        let spill_bytes = sample_spilled + records.spilled();
+        let spilled = sample_spilled + records.spilled();
         drop(records);
+        let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
         let centers = stored_centers(space, &centers, &written.centers);
-        let manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
+        let mut manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
+        let (mut bytes_written, mut spill_bytes) = (written.bytes, spilled);
+        if let Some((facts, spilled)) = attributes {
+            bytes_written += facts.bytes;
+            spill_bytes += spilled;
+            manifest.files.add(Role::Attributes, facts);
+        }
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
         self.drafts.publish((&manifest.files, &encoded), &contents, self.options.force)?;
-        let bytes_written = written.bytes + (centers.len() + written.table.len() + encoded.len()) as u64;
+        bytes_written += (centers.len() + written.table.len() + encoded.len()) as u64;
         let center_distances = training_distances + distances;
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
     }
@@ -390,7 +405,25 @@ impl Build<'_> {
         Ok(Assigned { records, partition_of, tallies, distances, waited: scanned.waited })
     }
 
-    fn write_buckets(&self, assigned: &Assigned, order: &[u32], extent_rows_max: u64) -> Result<Written> {
+    /// Where rows come to lie, where that is asked for.
+    fn row_places(&self) -> Result<Option<RowPlaces>> {
+        let places = || RowPlaces::new(self.context, &self.temporary(), self.info.rows);
+        self.attributes.is_some().then(places).transpose()
+    }
+
+    /// Writes the attributes, where there are any; returns what a manifest says of them, and what did not fit into memory.
+    fn write_attributes(&self, places: Option<RowPlaces>) -> Result<Option<(FileFacts, u64)>> {
+        let (Some(attributes), Some(places)) = (&self.attributes, places) else { return Ok(None) };
+        places.write(self.context, attributes, (&self.drafts, &self.temporary())).map(Some)
+    }
+
+    fn write_buckets(
+        &self,
+        assigned: &Assigned,
+        order: &[u32],
+        extent_rows_max: u64,
+        mut places: Option<&mut RowPlaces>,
+    ) -> Result<Written> {
         let writer = BucketWriter {
             context: self.context,
             records: &assigned.records,
@@ -404,7 +437,8 @@ impl Build<'_> {
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
-        writer.write(&self.drafts.path(Role::Vectors.file()))
+        let mut lies = |rows: &[u64]| places.as_mut().map_or(Ok(()), |places| places.add(rows));
+        writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
     }
 
     fn manifest(&self, scanned: Scanned, duplicate_ids: u64, written: &Written, centers: &[u8]) -> Manifest {
@@ -428,7 +462,7 @@ impl Build<'_> {
             centers: self.options.centers(),
             assignment: Assignment::TwoLevel,
             buckets: written.centers.len() as u32,
-            files: Files::new(&Role::STORE, facts),
+            files: Files::new(&[Role::Centers, Role::Table, Role::Vectors], facts),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }

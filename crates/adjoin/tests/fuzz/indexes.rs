@@ -213,8 +213,8 @@ fn changed(random: &mut Random, manifest: &IndexManifest) -> IndexManifest {
         7 => manifest.entry = number as u32,
         8 => manifest.seed = number,
         _ => {
-            let role = Role::INDEX[random.below(Role::INDEX.len() as u64) as usize];
-            manifest.files[role].bytes = number;
+            let there: Vec<Role> = Role::INDEX.into_iter().filter(|&role| manifest.files.get(role).is_some()).collect();
+            manifest.files[there[random.below(there.len() as u64) as usize]].bytes = number;
         }
     }
     manifest

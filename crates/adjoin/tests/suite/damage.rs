@@ -105,8 +105,10 @@ fn a_search_names_the_bucket_that_is_damaged_or_does_without_it() {
     let context = Setup::default().context();
     let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // the rows of the store: each bucket has some
     let search_for = |queries: &Set| {
-        let (sink, options) =
-            (CollectHits::default(), SearchOptions { wanted: Wanted::Nearest(1), effort: Effort::Every, seed: 1 });
+        let (sink, options) = (
+            CollectHits::default(),
+            SearchOptions { wanted: Wanted::Nearest(1), effort: Effort::Every, condition: None, seed: 1 },
+        );
         let store = Store::open(&context, &built.path())?;
         let sets = (QuerySet::Source(queries), QuerySet::Rows);
         search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())

@@ -9,6 +9,7 @@ mod damage;
 mod datasets;
 mod estimate;
 mod faults;
+mod filters;
 mod groups;
 mod hard;
 mod harness;

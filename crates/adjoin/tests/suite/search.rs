@@ -111,7 +111,7 @@ fn find_like(
     effort: Effort,
 ) -> Result<Found> {
     let sink = CollectHits::default();
-    let options = SearchOptions { wanted, effort, seed: 1 };
+    let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
     let statistics = search(&setup.context(), store, (queries, like), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");

@@ -63,6 +63,8 @@ pub(super) struct Build<'a> {
     pub(super) store: &'a Store,
     pub(super) options: &'a IndexOptions,
     pub(super) drafts: Drafts<'a>,
+    /// Bytes for writing attributes, beside the least of all else.
+    pub(super) of_attributes: u64,
     pub(super) force: bool,
 }
 
@@ -156,7 +158,8 @@ impl Build<'_> {
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
         // What is free beyond the least goes to whoever is faster with more.
-        let spare = context.budget().free().saturating_sub(least_bytes::<T>(context, store, options));
+        let least = least_bytes::<T>(context, store, options) + self.of_attributes;
+        let spare = context.budget().free().saturating_sub(least);
         let buckets = &Buckets::of(store);
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.vectors.dimensions);
         let _centers = context.reserve(centers_bytes + SMALL_BYTES, PURPOSE)?;
@@ -187,13 +190,19 @@ impl Build<'_> {
         let drafts = &self.drafts;
         let writing = Writing { gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
         let Written { drafted, duplicates } = writing.run::<T>(&self.windows(map.len(), shape))?;
+        let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
             (Role::Navigation, navigation.to_bytes(&places.of)),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let facts = (map.len(), places.overlap_ratio, places.of[entry as usize]);
-        let manifest = self.manifest(facts, write_rest(drafts, &contents, &drafted)?);
+        let mut manifest = self.manifest(facts, write_rest(drafts, &contents, &drafted)?);
+        let mut spilled = spilled;
+        if let Some((facts, more)) = attributes {
+            manifest.files.add(Role::Attributes, facts);
+            spilled += more;
+        }
         let io = BuildIo { bytes_read: buckets.read_counts().bytes_read, bytes_written: 0, spill_bytes: spilled };
         let write_seconds = watch.lap();
         Ok(BuiltIndex {

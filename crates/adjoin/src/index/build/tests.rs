@@ -1,14 +1,21 @@
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::builder::{FixedSizeListBuilder, UInt8Builder};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
 
 use super::lists::{Edges, ListWriter, Windows};
 use super::reach;
 use super::vertices::VertexMap;
 use crate::context::Context;
+use crate::index::{self, Index, IndexOptions, Layout};
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::random::Random;
-use crate::source::{self, SourceOptions};
+use crate::source::{self, IdKind, Ids, SourceOptions};
+use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
 
 /// Lists of random vertices, some of which nothing leads to.
@@ -131,5 +138,59 @@ fn equal_vectors_share_a_vertex_wherever_they_lie() {
             let least = bytes.chunks(2).position(|other| other == vector).unwrap() as u64;
             assert_eq!(first_row[&vertex], least, "{vector:?} stands for the least row");
         }
+    }
+}
+
+/// A file of vectors of two bytes, many of them equal, with the number of each row as its id and as an attribute.
+fn write_numbered(path: &Path, bytes: &[u8]) {
+    let mut vectors = FixedSizeListBuilder::new(UInt8Builder::new(), 2);
+    for vector in bytes.chunks_exact(2) {
+        vectors.values().append_slice(vector);
+        vectors.append(true);
+    }
+    let numbers = Int64Array::from_iter_values(0..bytes.len() as i64 / 2);
+    let columns: [(&str, ArrayRef); 3] =
+        [("id", Arc::new(numbers.clone())), ("vector", Arc::new(vectors.finish())), ("number", Arc::new(numbers))];
+    let table = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(path).unwrap(), table.schema(), None).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn attributes_lie_by_entry_and_stay_with_their_rows_in_any_order() {
+    let mut random = Random::new(4, "attributes");
+    for values in [256, 12] {
+        let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
+        let rows = 1_500u32;
+        let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
+        let file = folder.path().join("set.parquet");
+        write_numbered(&file, &bytes);
+        let source = source::open(&context, &[file.display().to_string()], &SourceOptions::default()).unwrap();
+        let attributes = vec!["number".to_owned()];
+        let options = BuildOptions { buckets: Some(9), attributes, ..BuildOptions::default() };
+        store::build(&context, &*source, &folder.path().join("store"), &options).unwrap();
+        let store = Store::open(&context, &folder.path().join("store")).unwrap();
+        let [at, anew] = ["index", "anew"].map(|name| folder.path().join(name));
+        index::build(&context, &store, &at, &IndexOptions::default(), false).unwrap();
+        index::relayout(&context, &at, Some(&anew), Layout::Degree, false).unwrap();
+        let all: Vec<u32> = (0..rows).collect();
+        let mut orders = Vec::new();
+        for folder in [at, anew] {
+            let index = Index::open(&context, &folder).unwrap();
+            assert_eq!(index.facts().vertices < rows, index.duplicates.len() > 0);
+            assert!(values > 12 || index.duplicates.len() > 500, "else the test shows nothing");
+            let Ids::Int64(ids) = index.ids_of(IdKind::Int64, &all).unwrap() else { panic!("ids are numbers") };
+            for limit in [0, 1, 700, i64::from(rows)] {
+                let condition = Condition::parse(&format!("number < {limit}")).unwrap();
+                let passing = index.passing(&context, &condition).unwrap();
+                assert_eq!(passing.count(), limit as u64);
+                for (entry, &id) in all.iter().zip(&ids) {
+                    assert_eq!(passing.contains(*entry), id < limit, "entry {entry} of row {id}");
+                }
+            }
+            orders.push(ids);
+        }
+        assert_ne!(orders[0], orders[1], "else the order did not change");
     }
 }

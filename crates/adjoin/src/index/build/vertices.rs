@@ -12,7 +12,7 @@ use super::PURPOSE;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes};
+use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes, starts};
 use crate::plan::Load;
 use crate::row_numbers::{ROW_BYTES, RankedSet, RowSet, packed, unpacked};
 use crate::store::{PartitionSizes, Partitions, Records};
@@ -150,6 +150,11 @@ impl VertexMap {
             .zip(self.of_bucket(bucket))
     }
 
+    /// The number of a place among those that do not stand for their vertex, if it does not.
+    pub(super) fn other_at(&self, place: u32) -> Option<usize> {
+        self.others.binary_search_by_key(&place, |other| other.0).ok()
+    }
+
     /// Whether several rows share a vertex.
     pub(super) fn has_others(&self) -> bool {
         !self.others.is_empty()
@@ -159,17 +164,6 @@ impl VertexMap {
     pub(super) fn subset(&self) -> Subset<'_> {
         Subset { places: &self.places, starts: &self.starts }
     }
-}
-
-/// The first place of each bucket, and the end.
-fn starts(buckets: &Buckets<'_>) -> Vec<u32> {
-    let mut starts = vec![0];
-    let mut place = 0;
-    starts.extend(buckets.extents().iter().map(|extent| {
-        place += extent.rows;
-        place
-    }));
-    starts
 }
 
 /// Hands what is seen of each bucket to `take`, in their order; returns the nearest members to the centers.

@@ -19,7 +19,7 @@ use crate::load::Buckets;
 use crate::quantize::Quantizer;
 use crate::sink::{SORTER_BYTES_MIN, Sorter};
 use crate::source::Ids;
-use crate::store::{Drafts, Role};
+use crate::store::{Drafts, FileFacts, Role, Store};
 
 /// Where everything comes from that lies on pages.
 pub(super) struct Writing<'a> {
@@ -85,6 +85,32 @@ impl Writing<'_> {
         let duplicates = self.others(&mut out.ids)?;
         let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
         Ok(Written { drafted, duplicates })
+    }
+
+    /// Writes the attributes of a store by entry, where it has some; returns what a manifest says of their file, and the bytes
+    /// that did not fit into memory.
+    ///
+    /// # Errors
+    /// Where the store cannot be read, the disk refuses, or memory does not suffice.
+    pub(super) fn attributes(&self, store: &Store, duplicates: &Duplicates) -> Result<Option<(FileFacts, u64)>> {
+        let (Some(attributes), files) = store.attribute_file() else { return Ok(None) };
+        let Gathering { context, map, .. } = *self.gathering;
+        let _of_others = context.reserve(duplicates.len() as u64 * size_of::<u32>() as u64, PURPOSE)?;
+        let mut others: Vec<u32> = Vec::with_capacity(duplicates.len());
+        if map.has_others() {
+            self.gathering.each_other(false, |row| {
+                let (first, rows) = duplicates.of(self.places.of[row.vertex as usize]);
+                let at = rows.binary_search(&row.row).expect("it is one of the further rows of its vertex");
+                others.push(map.len() + (first + at) as u32);
+                Ok(())
+            })?;
+        }
+        let entry = |place: u32| match map.other_at(place) {
+            Some(other) => others[other],
+            None => self.places.of[map.vertex_at(place) as usize],
+        };
+        let rows = store.manifest().rows;
+        attributes.reorder((context, files), (self.drafts, self.temporary), (rows, entry)).map(Some)
     }
 
     /// Writes vertices in the order of their places, the first of which begins a page.

@@ -288,7 +288,7 @@ impl Join {
 /// Finds what is nearest to each row of a store, by a bound.
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
-    let options = SearchOptions { wanted: Sought::Nearest(2), effort: Effort::Every, seed: 1 };
+    let options = SearchOptions { wanted: Sought::Nearest(2), effort: Effort::Every, condition: None, seed: 1 };
     let statistics = search(context, store, (QuerySet::Rows, QuerySet::Rows), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20, "a result that says something");
     Ok(())

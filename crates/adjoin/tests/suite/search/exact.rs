@@ -149,7 +149,8 @@ fn devices() -> Vec<Arc<dyn Device>> {
 fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, wanted: Wanted) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
-    let (sink, options) = (CollectHits::default(), SearchOptions { wanted, effort: Effort::Every, seed: 1 });
+    let (sink, options) =
+        (CollectHits::default(), SearchOptions { wanted, effort: Effort::Every, condition: None, seed: 1 });
     search(&context, &store, (QuerySet::Source(queries), QuerySet::Rows), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }

@@ -1,0 +1,110 @@
+//! `adjoin build --attributes` and `adjoin search --where`.
+
+use serde_json::Value;
+
+use crate::inputs::fbin;
+use crate::place::Place;
+
+const LINES: &str = r#"{"id": "a", "v": [0, 0], "lang": "en", "year": 2019, "meta": {"score": 0.5}}
+{"id": "b", "v": [1, 0], "lang": "de", "year": 2021}
+{"id": "c", "v": [2, 0], "lang": "en", "year": 2022, "meta": {"score": 2.5}}
+{"id": "d", "v": [3, 0], "lang": null, "year": 2023}
+{"id": "e", "v": [4, 0], "lang": "en", "year": null}
+{"id": "f", "v": [9, 0], "lang": "en", "year": 2024}
+"#;
+
+fn built() -> Place {
+    let place = Place::new();
+    place.write("set.jsonl", LINES.as_bytes());
+    place.write("queries.fbin", &fbin(2, &[0., 0.]));
+    place.done("build set.jsonl --attributes lang,year,meta.score -o set.store --quiet");
+    place
+}
+
+/// Ids of what a query at the origin finds of rows that meet a condition.
+fn found(place: &Place, condition: &str) -> Vec<String> {
+    let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "9", "--quiet", "--where", condition];
+    let ran = place.run_words(&line);
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    ran.out.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn only_rows_that_meet_the_condition_are_found_nearest_first() {
+    let place = built();
+    for (condition, ids) in [
+        ("lang = 'en'", &["a", "c", "e", "f"][..]),
+        ("lang = 'en' and year >= 2020", &["c", "f"]),
+        ("not lang = 'en'", &["b"]),
+        ("lang is null or year is null", &["d", "e"]),
+        ("\"meta.score\" > 1", &["c"]),
+        ("year between 2020 and 2022", &["b", "c"]),
+        ("LANG LIKE '_e' AND Year <> 2019", &["b"]),
+        ("year > 3000", &[]),
+        ("year > 0 or true", &["a", "b", "c", "d", "e", "f"]),
+    ] {
+        assert_eq!(found(&place, condition), ids, "{condition}");
+    }
+    let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "2", "--where", "lang = 'en'", "--stats"];
+    let said = place.run_words(&[&line[..], &["stats.json"]].concat()).said;
+    assert!(said.contains("4 of 6 rows meet the condition"), "{said}");
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!((&statistics["search"]["passing_rows"], &statistics["search"]["hits"]), (&4.into(), &2.into()));
+    assert_eq!(statistics["recall"]["kept"], true);
+}
+
+#[test]
+fn attributes_are_named_by_info_and_copied_into_an_index() {
+    let place = built();
+    let line = "attributes   lang (Utf8), year (Int64), meta.score (Float64)";
+    assert!(place.done("info set.store").out.contains(line));
+    place.done("index build set.store -o of-store.index --quiet");
+    place.done("index build set.jsonl --attributes lang,year,meta.score -o of-set.index --quiet");
+    for index in ["of-store.index", "of-set.index"] {
+        assert!(place.done(&format!("info {index}")).out.contains(line), "{index}");
+        place.done(&format!("verify {index} --quiet"));
+        place.done(&format!("index relayout {index} --layout bfs --quiet"));
+        assert!(place.done(&format!("info {index}")).out.contains(line), "{index}");
+    }
+    place.done("verify set.store --quiet");
+    place.done("build set.jsonl -o set.store --force --quiet");
+    assert!(!place.done("info set.store").out.contains("attributes"));
+    let names: Vec<_> =
+        place.listing().into_iter().filter(|(path, _)| path.to_string_lossy().contains("set.store/attr")).collect();
+    assert!(names.is_empty(), "replacing a store removes its attributes: {names:?}");
+}
+
+#[test]
+fn what_cannot_be_kept_or_asked_for_is_refused_in_one_line() {
+    let place = built();
+    let search = ["search", "set.store", "--queries", "queries.fbin", "-k", "1", "--where"];
+    for (condition, words) in [
+        ("language = 'en'", &["there is no column language; choose from lang, year, meta.score"][..]),
+        ("year = 'x'", &["year = 'x'", "Int64"]),
+        ("year", &["neither true nor false"]),
+        ("year >", &["cannot read", "as a condition"]),
+        ("", &["--where"]),
+    ] {
+        place.refused_words(&[&search[..], &[condition]].concat(), words);
+    }
+    place.done("build set.jsonl -o plain.store --quiet");
+    let line = "search plain.store --queries queries.fbin -k 1 --where true";
+    place.refused(line, &["plain.store has no attributes, which --where asks for", "--attributes"]);
+    place.refused(
+        "build queries.fbin --attributes lang -o x.store",
+        &["queries.fbin", "--attributes", "Parquet, Arrow or JSON"],
+    );
+    place.refused(
+        "build set.jsonl --attributes long -o x.store",
+        &["set.jsonl: there is no column long for --attributes"],
+    );
+    place.refused("build set.jsonl --attributes v -o x.store", &["column v is List", "name other columns"]);
+    place.refused("build set.jsonl --attributes meta -o x.store", &["column meta is Struct"]);
+    place.refused("build set.jsonl --attributes lang,lang -o x.store", &["--attributes lang is named twice"]);
+    place.refused("index build set.store --attributes lang -o x.index", &["--attributes"]);
+    place.write("mixed.jsonl", b"{\"v\": [1, 2], \"a\": 1}\n{\"v\": [1, 2], \"a\": \"x\"}\n");
+    place.refused(
+        "build mixed.jsonl --attributes a -o x.store",
+        &["column a is a number in line 1 and a text in line 2"],
+    );
+}

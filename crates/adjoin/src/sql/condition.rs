@@ -1,0 +1,198 @@
+//! What must be true of a row, as in `WHERE`.
+
+use std::collections::BTreeSet;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use sqlparser::dialect::GenericDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+
+use super::TEXT_BYTES_MAX;
+use super::evaluate::cast;
+use super::expression::{Expression, place_of};
+use crate::error::{Error, Result};
+
+/// A condition on the columns of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    text: String,
+    expression: Expression,
+}
+
+impl Condition {
+    /// Parses `lang = 'en' AND year >= 2020`.
+    ///
+    /// # Errors
+    /// Where that is no SQL, or more than can be carried out.
+    pub fn parse(text: &str) -> Result<Self> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::option(format!(
+                "cannot read {text:?} as a condition, such as \"lang = 'en' AND year >= 2020\": {error}"
+            ))
+        };
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Error::option(format!("a condition of {} bytes; write at most {TEXT_BYTES_MAX}", text.len())));
+        }
+        let dialect = GenericDialect {};
+        let mut parser = Parser::new(&dialect).try_with_sql(text).map_err(|error| failed(&error))?;
+        let parsed = parser.parse_expr().map_err(|error| failed(&error))?;
+        let next = parser.peek_token();
+        if next.token != Token::EOF {
+            return Err(failed(&format!("{next} is not expected")));
+        }
+        let expression = Expression::of(&parsed).map_err(|error| failed(&error))?;
+        Ok(Self { text: text.to_owned(), expression })
+    }
+
+    /// Places of the columns that it reads, ascending, in tables of one schema.
+    ///
+    /// # Errors
+    /// Where a column is missing, types do not go together, or it is neither true nor false.
+    pub(crate) fn bind(&self, schema: &Schema) -> Result<Vec<usize>> {
+        let mut names = BTreeSet::new();
+        self.expression.add_columns(&mut names);
+        let places = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<BTreeSet<usize>>>();
+        let places: Vec<usize> = places.map_err(|error| self.failed(&error))?.into_iter().collect();
+        let read = schema.project(&places).map_err(|error| self.failed(&error))?;
+        self.values(&RecordBatch::new_empty(read.into()))?;
+        Ok(places)
+    }
+
+    /// Whether it is true of each row of a table that has the columns at [`Self::bind`]: null is not true.
+    ///
+    /// # Errors
+    /// Where a value cannot be computed.
+    pub(crate) fn is_true(&self, table: &RecordBatch) -> Result<BooleanArray> {
+        let truth = self.values(table)?;
+        Ok(match truth.nulls() {
+            None => truth,
+            Some(nulls) => BooleanArray::new(truth.values() & nulls.inner(), None),
+        })
+    }
+
+    fn values(&self, table: &RecordBatch) -> Result<BooleanArray> {
+        let found = self.expression.evaluate(table).map_err(|error| self.failed(&error))?;
+        let found = match found.data_type() {
+            DataType::Null => cast(&found, &DataType::Boolean)?,
+            _ => found,
+        };
+        found.as_boolean_opt().cloned().ok_or_else(|| {
+            let kind = found.data_type();
+            self.failed(&format!("it gives {kind}, which is neither true nor false; compare it with something"))
+        })
+    }
+
+    fn failed(&self, why: &dyn std::fmt::Display) -> Error {
+        Error::option(format!("cannot tell which rows have {}: {why}", self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, Date32Array, Float64Array, Int32Array, NullArray, StringArray, StringViewArray};
+
+    use super::*;
+
+    fn table() -> RecordBatch {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("lang", Arc::new(StringArray::from(vec![Some("en"), Some("de"), None, Some("EN"), Some("e%n")]))),
+            ("Year", Arc::new(Int32Array::from(vec![Some(2020), None, Some(2019), Some(2021), Some(-1)]))),
+            ("score", Arc::new(Float64Array::from(vec![0.5, f64::NAN, -1.0, 2.0, 0.0]))),
+            ("day", Arc::new(Date32Array::from(vec![10, 20, 30, 40, 50]))),
+            ("is_new", Arc::new(BooleanArray::from(vec![Some(true), Some(false), None, Some(true), None]))),
+            ("view", Arc::new(StringViewArray::from(vec!["a", "b", "c", "d", "e"]))),
+            ("nothing", Arc::new(NullArray::new(5))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    /// Rows of which a condition is true.
+    fn passing(condition: &str) -> Vec<usize> {
+        let (table, condition) = (table(), Condition::parse(condition).unwrap());
+        let read = table.project(&condition.bind(&table.schema()).unwrap()).unwrap();
+        let truth = condition.is_true(&read).unwrap();
+        assert_eq!(truth.null_count(), 0);
+        (0..truth.len()).filter(|&row| truth.value(row)).collect()
+    }
+
+    #[test]
+    fn rows_pass_as_in_sql_and_null_is_not_true() {
+        for (condition, expected) in [
+            ("lang = 'en'", &[0][..]),
+            ("lang <> 'en'", &[1, 3, 4]),
+            ("not lang = 'en'", &[1, 3, 4]),
+            ("lang = 'en' or year is null", &[0, 1]),
+            ("lang = 'en' AND \"Year\" >= 2020", &[0]),
+            ("not (year > 2019 and lang = 'xx')", &[0, 1, 2, 3, 4]),
+            ("year > 2019 or lang is null", &[0, 2, 3]),
+            ("year between 2019 and 2020", &[0, 2]),
+            ("year not between 2019 and 2020", &[3, 4]),
+            ("year in (2020, 2021, null)", &[0, 3]),
+            ("year not in (2020, null)", &[]),
+            ("year not in (2020, 2019)", &[3, 4]),
+            ("lang like 'e%'", &[0, 4]),
+            ("lang like 'e_'", &[0]),
+            ("lang not like '%n'", &[1, 3]),
+            ("lang ilike 'en'", &[0, 3]),
+            ("lang like 'e\\%n'", &[4]),
+            ("view like 'b'", &[1]),
+            ("view in ('a', 'e')", &[0, 4]),
+            ("score < 1", &[0, 2, 4]),
+            ("score * 2 = 1 or year % 2 = 1 and year > 0", &[0, 2, 3]),
+            ("day < '1970-02-01'", &[0, 1, 2]),
+            ("day between '1970-01-21' and '1970-02-10'", &[1, 2, 3]),
+            ("is_new", &[0, 3]),
+            ("not is_new", &[1]),
+            ("is_new is null", &[2, 4]),
+            ("is_new = false", &[1]),
+            ("nothing = 1", &[]),
+            ("nothing is null", &[0, 1, 2, 3, 4]),
+            ("lower(lang) = 'en' and length(lang) = 2", &[0, 3]),
+            ("true", &[0, 1, 2, 3, 4]),
+            ("null", &[]),
+        ] {
+            assert_eq!(passing(condition), expected, "{condition}");
+        }
+    }
+
+    #[test]
+    fn long_chains_take_little_of_the_stack() {
+        let chain = vec!["year=1"; 400].join(" or ");
+        assert_eq!(passing(&chain), [0; 0]);
+        let list = (0..900).map(|k| k.to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(passing(&format!("year not in ({list})")), [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for (condition, words) in [
+            ("", "such as"),
+            ("lang = ", "such as"),
+            ("lang = 'en' order by year", "not expected"),
+            ("lang = 'en'; drop table x", "not expected"),
+            ("language = 'en'", "there is no column language; choose from lang, Year, score"),
+            ("year", "it gives Int32, which is neither true nor false"),
+            ("year + 1", "neither true nor false"),
+            ("year = 'x'", "cannot tell which rows have year = 'x'"),
+            ("lang and true", "AND, OR and NOT take what is true or false"),
+            ("year like '2%'", "LIKE compares texts, not Int32"),
+            ("lang like 'a' escape '!'", "cannot be carried out"),
+            ("exists (select 1)", "cannot be carried out"),
+            ("random() < 1", "no function random"),
+            ("is_new = 3", "cannot be compared"),
+        ] {
+            let schema = table().schema();
+            let refused = Condition::parse(condition).and_then(|condition| condition.bind(&schema));
+            let message = refused.expect_err(condition).to_string();
+            assert!(message.contains(words), "{condition}: {message}");
+        }
+        assert!(Condition::parse(&"-".repeat(5_000)).is_err());
+        let divided = Condition::parse("year / 0 = 1").unwrap();
+        let table = table().project(&divided.bind(&table().schema()).unwrap()).unwrap();
+        assert!(divided.is_true(&table).unwrap_err().to_string().contains("ivide"));
+    }
+}

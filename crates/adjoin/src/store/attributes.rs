@@ -1,0 +1,393 @@
+//! Columns beside the vectors, in the order in which the rows lie: as a Parquet file, so that a filter reads only the columns
+//! that it names, and anybody can look at it.
+//!
+//! Rows come in the order of a source and go where their vectors are. On the way they are bytes (`arrow_row`), in
+//! partitions by place, so that any memory does. What is written depends on neither memory nor the order of coming.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES, WriteFile};
+use arrow_array::RecordBatch;
+use arrow_row::{RowConverter, SortField};
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::files::{FileFacts, Role};
+use super::partitions::{PartitionSizes, Partitions, Records};
+use super::publish::Drafts;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::source::Attributes;
+
+/// Rows of a batch that is encoded at once, and the bytes at which it is shorter: together with the settings of the file they
+/// decide its bytes.
+const BATCH_ROWS: usize = 4_096;
+const BATCH_BYTES: usize = 1 << 20;
+/// Rows and bytes of a row group.
+const ROW_GROUP_ROWS: usize = 128 << 10;
+const ROW_GROUP_BYTES: usize = 4 << 20;
+/// Bytes of a page: what a filter decodes at a time, of each column that it names.
+const PAGE_BYTES: usize = 128 << 10;
+/// Bytes granted for a column of the row group that is encoded, and for a batch on its way there.
+const COLUMN_BYTES: u64 = 4 * PAGE_BYTES as u64;
+/// Copies of a batch on its way: its rows as bytes, the same as columns, and what grows.
+const BATCH_COPIES: u64 = 4;
+/// Rows of a partition, about, and the most partitions.
+const PARTITION_ROWS: u64 = 128 << 10;
+const PARTITIONS_MAX: u64 = 512;
+/// Bytes of the place and the length of a row on its way.
+const PLACE_BYTES: usize = ROW_BYTES + size_of::<u32>();
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "writing the attributes";
+
+/// The bytes with which so many columns of so many rows are put in order, at least; those of their source apart.
+pub(crate) fn least_bytes(rows: u64, columns: usize) -> u64 {
+    let partition = rows.div_ceil(partitions(rows)).saturating_mul(size_of::<(u32, u64)>() as u64);
+    let reading = sizes(0, rows).memory_bytes() + BATCH_COPIES * BATCH_BYTES as u64;
+    reading + partition + writer_bytes(columns) + BATCH_COPIES * BATCH_BYTES as u64
+}
+
+fn writer_bytes(columns: usize) -> u64 {
+    (WRITE_BUFFER_BYTES + ROW_GROUP_BYTES) as u64 + columns as u64 * COLUMN_BYTES
+}
+
+fn partitions(rows: u64) -> u64 {
+    rows.div_ceil(PARTITION_ROWS).clamp(1, PARTITIONS_MAX)
+}
+
+fn sizes(memory: u64, rows: u64) -> PartitionSizes {
+    let partitions = partitions(rows);
+    PartitionSizes::within(memory.max(PartitionSizes::least_for(partitions)), partitions)
+}
+
+/// The part of `0..rows` that belongs to a partition.
+fn range(partition: usize, sizes: PartitionSizes, rows: u64) -> Range<u64> {
+    let start = |partition: usize| (partition as u64 * rows).div_ceil(sizes.partitions as u64);
+    start(partition)..start(partition + 1)
+}
+
+/// The partition whose range holds a number.
+fn partition_of(number: u64, sizes: PartitionSizes, rows: u64) -> usize {
+    (number * sizes.partitions as u64 / rows) as usize
+}
+
+/// Rows on their way to their places.
+pub(crate) struct Reordering<'a> {
+    context: &'a Context,
+    schema: SchemaRef,
+    converter: RowConverter,
+    sizes: PartitionSizes,
+    placed: Partitions,
+    rows: u64,
+    _memory: Reservation,
+}
+
+impl<'a> Reordering<'a> {
+    /// For so many rows of such columns; what memory does not hold goes to the folder `temporary`.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(crate) fn new(context: &'a Context, temporary: &Path, schema: &SchemaRef, rows: u64) -> Result<Self> {
+        let least = least_bytes(rows, schema.fields().len());
+        let spare = context.budget().free().saturating_sub(least);
+        let sizes = sizes(spare / 2, rows);
+        let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
+        let fields = schema.fields().iter().map(|field| SortField::new(field.data_type().clone()));
+        let converter = RowConverter::new(fields.collect()).map_err(|error| Error::input(error.to_string()))?;
+        let placed = Partitions::new(context, temporary, "attributes", sizes);
+        Ok(Self { context, schema: schema.clone(), converter, sizes, placed, rows, _memory: memory })
+    }
+
+    /// Takes the rows of a table, each with its place; those without one are left out.
+    ///
+    /// # Errors
+    /// Where the disk refuses, or memory does not suffice.
+    pub(crate) fn add(
+        &mut self,
+        table: &RecordBatch,
+        mut place: impl FnMut(usize) -> Result<Option<u64>>,
+    ) -> Result<()> {
+        let bytes = BATCH_COPIES * table.get_array_memory_size() as u64;
+        let _of_rows = self.context.reserve(bytes, PURPOSE)?;
+        let rows = self.converter.convert_columns(table.columns());
+        let rows = rows.map_err(|error| Error::input(error.to_string()))?;
+        for (k, row) in rows.iter().enumerate() {
+            let Some(place) = place(k)? else { continue };
+            let length = u32::try_from(row.data().len())
+                .map_err(|_| Error::input("the attributes of a row take more than 4 GB; name other columns"))?;
+            let partition = partition_of(place, self.sizes, self.rows);
+            self.placed.push(partition, &[&packed(place), &length.to_le_bytes(), row.data()])?;
+        }
+        Ok(())
+    }
+
+    /// Writes all rows in the order of their places; returns what a manifest says of the file, and the bytes that did not fit
+    /// into memory.
+    ///
+    /// # Errors
+    /// Where a place has no row, the disk refuses, or memory does not suffice.
+    pub(crate) fn write(self, drafts: &Drafts<'_>) -> Result<(FileFacts, u64)> {
+        let Self { context, schema, converter, sizes, placed, rows, _memory } = self;
+        let records = placed.finish()?;
+        let mut out = AttributeWriter::create(context, drafts, schema, converter)?;
+        context.progress.begin("attributes", "rows", rows);
+        for partition in 0..sizes.partitions {
+            let range = range(partition, sizes, rows);
+            each_in_order(context, &records, (partition, range.clone()), |row| out.push(row))?;
+            context.progress.advance(range.end);
+        }
+        Ok((out.finish()?, records.spilled()))
+    }
+}
+
+/// A row of some, with its place, and the rest of them.
+fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
+    let (head, rest) = records.split_at(PLACE_BYTES);
+    let length = head[ROW_BYTES..].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    let (row, rest) = rest.split_at(length);
+    (unpacked(&head[..ROW_BYTES]), row, rest)
+}
+
+/// Hands the rows of a partition to `take` in the order of their places, as many at a time as memory holds.
+fn each_in_order(
+    context: &Context,
+    records: &Records,
+    (partition, places): (usize, Range<u64>),
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let count = (places.end - places.start) as usize;
+    let _of_lengths = context.reserve((count * size_of::<(u32, u64)>()) as u64, PURPOSE)?;
+    let mut lengths = vec![0u32; count];
+    each_row(records, partition, |place, row| lengths[(place - places.start) as usize] = row.len() as u32)?;
+    if let Some(missing) = lengths.iter().position(|&length| length == 0) {
+        let place = places.start + missing as u64;
+        return Err(Error::input(format!(
+            "no attributes came for the row at place {place}: the source changed while it was read; build again when nobody \
+             writes to it"
+        )));
+    }
+    let room = context.budget().free() / 2;
+    let mut start = 0;
+    while start < count {
+        context.cancel.check()?;
+        let (mut end, mut bytes) = (start, 0);
+        let mut ends: Vec<u64> = Vec::with_capacity(count - start);
+        while end < count && (end == start || bytes + u64::from(lengths[end]) <= room) {
+            bytes += u64::from(lengths[end]);
+            ends.push(bytes);
+            end += 1;
+        }
+        let _of_rows = context.reserve(bytes, PURPOSE)?;
+        let mut rows = vec![0; bytes as usize];
+        each_row(records, partition, |place, row| {
+            let at = (place - places.start) as usize;
+            if (start..end).contains(&at) {
+                let end = ends[at - start] as usize;
+                rows[end - row.len()..end].copy_from_slice(row);
+            }
+        })?;
+        let mut from = 0;
+        for end in ends {
+            take(&rows[from..end as usize])?;
+            from = end as usize;
+        }
+        start = end;
+    }
+    Ok(())
+}
+
+fn each_row(records: &Records, partition: usize, mut take: impl FnMut(u64, &[u8])) -> Result<()> {
+    records.read(partition, |mut records| {
+        while !records.is_empty() {
+            let (place, row, rest) = split(records);
+            take(place, row);
+            records = rest;
+        }
+        Ok(())
+    })
+}
+
+/// The file as it is written.
+struct AttributeWriter<'a> {
+    context: &'a Context,
+    at: String,
+    converter: RowConverter,
+    schema: SchemaRef,
+    writer: ArrowWriter<Hashed>,
+    /// Rows of the batch that is filled, and where each ends.
+    rows: Vec<u8>,
+    ends: Vec<usize>,
+    _memory: Reservation,
+}
+
+/// Bytes on their way to a file, and their checksum.
+struct Hashed {
+    file: Box<dyn WriteFile>,
+    hash: Xxh3,
+    bytes: u64,
+}
+
+impl Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        self.file.append(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> AttributeWriter<'a> {
+    fn create(context: &'a Context, drafts: &Drafts<'_>, schema: SchemaRef, converter: RowConverter) -> Result<Self> {
+        let path = drafts.path(Role::Attributes.file());
+        let memory = context.reserve(writer_bytes(schema.fields().len()), PURPOSE)?;
+        let file = Hashed { file: context.device.create(&path)?, hash: Xxh3::new(), bytes: 0 };
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+            .set_data_page_size_limit(PAGE_BYTES)
+            .set_dictionary_page_size_limit(PAGE_BYTES)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .build();
+        let at = path.display().to_string();
+        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties));
+        let writer = writer.map_err(|error| failed(&at, error))?;
+        Ok(Self { context, at, converter, schema, writer, rows: Vec::new(), ends: Vec::new(), _memory: memory })
+    }
+
+    fn push(&mut self, row: &[u8]) -> Result<()> {
+        self.rows.extend_from_slice(row);
+        self.ends.push(self.rows.len());
+        if self.ends.len() == BATCH_ROWS || self.rows.len() >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        let _of_batch = self.context.reserve((BATCH_COPIES - 1) * self.rows.len() as u64, PURPOSE)?;
+        let parser = self.converter.parser();
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let rows = starts.zip(&self.ends).map(|(&start, &end)| parser.parse(&self.rows[start..end]));
+        let columns = self.converter.convert_rows(rows);
+        let table = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
+        let table = table.map_err(|error| failed(&self.at, error.into()))?;
+        self.writer.write(&table).map_err(|error| failed(&self.at, error))?;
+        self.rows.clear();
+        self.ends.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<FileFacts> {
+        if !self.ends.is_empty() {
+            self.write_batch()?;
+        }
+        let Hashed { mut file, hash, bytes } = self.writer.into_inner().map_err(|error| failed(&self.at, error))?;
+        file.sync()?;
+        let checksum = hash.digest();
+        Ok(FileFacts::new(&Role::Attributes.file_of(checksum), bytes, Some(checksum)))
+    }
+}
+
+fn failed(at: &str, error: ParquetError) -> Error {
+    Error::device(format!("cannot write {at}: {error}")).caused_by(error)
+}
+
+/// Where the rows of a source lie in its store, as buckets are written.
+pub(super) struct RowPlaces {
+    sizes: PartitionSizes,
+    source_rows: u64,
+    placed: Partitions,
+    next: u64,
+    memory: Reservation,
+}
+
+impl RowPlaces {
+    /// Bytes that they take until they are looked up.
+    pub(super) fn memory_bytes(source_rows: u64) -> u64 {
+        sizes(0, source_rows).memory_bytes()
+    }
+
+    pub(super) fn new(context: &Context, temporary: &Path, source_rows: u64) -> Result<Self> {
+        let sizes = sizes(0, source_rows);
+        let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
+        Ok(Self { sizes, source_rows, placed: Partitions::new(context, temporary, "places", sizes), next: 0, memory })
+    }
+
+    /// Takes the rows at the next places.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
+        for &row in rows {
+            let partition = partition_of(row, self.sizes, self.source_rows);
+            self.placed.push(partition, &[&packed(row), &packed(self.next)])?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the attributes of all of these rows into a draft; returns what a manifest says of the file, and the bytes that
+    /// did not fit into memory.
+    ///
+    /// # Errors
+    /// Where the source cannot be read or has changed, the disk refuses, or memory does not suffice.
+    pub(super) fn write(
+        self,
+        context: &Context,
+        attributes: &Attributes,
+        (drafts, temporary): (&Drafts<'_>, &Path),
+    ) -> Result<(FileFacts, u64)> {
+        let Self { sizes, source_rows, placed, next: rows, memory } = self;
+        let records = placed.finish()?;
+        let places_max = source_rows.div_ceil(sizes.partitions as u64) * size_of::<u64>() as u64;
+        let of_places = context.reserve(places_max, PURPOSE)?;
+        let mut lookup = Lookup { records: &records, sizes, source_rows, loaded: 0..0, places: Vec::new() };
+        let mut reordering = Reordering::new(context, temporary, attributes.schema(), rows)?;
+        context.progress.begin("attributes", "rows", source_rows);
+        attributes.each(context, |first, table| reordering.add(&table, |k| lookup.place(first + k as u64)))?;
+        drop((lookup, of_places));
+        let spilled = records.spilled();
+        drop((records, memory));
+        let (facts, more) = reordering.write(drafts)?;
+        Ok((facts, spilled + more))
+    }
+}
+
+/// The places of rows that are asked for in their order.
+struct Lookup<'a> {
+    records: &'a Records,
+    sizes: PartitionSizes,
+    source_rows: u64,
+    /// Rows whose places are in memory.
+    loaded: Range<u64>,
+    places: Vec<u64>,
+}
+
+impl Lookup<'_> {
+    /// The place of a row; none where the store leaves it out.
+    fn place(&mut self, row: u64) -> Result<Option<u64>> {
+        if !self.loaded.contains(&row) {
+            let partition = partition_of(row, self.sizes, self.source_rows);
+            self.loaded = range(partition, self.sizes, self.source_rows);
+            let Self { loaded, places, .. } = self;
+            places.clear();
+            places.resize((loaded.end - loaded.start) as usize, u64::MAX);
+            self.records.read(partition, |records| {
+                for record in records.chunks_exact(2 * ROW_BYTES) {
+                    let (row, place) = record.split_at(ROW_BYTES);
+                    places[(unpacked(row) - loaded.start) as usize] = unpacked(place);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Some(self.places[(row - self.loaded.start) as usize]).filter(|&place| place != u64::MAX))
+    }
+}

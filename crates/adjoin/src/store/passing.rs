@@ -1,0 +1,205 @@
+//! Which rows of a store or an index meet a condition on their attributes?
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation};
+use arrow_schema::{Field, Schema};
+
+use super::attributes::{Reordering, least_bytes};
+use super::files::{FileFacts, Role};
+use super::folder::{FolderFiles, read_checked};
+use super::publish::Drafts;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::row_numbers::{RankedSet, RowSet};
+use crate::source::{kept_schema, kept_tables};
+use crate::sql::Condition;
+
+/// Bytes of the file that are compared with its checksum at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// Bytes granted for what is decoded at a time.
+const READING_BYTES: u64 = 8 << 20;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "finding the rows that meet a condition";
+
+/// The rows that meet a condition: of a store by *place*, which numbers rows in the order of its buckets, of an index by
+/// *entry*.
+pub struct Passing {
+    rows: RankedSet,
+    _memory: Reservation,
+}
+
+impl Passing {
+    /// The least bytes with which those of so many rows are found.
+    pub(crate) fn least_bytes(rows: u64) -> u64 {
+        // Of a store, the first place of each bucket beside them.
+        2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
+    }
+
+    /// Whether the row at a place, or of an entry, is among them.
+    pub fn contains(&self, row: u32) -> bool {
+        self.rows.contains(row)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.rows.len().into()
+    }
+
+    /// All of them, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter()
+    }
+
+    /// The set of them.
+    pub(crate) fn rows(&self) -> &RankedSet {
+        &self.rows
+    }
+}
+
+/// The attributes of a store or an index that is open.
+pub(crate) struct AttributeFile {
+    file: Arc<dyn ReadFile>,
+}
+
+impl AttributeFile {
+    /// Opens the file, where there is one.
+    ///
+    /// # Errors
+    /// Where it is missing or of another length.
+    pub(crate) fn open(context: &Context, files: FolderFiles<'_>) -> Result<Option<Self>> {
+        let there = files.files.get(Role::Attributes);
+        there.map(|_| Ok(Self { file: files.open(context, Role::Attributes)? })).transpose()
+    }
+
+    /// That it is as it was written.
+    ///
+    /// # Errors
+    /// Where it is not, or the device fails.
+    pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
+        let _piece = context.reserve(PIECE_BYTES as u64, PURPOSE)?;
+        read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
+    }
+
+    /// The bytes with which so many rows of it are written in another order, at least.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn reordering_bytes(&self, files: FolderFiles<'_>, rows: u64) -> Result<u64> {
+        Ok(least_bytes(rows, self.schema(files)?.fields().len()) + READING_BYTES)
+    }
+
+    /// Writes its rows in another order, each to the place that `place` gives for its own; returns what a manifest says of the
+    /// file, and the bytes that did not fit into memory.
+    ///
+    /// # Errors
+    /// Where it is not as written, the disk refuses, or memory does not suffice.
+    pub(crate) fn reorder(
+        &self,
+        (context, files): (&Context, FolderFiles<'_>),
+        (drafts, temporary): (&Drafts<'_>, &Path),
+        (rows, place): (u64, impl Fn(u32) -> u32),
+    ) -> Result<(FileFacts, u64)> {
+        self.check(context, files)?;
+        let schema = self.schema(files)?;
+        let mut reordering = Reordering::new(context, temporary, &schema, rows)?;
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let mut row = 0;
+        for table in self.tables(context, files, &all)? {
+            context.cancel.check()?;
+            let table = table?;
+            check_count(row + table.num_rows() as u64, rows, files)?;
+            reordering.add(&table, |k| Ok(Some(place((row + k as u64) as u32).into())))?;
+            row += table.num_rows() as u64;
+        }
+        reordering.write(drafts)
+    }
+
+    /// Names and types of its columns.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn names(&self, files: FolderFiles<'_>) -> Result<Vec<(String, String)>> {
+        let named = |field: &Arc<Field>| (field.name().clone(), field.data_type().to_string());
+        Ok(self.schema(files)?.fields().iter().map(named).collect())
+    }
+
+    /// Its columns.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(crate) fn schema(&self, files: FolderFiles<'_>) -> Result<Arc<Schema>> {
+        kept_schema(&files.files[Role::Attributes].path(files.folder), self.file.clone())
+    }
+
+    /// Its rows in their order, of which the columns at some places, ascending, are read.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or the budget does not hold what is decoded at a time.
+    pub(crate) fn tables(
+        &self,
+        context: &Context,
+        files: FolderFiles<'_>,
+        places: &[usize],
+    ) -> Result<impl Iterator<Item = Result<arrow_array::RecordBatch>>> {
+        kept_tables(context, &files.files[Role::Attributes].path(files.folder), self.file.clone(), places)
+    }
+}
+
+/// Those of `rows` rows of which a condition is true.
+///
+/// # Errors
+/// Where there are no attributes, the condition asks for others or cannot be computed, the file cannot be read or is not as
+/// written, or memory does not suffice.
+pub(crate) fn passing(
+    context: &Context,
+    (attributes, files): (Option<&AttributeFile>, FolderFiles<'_>),
+    condition: &Condition,
+    rows: u64,
+) -> Result<Passing> {
+    let attributes = attributes.ok_or_else(|| no_attributes(files.folder))?;
+    if rows > u64::from(u32::MAX) {
+        let at = files.folder.display();
+        return Err(Error::input(message![
+            format!("{at} has {rows} rows, "),
+            Argument::Where,
+            format!(" takes at most {}", u32::MAX)
+        ]));
+    }
+    let memory = context.reserve(RankedSet::memory_bytes(rows), PURPOSE)?;
+    attributes.check(context, files)?;
+    let places = condition.bind(&*attributes.schema(files)?)?;
+    let (mut set, mut row) = (RowSet::new(rows), 0);
+    context.progress.begin("filter", "rows", rows);
+    for table in attributes.tables(context, files, &places)? {
+        context.cancel.check()?;
+        let truth = condition.is_true(&table?)?;
+        check_count(row + truth.len() as u64, rows, files)?;
+        truth.values().set_indices().for_each(|k| set.insert(row + k as u64));
+        row += truth.len() as u64;
+        context.progress.advance(row);
+    }
+    if row < rows {
+        return Err(files.damaged(Role::Attributes, "it has fewer rows than there are vectors"));
+    }
+    Ok(Passing { rows: RankedSet::new(set), _memory: memory })
+}
+
+fn check_count(count: u64, rows: u64, files: FolderFiles<'_>) -> Result<()> {
+    if count <= rows {
+        return Ok(());
+    }
+    Err(files.damaged(Role::Attributes, "it has more rows than there are vectors"))
+}
+
+fn no_attributes(folder: &Path) -> Error {
+    Error::input(message![
+        format!("{} has no attributes, which ", folder.display()),
+        Argument::Where,
+        " asks for; build it again with ",
+        Argument::Attributes,
+        " and the names of columns"
+    ])
+}

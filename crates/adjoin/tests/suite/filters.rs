@@ -1,0 +1,362 @@
+//! Do searches find what is nearest of the rows that meet a condition, and nothing else?
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin::error::{ErrorKind, Result};
+use adjoin::index::{self, Index, IndexOptions};
+use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::report::SearchStatistics;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::sink::CollectHits;
+use adjoin::source::{self, SourceOptions, VectorSource};
+use adjoin::sql::Condition;
+use adjoin::store::{self, BuildOptions, OnBad, Role, Store};
+use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, Date32Array, DictionaryArray, Float64Array, Int32Array, RecordBatch, StringArray,
+};
+use parquet::arrow::ArrowWriter;
+use tempfile::TempDir;
+
+use crate::harness::{Set, Setup, error_of, files_of};
+use crate::search::{Hits, assert_same, true_hits, values};
+
+const DIMENSIONS: usize = 8;
+const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
+
+/// What is known of a row beside its vector.
+#[derive(Debug, Clone)]
+struct Row {
+    lang: Option<&'static str>,
+    year: Option<i32>,
+    score: Option<f64>,
+    is_new: Option<bool>,
+    day: i32,
+    /// From 0 to 999, at random.
+    pick: i32,
+    /// Whether its first coordinate is small: what follows the vector.
+    near: bool,
+    code: &'static str,
+}
+
+/// A condition, and the same as a plain function.
+type Case = (&'static str, fn(&Row) -> bool);
+
+const CASES: [Case; 18] = [
+    ("pick < 0", |_| false),
+    ("pick < 1", |row| row.pick < 1),
+    ("pick < 10", |row| row.pick < 10),
+    ("pick < 100", |row| row.pick < 100),
+    ("pick % 2 = 0", |row| row.pick % 2 == 0),
+    ("pick >= 0", |_| true),
+    ("near", |row| row.near),
+    ("not near", |row| !row.near),
+    ("lang = 'en'", |row| row.lang == Some("en")),
+    ("lang <> 'en'", |row| row.lang.is_some_and(|lang| lang != "en")),
+    ("lang is null or year is null", |row| row.lang.is_none() || row.year.is_none()),
+    ("lang = 'en' and year >= 2020", |row| row.lang == Some("en") && row.year.is_some_and(|year| year >= 2020)),
+    ("lang in ('de', 'fr') or score < 0.1", |row| {
+        row.lang.is_some_and(|lang| lang != "en") || row.score.is_some_and(|score| score < 0.1)
+    }),
+    ("not (year between 2010 and 2019)", |row| row.year.is_some_and(|year| !(2010..2020).contains(&year))),
+    ("is_new", |row| row.is_new == Some(true)),
+    ("day >= '1970-03-01' and is_new = false", |row| row.day >= 59 && row.is_new == Some(false)),
+    ("code like 'a%'", |row| row.code.starts_with('a')),
+    ("score * 10 > year - 2015", |row| {
+        row.score.zip(row.year).is_some_and(|(score, year)| score * 10.0 > f64::from(year - 2015))
+    }),
+];
+
+fn rows_of(values: &[f64], seed: u64) -> Vec<Row> {
+    let mut random = Random::new(seed, "attributes");
+    let mut some = |of: u64| (random.below(10) > 0).then(|| random.below(of));
+    let row = |vector: &[f64]| Row {
+        lang: some(3).map(|lang| ["en", "de", "fr"][lang as usize]),
+        year: some(25).map(|year| 2000 + year as i32),
+        score: some(1_000).map(|score| score as f64 / 1_000.0),
+        is_new: some(2).map(|is_new| is_new == 1),
+        day: some(100).unwrap_or(0) as i32,
+        pick: some(1_000).unwrap_or(500) as i32,
+        near: vector[0] < 40.0,
+        code: ["ab", "ac", "b"][some(3).unwrap_or(0) as usize],
+    };
+    values.chunks_exact(DIMENSIONS).map(row).collect()
+}
+
+fn table(values: &[f64], rows: &[Row]) -> RecordBatch {
+    let mut vectors = FixedSizeListBuilder::new(Float32Builder::new(), DIMENSIONS as i32);
+    for vector in values.chunks_exact(DIMENSIONS) {
+        vector.iter().for_each(|&value| vectors.values().append_value(value as f32));
+        vectors.append(!vector[0].is_nan());
+    }
+    let codes: DictionaryArray<Int8Type> = rows.iter().map(|row| row.code).collect();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("code", Arc::new(codes)),
+        ("vector", Arc::new(vectors.finish())),
+        ("lang", Arc::new(rows.iter().map(|row| row.lang).collect::<StringArray>())),
+        ("year", Arc::new(rows.iter().map(|row| row.year).collect::<Int32Array>())),
+        ("score", Arc::new(rows.iter().map(|row| row.score).collect::<Float64Array>())),
+        ("is_new", Arc::new(rows.iter().map(|row| row.is_new).collect::<BooleanArray>())),
+        ("day", Arc::new(rows.iter().map(|row| Some(row.day)).collect::<Date32Array>())),
+        ("pick", Arc::new(rows.iter().map(|row| Some(row.pick)).collect::<Int32Array>())),
+        ("near", Arc::new(rows.iter().map(|row| Some(row.near)).collect::<BooleanArray>())),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true))).unwrap()
+}
+
+fn write(path: &Path, table: &RecordBatch) {
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(path).unwrap(), table.schema(), None).unwrap();
+    writer.write(table).unwrap();
+    writer.close().unwrap();
+}
+
+/// A folder with a source in two files, and what is in it.
+struct Data {
+    folder: TempDir,
+    values: Vec<f64>,
+    rows: Vec<Row>,
+}
+
+impl Data {
+    fn new(values: Vec<f64>, seed: u64) -> Self {
+        let (folder, rows) = (tempfile::tempdir().unwrap(), rows_of(&values, seed));
+        let all = table(&values, &rows);
+        let first = rows.len() / 3;
+        std::fs::create_dir(folder.path().join("set")).unwrap();
+        write(&folder.path().join("set/0.parquet"), &all.slice(0, first));
+        write(&folder.path().join("set/1.parquet"), &all.slice(first, rows.len() - first));
+        Self { folder, values, rows }
+    }
+
+    fn set(&self) -> Set {
+        Set::of(Element::F32, DIMENSIONS, &self.values)
+    }
+
+    fn source(&self, setup: &Setup) -> Arc<dyn VectorSource> {
+        let inputs = [self.folder.path().join("set").display().to_string()];
+        source::open(&setup.context(), &inputs, &SourceOptions::default()).unwrap()
+    }
+
+    fn store(&self, name: &str, setup: &Setup, attributes: &[&str]) -> Result<Store> {
+        let attributes = attributes.iter().map(|&name| name.to_owned()).collect();
+        let options = BuildOptions { attributes, ..setup.build.clone() };
+        let folder = self.folder.path().join(name);
+        store::build(&setup.context(), &*self.source(setup), &folder, &options)?;
+        Store::open(&setup.context(), &folder)
+    }
+}
+
+fn find(
+    setup: &Setup,
+    store: &Store,
+    queries: QuerySet<'_>,
+    (wanted, effort): (Wanted, Effort),
+    condition: Option<&str>,
+) -> Result<(Vec<Hits>, SearchStatistics)> {
+    let sink = CollectHits::default();
+    let condition = condition.map(Condition::parse).transpose()?;
+    let options = SearchOptions { wanted, effort, condition, seed: 1 };
+    let statistics = search(&setup.context(), store, (queries, QuerySet::Rows), &options, Box::new(sink.clone()))?;
+    Ok((sink.hits(), statistics))
+}
+
+/// Of all hits those of rows that pass, so many of each query.
+fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usize) -> Vec<Hits> {
+    let of = |hits: &Hits| hits.iter().copied().filter(|hit| passes(&rows[hit.0 as usize])).take(k).collect();
+    all.iter().map(of).collect()
+}
+
+#[test]
+fn the_nearest_of_those_that_pass_are_found_whatever_passes() {
+    for metric in [Metric::L2, Metric::Cosine] {
+        let data = Data::new(values(1_100, DIMENSIONS, 1), 1);
+        let setup = Setup::default().with_buckets(30).with_metric(metric);
+        let store = data.store("store", &setup, &NAMES).unwrap();
+        let queries = Set::of(Element::F32, DIMENSIONS, &values(12, DIMENSIONS, 2));
+        let all = true_hits(&data.set(), &queries, Wanted::Nearest(2_000), metric);
+        for (condition, passes) in CASES {
+            let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
+            for k in [1, 7, 2_000] {
+                let how = (Wanted::Nearest(k), Effort::Unsaid);
+                let (found, statistics) =
+                    find(&setup, &store, QuerySet::Source(&queries), how, Some(condition)).unwrap();
+                let what = format!("{condition}, {k} by {metric}");
+                assert_same(&found, &only(&all, &data.rows, passes, k as usize), &what);
+                assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
+            }
+        }
+        let how = (Wanted::Nearest(5), Effort::Every);
+        let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), how, None).unwrap();
+        assert_same(&found, &only(&all, &data.rows, |_| true, 5), "without a condition");
+        assert_eq!(statistics.search.passing_rows, None);
+    }
+}
+
+#[test]
+fn rows_that_pass_are_queries_and_find_each_other_within_a_distance_too() {
+    let data = Data::new(values(900, DIMENSIONS, 3), 3);
+    let setup = Setup::default().with_buckets(25);
+    let store = data.store("store", &setup, &NAMES).unwrap();
+    let all = true_hits(&data.set(), &data.set(), Wanted::Nearest(900), Metric::L2);
+    for (condition, passes) in CASES {
+        let how = (Wanted::Nearest(4), Effort::Unsaid);
+        let (found, _) = find(&setup, &store, QuerySet::Rows, how, Some(condition)).unwrap();
+        // Queries come in the order of buckets: by what they find.
+        let mut wanted: Vec<Hits> = Vec::new();
+        for (row, hits) in all.iter().enumerate().filter(|(row, _)| passes(&data.rows[*row])) {
+            let others: Hits = hits.iter().copied().filter(|hit| hit.0 != row as u64).collect();
+            wanted.extend(only(&[others], &data.rows, passes, 4));
+        }
+        let sorted = |hits: Vec<Hits>| {
+            let mut all: Vec<Vec<(u64, u32)>> =
+                hits.iter().map(|hits| hits.iter().map(|&(row, value)| (row, value.to_bits())).collect()).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(sorted(found), sorted(wanted), "{condition}");
+    }
+    let near: Vec<f64> = data.values[..9 * DIMENSIONS].iter().map(|value| value + 1.0).collect();
+    let queries = Set::of(Element::F32, DIMENSIONS, &near);
+    let within = Wanted::Within(Predicate::L2 { eps: 35.0 });
+    let all = true_hits(&data.set(), &queries, within, Metric::L2);
+    let how = (within, Effort::Unsaid);
+    let (found, _) = find(&setup, &store, QuerySet::Source(&queries), how, Some("lang = 'en'")).unwrap();
+    assert!(all.iter().map(Vec::len).sum::<usize>() > 100, "{all:?}");
+    assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 900), "within");
+}
+
+#[test]
+fn the_promised_recall_is_that_among_rows_that_pass() {
+    let data = Data::new(values(24_000, DIMENSIONS, 5), 5);
+    let setup = Setup::default().with_buckets(150);
+    let store = data.store("store", &setup, &NAMES).unwrap();
+    let queries = Set::of(Element::F32, DIMENSIONS, &values(2_400, DIMENSIONS, 5)).in_batches_of(500);
+    let cases: [(&str, fn(&Row) -> bool, bool); 4] = [
+        ("pick % 2 = 0", |row| row.pick % 2 == 0, true),
+        ("near", |row| row.near, true),
+        ("not near", |row| !row.near, true),
+        ("pick < 100", |row| row.pick < 100, false),
+    ];
+    for (condition, passes, is_learned) in cases {
+        let count = data.rows.iter().filter(|row| passes(row)).count();
+        assert_eq!(count > 6_000, is_learned, "{condition}: {count} rows, else the test shows nothing");
+        let of = |effort| {
+            find(&setup, &store, QuerySet::Source(&queries), (Wanted::Nearest(10), effort), Some(condition)).unwrap()
+        };
+        let (all, _) = of(Effort::Every);
+        let (found, statistics) = of(Effort::Recall(0.9));
+        let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
+        let reached = found.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
+        let recall = statistics.common.recall.unwrap();
+        assert_eq!(recall.sample_queries.is_some(), is_learned, "{condition}: {recall:?}");
+        assert!(recall.kept && reached >= 0.89, "{condition}: {reached} {recall:?}");
+        assert!(is_learned || reached == 1.0, "{condition}: what is not learned is exact");
+    }
+}
+
+#[test]
+fn a_store_does_not_depend_on_threads_memory_or_its_attributes() {
+    let mut some = values(3_000, DIMENSIONS, 6);
+    // Rows without a usable vector are left out with all that they have.
+    (0..40).for_each(|k| some[k * 70 * DIMENSIONS] = f64::NAN);
+    let data = Data::new(some, 6);
+    let setup = Setup::default().with_buckets(40).skipping_bad_rows();
+    assert_eq!(setup.build.on_bad, OnBad::Skip);
+    let of = |name: &str, setup: &Setup, attributes: &[&str]| {
+        drop(data.store(name, setup, attributes).unwrap());
+        files_of(&data.folder.path().join(name))
+    };
+    let plain = of("plain", &setup, &[]);
+    let first = of("first", &setup, &NAMES);
+    assert_eq!((plain.len(), first.len()), (4, 5));
+    for (name, bytes) in plain.iter().filter(|(name, _)| *name != "manifest.json") {
+        assert!(first[name] == *bytes, "{name} is the same with attributes and without");
+    }
+    for (name, threads, memory) in [("alone", 1, 512 << 20), ("little", 2, 40 << 20), ("more", 5, 300 << 20)] {
+        assert!(of(name, &Setup { threads, memory, ..setup.clone() }, &NAMES) == first, "{name}");
+    }
+    let store = Store::open(&setup.context(), &data.folder.path().join("first")).unwrap();
+    let names: Vec<String> = store.attributes().unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, NAMES, "in the order in which they were named");
+    let passing = store.passing(&setup.context(), &Condition::parse("pick < 100").unwrap()).unwrap();
+    let kept = data.rows.iter().zip(data.values.chunks(DIMENSIONS)).filter(|(_, vector)| !vector[0].is_nan());
+    assert_eq!(passing.count(), kept.filter(|(row, _)| row.pick < 100).count() as u64);
+    assert_eq!(passing.iter().count() as u64, passing.count());
+    assert!(passing.iter().all(|place| passing.contains(place)));
+}
+
+#[test]
+fn what_cannot_be_kept_or_asked_for_is_refused() {
+    let data = Data::new(values(60, DIMENSIONS, 7), 7);
+    let setup = Setup::default();
+    let store = data.store("store", &setup, &["lang", "year"]).unwrap();
+    let plain = data.store("plain", &setup, &[]).unwrap();
+    let queries = data.set();
+    let asked = |store: &Store, condition: &str| {
+        let how = (Wanted::Nearest(3), Effort::Unsaid);
+        error_of(find(&setup, store, QuerySet::Source(&queries), how, Some(condition)))
+    };
+    for (condition, words) in [
+        ("pick = 3", "there is no column pick; choose from lang, year"),
+        ("year = 'x'", "cannot tell which rows have year = 'x'"),
+        ("year", "neither true nor false"),
+        ("lang < ", "cannot read"),
+    ] {
+        let refused = asked(&store, condition);
+        assert!(refused.kind() == ErrorKind::Option && refused.to_string().contains(words), "{refused}");
+    }
+    let refused = asked(&plain, "year = 2020").to_string();
+    assert!(refused.contains("plain has no attributes, which where asks for"), "{refused}");
+    for (names, words) in [
+        (&["language"][..], "there is no column language for attributes; its columns are code"),
+        (&["lang", "lang"], "attributes lang is named twice"),
+        (&["vector"], "column vector is FixedSizeList"),
+    ] {
+        let refused = error_of(data.store("refused", &setup, names)).to_string();
+        assert!(refused.contains(words), "{refused}");
+        assert!(!data.folder.path().join("refused").exists(), "nothing is left");
+    }
+    let set = data.set();
+    let attributes = vec!["lang".to_owned()];
+    let options = BuildOptions { attributes, ..BuildOptions::default() };
+    let refused = store::build(&setup.context(), &set, &data.folder.path().join("none"), &options);
+    assert!(error_of(refused).to_string().contains("attributes are columns, and the source has none"));
+}
+
+#[test]
+fn damaged_attributes_are_found_and_never_believed() {
+    let data = Data::new(values(400, DIMENSIONS, 8), 8);
+    let setup = Setup::default().with_buckets(10);
+    let store = data.store("store", &setup, &NAMES).unwrap();
+    let context = setup.context();
+    let folder = data.folder.path().join("index");
+    index::build(&context, &store, &folder, &IndexOptions::default(), false).unwrap();
+    let condition = Condition::parse("pick < 100").unwrap();
+    let of_index = Index::open(&context, &folder).unwrap();
+    assert!(of_index.passing(&context, &condition).is_ok());
+    let name = |files: &store::Files| files[Role::Attributes].name.clone();
+    let files = [store.folder().join(name(&store.manifest().files)), folder.join(name(&of_index.facts().files))];
+    assert!(store::verify(&context, store.folder()).unwrap().is_sound());
+    assert!(index::verify(&context, &folder).unwrap().is_sound());
+    for path in files {
+        let sound = std::fs::read(&path).unwrap();
+        for at in [0, sound.len() / 2, sound.len() - 1] {
+            let mut damaged = sound.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, damaged).unwrap();
+            let (report, passing) = if path.starts_with(&folder) {
+                let opened = Index::open(&context, &folder).unwrap();
+                (index::verify(&context, &folder).unwrap().is_sound(), opened.passing(&context, &condition))
+            } else {
+                let opened = Store::open(&context, store.folder()).unwrap();
+                (store::verify(&context, store.folder()).unwrap().is_sound(), opened.passing(&context, &condition))
+            };
+            assert!(!report && passing.is_err_and(|error| error.kind() == ErrorKind::Corrupt), "byte {at}");
+        }
+        std::fs::write(&path, sound).unwrap();
+    }
+}
