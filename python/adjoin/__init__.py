@@ -184,6 +184,7 @@ class Index:
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
         list: Optional[int] = None,
+        where: Optional[str] = None,
         calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
@@ -200,7 +201,9 @@ class Index:
         ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of that to find at
         least, on average over queries, 0.95 where it is not given; that is promised for queries that are distributed as the
         rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index, as does a
-        threshold. ``list`` keeps so many candidates, whatever that finds. ``memory`` bounds what the process holds beside what it held before the call.
+        threshold. ``list`` keeps so many candidates, whatever that finds. ``where`` is a condition as in SQL on the attributes with
+        which the index was built: only rows of which it is true are found. A recall is then exact for few queries, at the cost of
+        a pass over the pages that have such rows. ``memory`` bounds what the process holds beside what it held before the call.
 
         Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory
         was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
@@ -211,6 +214,7 @@ class Index:
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
         wanted["list"] = _options.optional_integer("list", list, _options.U32_MAX)
+        wanted["condition"] = _options.text("where", where)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
         with working(queries, temporary, options, progress) as (files, folder, shown):

@@ -129,6 +129,7 @@ pub(crate) struct WantedOfIndex {
     min_similarity: Option<f64>,
     recall: Option<f64>,
     list: Option<usize>,
+    condition: Option<String>,
 }
 
 /// An open index: searched any number of times, from any thread.
@@ -163,9 +164,10 @@ impl Index {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
         let (stats, counts) = running.run(py, |context| {
-            let WantedOfIndex { calibrate_with, k, radius, min_similarity, recall, list } = wanted;
+            let WantedOfIndex { calibrate_with, k, radius, min_similarity, recall, list, condition } = wanted;
             let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, list)?);
-            let options = IndexSearchOptions::new(wanted, effort, store_options.seed());
+            let mut options = IndexSearchOptions::new(wanted, effort, store_options.seed());
+            options.condition = condition.as_deref().map(Condition::parse).transpose()?;
             options.check()?;
             let queries = store_options.open(context, &sources)?;
             let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;

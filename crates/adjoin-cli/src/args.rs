@@ -242,6 +242,9 @@ pub(crate) struct Sought {
 /// What every search takes beside what is searched and wanted.
 #[derive(Debug, Args)]
 pub(crate) struct SearchRun {
+    /// Find only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"
+    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) condition: Option<String>,
     /// Promise the recall for queries like these, which are not the ones that are asked; like the rows of what is searched where not given
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) calibrate_with: Option<String>,
@@ -279,9 +282,6 @@ pub(crate) struct Search {
     /// Find all of it
     #[arg(long, conflicts_with_all = ["nprobe", "calibrate_with"])]
     pub(crate) exact: bool,
-    /// Find only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"
-    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
-    pub(crate) condition: Option<String>,
     /// Look into so many nearest buckets, whatever that finds (for experts)
     #[arg(long, value_name = "P", hide_short_help = true, conflicts_with = "calibrate_with")]
     pub(crate) nprobe: Option<u32>,

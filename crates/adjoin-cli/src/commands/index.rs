@@ -12,6 +12,7 @@ use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
+use adjoin::sql::Condition;
 use adjoin::store::Kind;
 
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
@@ -91,6 +92,7 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&run.resources, stopped)?;
     let effort = IndexEffort::of(arguments.recall, arguments.list)?;
     let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
+    options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     if let Some(strategy) = &arguments.strategy {
         options.strategy = strategy.parse()?;
     }

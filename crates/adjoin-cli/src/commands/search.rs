@@ -25,7 +25,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&run.resources, stopped)?;
     let wanted = wanted_of(&arguments.sought)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
-    let condition = arguments.condition.as_deref().map(Condition::parse).transpose()?;
+    let condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     let options = SearchOptions { wanted, effort, condition, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
     let store = Store::open(&context, &arguments.store)?;
@@ -113,14 +113,14 @@ pub(super) fn print_found(SearchStatistics { common, search }: &SearchStatistics
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
     let place = if output == "-" { String::new() } else { format!(" written to {output}") };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
+    if let Some(rows) = search.passing_rows {
+        eprintln!("{} of {} meet the condition", format_number(rows), format_count(common.rows, "row"));
+    }
 }
 
 fn summarise(statistics: &SearchStatistics, arguments: &Search) {
     let SearchStatistics { common, search } = statistics;
     print_found(statistics, &arguments.run.output);
-    if let Some(rows) = search.passing_rows {
-        eprintln!("{} of {} meet the condition", format_number(rows), format_count(common.rows, "row"));
-    }
     let read = format_bytes(search.bytes_per_query as u64);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
         let buckets = format_number(buckets);

@@ -7,6 +7,7 @@
 //! many under way. How long the list of a walk must be for a recall is what `promise.rs` decides: by a `calibration.rs`, which
 //! rows of the index or other queries made, whose true hits `sample.rs` finds.
 
+mod admitted;
 mod blocks;
 mod build;
 mod cache;
@@ -32,6 +33,7 @@ mod within;
 
 use std::path::Path;
 
+use self::admitted::Admitted;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
 pub use self::layout::Layout;
@@ -136,12 +138,15 @@ pub fn search(
     }
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let decided = decide::<T>(context, index, (queries, like), options)?;
+        let admitted = options.condition.as_ref().map(|condition| Admitted::of(context, index, condition)).transpose()?;
+        let admitted = admitted.as_ref();
+        let decided = decide::<T>(context, index, (queries, like), (options, admitted))?;
         let of = (options.wanted, &decided, options.strategy);
         let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), run::PURPOSE)?;
         let cache = &PageCache::beside(context, index, Run::<T>::enough_bytes(context, index, queries, of))?;
         let with = (cache, options.strategy);
-        Run::<T>::new(context, index, queries, with, (options.wanted, (decided, watch.seconds())))?.run(sink)
+        let decided = (decided, watch.seconds());
+        Run::<T>::new(context, index, queries, with, (options.wanted, admitted), decided)?.run(sink)
     })
 }
 

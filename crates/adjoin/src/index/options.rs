@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::GraphOptions;
 use crate::message::{Argument, message};
 use crate::search::{RECALL_UNSAID, Wanted, check_recall};
+use crate::sql::Condition;
 
 /// Sizes of pages that may be asked for.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];
@@ -137,10 +138,12 @@ impl IndexEffort {
 }
 
 /// How an index is searched.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct IndexSearchOptions {
     /// What is wanted of each query.
     pub wanted: Wanted,
+    /// What must be true of the rows that are found; of any where there is none.
+    pub condition: Option<Condition>,
     /// How far walks go to find that.
     pub effort: IndexEffort,
     /// Seed of what is drawn to learn the recall.
@@ -152,7 +155,7 @@ pub struct IndexSearchOptions {
 impl IndexSearchOptions {
     /// With walks of the default.
     pub fn new(wanted: Wanted, effort: IndexEffort, seed: u64) -> Self {
-        Self { wanted, effort, seed, strategy: WalkStrategy::default() }
+        Self { wanted, condition: None, effort, seed, strategy: WalkStrategy::default() }
     }
 
     /// Checks the ranges of all options.

@@ -2,6 +2,7 @@
 //! until the bootstrap is content. That is done once for every k up to a hundred, when an index is built, by rows of it; what
 //! an index does not know is learned by the search that wants it.
 
+use super::admitted::Admitted;
 use super::cache::PageCache;
 use super::calibration::{Calibration, NOTED, Reached, next_list};
 use super::options::{IndexEffort, IndexSearchOptions};
@@ -72,7 +73,8 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 /// The bytes of a calibration by rows of an index.
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
-    let mut climb = Climb::new((context, index), Sample::of_rows(context, index)?, WalkStrategy::default());
+    let sample = Sample::of_rows((context, index), None)?;
+    let mut climb = Climb::new((context, index), (sample, None), WalkStrategy::default());
     let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
     for (k, recall) in AT_BUILD {
         climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
@@ -106,40 +108,54 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    options: &IndexSearchOptions,
+    (options, admitted): (&IndexSearchOptions, Option<&Admitted>),
 ) -> Result<Decided> {
     let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
     match (options.wanted, options.effort) {
         (Wanted::Nearest(k), IndexEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
-            unpromised(Aim::nearest(hits, list.max(hits)))
+            unpromised(aim_at(index, admitted, (hits, list.max(hits))))
         }
         (Wanted::Within(predicate), IndexEffort::List(list)) => {
             unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
         (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
-            decide_nearest::<T>(context, index, like, (k, target), options)
+            decide_nearest::<T>(context, index, (queries, like), (k, admitted), (target, options))
         }
         (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
-            within::decide::<T>(context, index, (queries, like), (predicate, target), options)
+            within::decide::<T>(context, index, (queries, like), (predicate, admitted), (target, options))
         }
     }
 }
 
-/// The same where so many nearest are wanted with a recall.
+/// So many nearest with a list: of all by a walk, of some also by their codes.
+fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (usize, usize)) -> Aim {
+    let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
+    Aim { by_codes, ..Aim::nearest(hits, list) }
+}
+
+/// The same where so many nearest are wanted with a recall. What an index knows of the recall of its walks is known of walks
+/// among all rows: among others it is learned anew, unless queries are so few that they cost less themselves.
 fn decide_nearest<T: Coordinate>(
     context: &Context,
     index: &Index,
-    like: Option<&dyn VectorSource>,
-    (k, target): (u64, f64),
-    options: &IndexSearchOptions,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    (k, admitted): (u64, Option<&Admitted>),
+    (target, options): (f64, &IndexSearchOptions),
 ) -> Result<Decided> {
-    let wanted = Asked { k, target, seed: options.seed, like: like.is_some() };
+    let wanted = Asked { k, admitted, target, seed: options.seed, like: like.is_some() };
+    if let Some(admitted) = admitted {
+        let drawn = sample::drawn(index, like);
+        if queries.info().rows <= drawn || admitted.rows() <= k.max(drawn) {
+            return Ok(wanted.whole(None));
+        }
+    }
     let (promise, longest) = ((target, options.seed), longest(k));
     let of_rows = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
     let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
-    let known = known.filter(|known| like.is_none() && by_default && known.walks() == WALKS && known.serves(of_rows));
+    let is_usual = like.is_none() && admitted.is_none() && by_default;
+    let known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
     if let Some(known) = known {
         let list = known.choose(wanted.k, promise);
         if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
@@ -152,10 +168,10 @@ fn decide_nearest<T: Coordinate>(
     let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
     let context = &context.for_run(least, PURPOSE)?;
     let sample = match queries {
-        None => Sample::of_rows(context, index)?,
-        Some(queries) => Sample::of_queries(context, index, queries, options.seed)?,
+        None => Sample::of_rows((context, index), admitted)?,
+        Some(queries) => Sample::of_queries((context, index), admitted, queries, options.seed)?,
     };
-    let mut climb = Climb::new((context, index), sample, options.strategy);
+    let mut climb = Climb::new((context, index), (sample, admitted), options.strategy);
     let mut calibration = match known {
         Some(known) => known.clone(),
         None => climb.begin::<T>(k, options.seed)?,
@@ -179,17 +195,21 @@ fn list_to_try(index: &Index, calibration: &Calibration, k: u64, promise: (f64, 
 }
 
 /// What a search is to reach, and for whom.
-struct Asked {
+struct Asked<'a> {
     k: u64,
+    admitted: Option<&'a Admitted>,
     target: f64,
     seed: u64,
     like: bool,
 }
 
-impl Asked {
+impl Asked<'_> {
     /// By what was learned, where the list that supports the promise may be missing.
     fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> Decided {
         let vertices = index.facts().vertices as usize;
+        if list.is_none() && self.admitted.is_some() {
+            return self.whole(reads);
+        }
         if list.is_none() && vertices <= longest(self.k) {
             let way = Way::Walk(Aim::nearest(self.hits(index), vertices));
             return Decided { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
@@ -198,7 +218,14 @@ impl Asked {
         let reached = calibration.reached(self.k, list, self.seed);
         let recall = recall_of(reached, (self.target, kept), self.like);
         let hits = self.hits(index);
-        Decided { way: Way::Walk(Aim::nearest(hits, list.max(hits))), recall: Some(recall), reads }
+        let aim = aim_at(index, self.admitted, (hits, list.max(hits)));
+        Decided { way: Way::Walk(aim), recall: Some(recall), reads }
+    }
+
+    /// By a comparison with all that may be found.
+    fn whole(&self, reads: Option<ReadCounts>) -> Decided {
+        let recall = Some(RecallStatistics::proved_at_k(self.target));
+        Decided { way: Way::Whole(Wanted::Nearest(self.k)), recall, reads }
     }
 
     /// How many hits there are.
@@ -226,6 +253,7 @@ struct Climb<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
+    admitted: Option<&'a Admitted>,
     strategy: WalkStrategy,
     /// Pages that one walk after the other needs.
     cache: Option<PageCache>,
@@ -233,8 +261,12 @@ struct Climb<'a> {
 }
 
 impl<'a> Climb<'a> {
-    fn new((context, index): (&'a Context, &'a Index), sample: Sample<'a>, strategy: WalkStrategy) -> Self {
-        Self { context, index, sample, strategy, cache: None, reads: ReadCounts::default() }
+    fn new(
+        (context, index): (&'a Context, &'a Index),
+        (sample, admitted): (Sample<'a>, Option<&'a Admitted>),
+        strategy: WalkStrategy,
+    ) -> Self {
+        Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
     }
 
     /// Finds the true hits of all queries.
@@ -263,10 +295,10 @@ impl<'a> Climb<'a> {
 
     /// Lets all queries walk with a list.
     fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
-        let Self { context, index, sample, strategy, cache, reads } = self;
+        let Self { context, index, sample, admitted, strategy, cache, reads } = self;
         // One more than is noted: a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
-        let aim = Aim::nearest(k as usize, list);
+        let aim = aim_at(index, *admitted, (k as usize, list));
         let cache = match cache {
             Some(cache) => cache,
             None => {
@@ -280,7 +312,7 @@ impl<'a> Climb<'a> {
         for part in sample.parts::<T>(k) {
             let (members, _memory) = sample.members::<T>(part.clone(), k)?;
             let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
-            let walks = Walks::<T>::new((context, index), aim, (*strategy, cache));
+            let walks = Walks::<T>::new((context, index), (aim, *admitted), (*strategy, cache));
             let found = walks.search((&members, &hidden), 0..part.len() as u32)?;
             for found in found.expect("there is room for so many hits") {
                 let query = part.start + found.query as usize;

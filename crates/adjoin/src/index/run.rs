@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
+use super::admitted::Admitted;
 use super::cache::PageCache;
 use super::navigation::Navigator;
 use super::page::Page;
@@ -48,6 +49,7 @@ pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
     aim: Aim,
+    admitted: Option<&'a Admitted>,
     strategy: WalkStrategy,
     at_once: usize,
     cache: &'a PageCache,
@@ -79,8 +81,9 @@ pub(super) struct Run<'a, T: Coordinate> {
     /// Where queries are answered by walks.
     walks: Option<Walks<'a, T>>,
     queries: SourceQueries<'a>,
-    /// What is asked for of each query, which may be more than there is.
+    /// What is asked for of each query, which may be more than there is, and what may be found, where that is not all.
     wanted: Wanted,
+    admitted: Option<&'a Admitted>,
     at_once: usize,
     /// What was decided before, and how long that took.
     decided: (Decided, f64),
@@ -122,14 +125,14 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     /// As many at a time as memory holds, with pages from `cache` where it has them.
     pub(super) fn new(
         (context, index): (&'a Context, &'a Index),
-        aim: Aim,
+        (aim, admitted): (Aim, Option<&'a Admitted>),
         (strategy, cache): (WalkStrategy, &'a PageCache),
     ) -> Self {
         let of_walk = Self::walk_bytes(index.facts(), aim, strategy);
         let at_once = context.budget().free() / 2 / of_walk / context.threads.max(1) as u64;
         let at_once = at_once.clamp(1, strategy.walks as u64) as usize;
         let navigator = Navigator::new(context.kernel, index.facts().space(), &index.navigation);
-        Self { context, index, aim, strategy, at_once, cache, navigator }
+        Self { context, index, aim, admitted, strategy, at_once, cache, navigator }
     }
 
     /// Bytes of a walk: the pages that it waits for, its list, what it has seen, and a table of distances.
@@ -208,19 +211,20 @@ impl<'a, T: Coordinate> Run<'a, T> {
         index: &'a Index,
         source: &'a dyn VectorSource,
         (cache, strategy): (&'a PageCache, WalkStrategy),
-        (wanted, decided): (Wanted, (Decided, f64)),
+        (wanted, admitted): (Wanted, Option<&'a Admitted>),
+        decided: (Decided, f64),
     ) -> Result<Self> {
         let queries = SourceQueries { source, space: index.facts().space() };
         let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let walks = match decided.0.way {
-            Way::Walk(aim) => Some(Walks::new((context, index), aim, (strategy, cache))),
+            Way::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
             Way::Whole(_) => None,
         };
         let working =
             walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
         let room = context.budget().free().saturating_sub(working) / 2;
         let at_once = (room / Self::query_bytes(index, wanted)).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, walks, queries, wanted, at_once, decided, _reading: reading })
+        Ok(Self { context, index, walks, queries, wanted, admitted, at_once, decided, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
@@ -314,7 +318,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
                 Wanted::Within(_) => None,
             },
             hits: answered.hits,
-            passing_rows: None,
+            passing_rows: self.admitted.map(Admitted::rows),
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),
@@ -341,6 +345,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     fn strategy(&self) -> StrategyStatistics {
         let (probes, t) = match self.decided.0.way {
+            Way::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
             Way::Walk(aim) => ("walk", Some(aim.list as f64)),
             Way::Whole(_) => ("whole", None),
         };
@@ -395,12 +400,13 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     /// The same by a comparison with all pages.
     fn compare(&self, queries: &Members<T>, range: Range<u32>) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
-        let Self { context, index, wanted, .. } = *self;
+        let Self { context, index, wanted, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
-        let whole =
-            Whole { context, index, queries, wanted: wanted.among(facts.rows), purpose: PURPOSE, phase: "search" };
+        let wanted = wanted.among(facts.rows);
+        let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "search" };
+        let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
-        let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(facts.vertices) };
+        let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared) };
         Ok(Some((hits, Totals { counts, whole: reads, ..Totals::default() })))
     }
 }
@@ -494,6 +500,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             space: facts.space(),
             navigator: &run.navigator,
             aim: run.aim,
+            admitted: run.admitted,
             strategy: run.strategy,
         };
         let queue = context.device.read_queue(run.at_once * run.strategy.beam + READS_AT_ONCE)?;

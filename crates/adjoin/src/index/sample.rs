@@ -6,6 +6,7 @@ use std::ops::Range;
 use adjoin_device::{AlignedBuffer, Reservation};
 
 use super::Index;
+use super::admitted::Admitted;
 use super::calibration::{NOTED, noted};
 use super::page::Page;
 use super::whole::{self, Whole};
@@ -19,6 +20,7 @@ use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::random::Random;
 use crate::search::{CALIBRATION_VECTORS, SourceQueries, Wanted, in_halves};
+use crate::source::VectorSource;
 use crate::store::Role;
 
 /// What memory is for, as a refusal says it.
@@ -30,6 +32,8 @@ const QUERIES_MAX: u64 = 4_096;
 pub(super) struct Sample<'a> {
     context: &'a Context,
     index: &'a Index,
+    /// What may be found, where that is not all.
+    admitted: Option<&'a Admitted>,
     vectors: VectorType,
     /// The vectors end to end.
     stored: Vec<u8>,
@@ -53,8 +57,13 @@ const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
 const ROWS_SHARE: u64 = 8;
 
 /// Rows that are drawn of so many.
-pub(super) fn rows_drawn(rows: u64) -> u64 {
+fn rows_drawn(rows: u64) -> u64 {
     (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
+}
+
+/// Queries that a search learns from: those like which its own are, or rows.
+pub(super) fn drawn(index: &Index, like: Option<&dyn VectorSource>) -> u64 {
+    like.map_or_else(|| rows_drawn(index.facts().rows), |like| CALIBRATION_VECTORS.min(like.info().rows))
 }
 
 /// Bytes that are held of a query beside its vector, where it is to find `k`.
@@ -79,13 +88,13 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     /// Where they cannot be read, or memory does not suffice.
-    pub(super) fn of_rows(context: &'a Context, index: &'a Index) -> Result<Self> {
+    pub(super) fn of_rows((context, index): (&'a Context, &'a Index), admitted: Option<&'a Admitted>) -> Result<Self> {
         let facts = index.facts();
         let (vectors, rows) = (facts.vectors, facts.rows);
         let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(rows), rows);
         let memory = context.reserve(drawn.len() as u64 * (vectors.bytes() as u64 + 64), PURPOSE)?;
         let own: Vec<Own> = drawn.iter().map(|&entry| Own::of(index, entry as u32)).collect();
-        let mut sample = Self { context, index, vectors, stored: Vec::new(), own, _memory: memory };
+        let mut sample = Self { context, index, admitted, vectors, stored: Vec::new(), own, _memory: memory };
         let mut buffer = AlignedBuffer::zeroed(facts.shape().bytes());
         for k in 0..sample.own.len() {
             sample.read(sample.own[k].vertex, &mut buffer)?;
@@ -110,8 +119,8 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// Where they cannot be read or are none that the index can have, or memory does not suffice.
     pub(super) fn of_queries(
-        context: &'a Context,
-        index: &'a Index,
+        (context, index): (&'a Context, &'a Index),
+        admitted: Option<&'a Admitted>,
         queries: SourceQueries<'_>,
         seed: u64,
     ) -> Result<Self> {
@@ -125,7 +134,7 @@ impl<'a> Sample<'a> {
             stored.extend_from_slice(&batch.stored);
             Ok(())
         })?;
-        Ok(Self { context, index, vectors, stored, own: Vec::new(), _memory: memory })
+        Ok(Self { context, index, admitted, vectors, stored, own: Vec::new(), _memory: memory })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -134,8 +143,8 @@ impl<'a> Sample<'a> {
 
     /// How many hits each query has where it is to find `k`: a row does not find itself.
     pub(super) fn hits_of_query(&self, k: u64) -> u32 {
-        let others = self.index.facts().rows - u64::from(!self.own.is_empty());
-        k.min(others) as u32
+        let all = self.admitted.map_or(self.index.facts().rows, Admitted::rows);
+        k.min(all.saturating_sub((!self.own.is_empty()).into())) as u32
     }
 
     /// Bytes of what all queries find at once.
@@ -211,7 +220,8 @@ impl<'a> Sample<'a> {
     }
 
     fn whole<'q, T: Coordinate>(&'q self, queries: &'q Members<T>, wanted: Wanted) -> Whole<'q, T> {
-        Whole { context: self.context, index: self.index, queries, wanted, purpose: PURPOSE, phase: "calibrate" }
+        let Self { context, index, admitted, .. } = *self;
+        Whole { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
     }
 
     /// The entries of what is truly nearest to each query, as many as are noted; and what was read for that.

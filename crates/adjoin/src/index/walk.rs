@@ -7,6 +7,7 @@
 use adjoin_kernels::{Kernel, prefetch};
 
 use super::Index;
+use super::admitted::Admitted;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
 use super::strategy::{Entry, WalkStrategy};
@@ -22,6 +23,9 @@ use crate::search::Wanted;
 /// Number of the way in which walks go: another one where they come to find others, so that what was learned of the recall of
 /// earlier ones is not taken for theirs.
 pub(super) const WALKS: u32 = 1;
+
+/// Vertices that are measured by their codes at once.
+const SEEN_TOGETHER: usize = 256;
 
 /// A vertex that was seen.
 #[derive(Debug, Clone, Copy)]
@@ -46,17 +50,19 @@ pub(super) struct Aim {
     pub(super) list: usize,
     /// The distance by codes up to which vertices are looked at, whatever else is kept.
     pub(super) reach: f32,
+    /// Whether the candidates are the nearest by codes of all that may be found, rather than those that a walk comes to.
+    pub(super) by_codes: bool,
 }
 
 impl Aim {
     /// So many nearest.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
-        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY }
+        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY, by_codes: false }
     }
 
     /// All within a threshold.
     pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
-        Self { wanted: Wanted::Within(predicate), list, reach }
+        Self { wanted: Wanted::Within(predicate), list, reach, by_codes: false }
     }
 }
 
@@ -68,7 +74,15 @@ pub(super) struct Searched<'a, T: Coordinate> {
     pub(super) space: Space<'a>,
     pub(super) navigator: &'a Navigator<'a, T>,
     pub(super) aim: Aim,
+    /// What may be found, where that is not all.
+    pub(super) admitted: Option<&'a Admitted>,
     pub(super) strategy: WalkStrategy,
+}
+
+impl<T: Coordinate> Searched<'_, T> {
+    fn admits(&self, vertex: u32) -> bool {
+        self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
+    }
 }
 
 /// What a walk has counted.
@@ -83,7 +97,10 @@ pub(super) struct Walk<T: Coordinate> {
     query: u32,
     /// A vertex that the walk does not know of.
     hidden: Option<u32>,
+    /// The nearest first: so many that may be found, and those that may not but are nearer than the last of these.
     list: Vec<Candidate>,
+    /// Those of the list that may be found.
+    kept: usize,
     /// Vertices that are within reach, but not in the list.
     beyond: Vec<u32>,
     seen: Seen,
@@ -107,6 +124,7 @@ impl<T: Coordinate> Walk<T> {
             query: 0,
             hidden: None,
             list: Vec::new(),
+            kept: 0,
             beyond: Vec::new(),
             seen: Seen::default(),
             taken: Seen::default(),
@@ -130,6 +148,7 @@ impl<T: Coordinate> Walk<T> {
     ) {
         (self.query, self.hidden) = (query, hidden);
         self.list.clear();
+        self.kept = 0;
         self.beyond.clear();
         self.seen.clear();
         self.taken.clear();
@@ -138,14 +157,27 @@ impl<T: Coordinate> Walk<T> {
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
+        if let Some(vertex) = hidden {
+            self.seen.insert(vertex);
+        }
+        if let Some(admitted) = searched.admitted.filter(|_| searched.aim.by_codes) {
+            return self.see_all(searched, admitted);
+        }
         if searched.strategy.entry == Entry::Navigation {
             self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         }
         self.new.push(searched.index.facts().entry);
-        if let Some(vertex) = hidden {
-            self.seen.insert(vertex);
-        }
         self.see(searched);
+    }
+
+    /// Takes the nearest of all that may be found into the list.
+    fn see_all(&mut self, searched: &Searched<'_, T>, admitted: &Admitted) {
+        let hidden = self.hidden;
+        let mut vertices = admitted.vertices().iter().filter(|&vertex| hidden != Some(vertex)).peekable();
+        while vertices.peek().is_some() {
+            self.new.extend(vertices.by_ref().take(SEEN_TOGETHER));
+            self.keep_near(searched);
+        }
     }
 
     /// Adds to `pages` those that the walk needs next, at most so many: the first one surely, the others unless a page before
@@ -182,8 +214,10 @@ impl<T: Coordinate> Walk<T> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
         self.compare(searched, queries, (vertices.start, page), vertices.len());
         self.new.clear();
-        self.new.extend(vertices.clone());
-        self.see(searched);
+        if !searched.aim.by_codes {
+            self.new.extend(vertices.clone());
+            self.see(searched);
+        }
         self.leading.clear();
         self.on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let count = (self.on_page.len() as f64 * searched.strategy.expanded).round() as usize;
@@ -197,6 +231,9 @@ impl<T: Coordinate> Walk<T> {
         if searched.aim.reach > f32::NEG_INFINITY {
             self.taken.insert(number);
             self.lead_within(searched, vertices.clone());
+        }
+        if searched.aim.by_codes {
+            return Ok(());
         }
         for k in 0..self.leading.len() {
             self.expand(searched, (number, page), (self.leading[k] - vertices.start) as usize)?;
@@ -235,7 +272,7 @@ impl<T: Coordinate> Walk<T> {
         let offers_all = matches!(aim.wanted, Wanted::Nearest(_));
         on_page.clear();
         queries.each_nearness((kernel, all), self.query, (&members, 0..count as u32), |member, nearness| {
-            if offers_all {
+            if offers_all && searched.admits(first + member) {
                 nearest.offer(hit(member, nearness));
             }
             if *hidden != Some(first + member) {
@@ -244,7 +281,8 @@ impl<T: Coordinate> Walk<T> {
             all
         });
         if let Wanted::Within(within) = aim.wanted {
-            queries.each_nearness((kernel, within), self.query, (&members, 0..count as u32), |member, nearness| {
+            let found = (0..count as u32).filter(|member| searched.admits(first + member));
+            queries.each_nearness((kernel, within), self.query, (&members, found), |member, nearness| {
                 nearest.offer(hit(member, nearness));
                 within
             });
@@ -262,7 +300,11 @@ impl<T: Coordinate> Walk<T> {
     pub(super) fn end(&mut self, searched: &Searched<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;
-        searched.index.duplicates.expand(vertices, nearest.into_sorted(), searched.aim.wanted.hits_max())
+        let (hits, most) = (nearest.into_sorted(), searched.aim.wanted.hits_max());
+        match searched.admitted {
+            None => searched.index.duplicates.expand(vertices, hits, most),
+            Some(admitted) => admitted.keep(searched.index.duplicates.expand(vertices, hits, usize::MAX), most),
+        }
     }
 
     /// Adds to the new vertices the neighbours of a vertex.
@@ -282,17 +324,23 @@ impl<T: Coordinate> Walk<T> {
 
     /// Takes those of the new vertices into the list that were not seen before and are near enough; then none is new.
     fn see(&mut self, searched: &Searched<'_, T>) {
+        let seen = &mut self.seen;
+        self.new.retain(|&vertex| seen.insert(vertex));
+        self.keep_near(searched);
+    }
+
+    /// Takes those of the new vertices into the list that are near enough; then none is new.
+    fn keep_near(&mut self, searched: &Searched<'_, T>) {
         let Searched { kernel, index, aim, .. } = *searched;
         let mut new = std::mem::take(&mut self.new);
-        new.retain(|&vertex| self.seen.insert(vertex));
         self.distances.resize(new.len(), 0.0);
         index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
         let distances = std::mem::take(&mut self.distances);
         for (&vertex, &distance) in new.iter().zip(&distances) {
             let candidate = Candidate { distance, vertex, expanded: false };
-            let farthest = self.list.last().filter(|_| self.list.len() == aim.list);
+            let farthest = self.list.last().filter(|_| self.kept == aim.list);
             let gone = match farthest.is_none_or(|farthest| distance <= farthest.distance) {
-                true => self.insert(candidate, aim.list),
+                true => self.insert(searched, candidate),
                 false => Some(candidate),
             };
             let is_within = |gone: &Candidate| !gone.expanded && gone.distance <= aim.reach;
@@ -303,16 +351,23 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Keeps a candidate; returns the one that goes where there are too many.
-    fn insert(&mut self, candidate: Candidate, most: usize) -> Option<Candidate> {
-        let mut gone = None;
-        if self.list.len() == most {
-            match self.list.last() {
-                Some(last) if candidate.is_before(last) => gone = self.list.pop(),
-                _ => return Some(candidate),
-            }
+    fn insert(&mut self, searched: &Searched<'_, T>, candidate: Candidate) -> Option<Candidate> {
+        let is_full = self.kept == searched.aim.list;
+        if is_full && self.list.last().is_none_or(|last| !candidate.is_before(last)) {
+            return Some(candidate);
         }
+        let admitted = searched.admits(candidate.vertex);
         let place = self.list.partition_point(|other| other.is_before(&candidate));
         self.list.insert(place, candidate);
+        if !is_full || !admitted {
+            self.kept += usize::from(admitted);
+            return None;
+        }
+        // The last one may be found, as those behind it that may not have gone with the one behind.
+        let gone = self.list.pop();
+        while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
+            self.list.pop();
+        }
         gone
     }
 }

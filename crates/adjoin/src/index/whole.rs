@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adjoin_device::AlignedBuffer;
 
+use super::admitted::Admitted;
 use super::page::Page;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::Coordinate;
-use crate::load::{LoadedBucket, Members, ReadCounts};
+use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
 use crate::search::Wanted;
 use crate::workers::map_items;
 
@@ -24,6 +25,8 @@ pub(super) struct Whole<'a, T: Coordinate> {
     pub(super) index: &'a Index,
     pub(super) queries: &'a Members<T>,
     pub(super) wanted: Wanted,
+    /// What may be found, where that is not all.
+    pub(super) admitted: Option<&'a Admitted>,
     /// What memory is for, as a refusal says it, and the phase, as progress says it.
     pub(super) purpose: &'static str,
     pub(super) phase: &'static str,
@@ -56,7 +59,7 @@ impl<T: Coordinate> Whole<'_, T> {
         range: Range<u32>,
         hidden: impl Fn(u32) -> Option<u32>,
     ) -> Result<Option<(Vec<Vec<Hit>>, ReadCounts)>> {
-        let Self { context, index, queries, wanted, .. } = *self;
+        let Self { context, index, queries, wanted, admitted, .. } = *self;
         let facts = index.facts();
         let (shape, space) = (facts.shape(), facts.space());
         let together = piece_pages(shape.bytes());
@@ -68,14 +71,17 @@ impl<T: Coordinate> Whole<'_, T> {
         let room = wanted.room(context);
         let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
         let order: Vec<u32> = range.clone().collect();
+        let pieces = pages.div_ceil(together);
+        let starts: Vec<u32> = (0..=pieces as u32).map(|piece| facts.vertices.min(piece * of_piece)).collect();
+        let subset = admitted.map(|admitted| Subset { places: admitted.vertices(), starts: &starts });
         let state = || {
-            let search = NearestSearch::new(context.kernel, space, (queries, range.start), (&nearest, None));
+            let search = NearestSearch::new(context.kernel, space, (queries, range.start), (&nearest, subset));
             (search, AlignedBuffer::zeroed(together * shape.bytes()))
         };
-        let pieces = pages.div_ceil(together);
         context.progress.begin(self.phase, "pages", pages as u64);
         let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
-            if full.load(Ordering::Relaxed) {
+            let is_left_out = subset.is_some_and(|subset| subset.rows(piece as u32) == 0);
+            if is_left_out || full.load(Ordering::Relaxed) {
                 return Ok(0);
             }
             let start = (piece * together) as u32;
@@ -92,7 +98,8 @@ impl<T: Coordinate> Whole<'_, T> {
             return Ok(None);
         }
         let bytes = read.iter().sum();
-        let counts = ReadCounts { reads: pieces as u64, bytes_requested: bytes, bytes_read: bytes };
+        let reads = read.iter().filter(|&&bytes| bytes > 0).count() as u64;
+        let counts = ReadCounts { reads, bytes_requested: bytes, bytes_read: bytes };
         let vertex = |hit: Hit| Hit { place: (hit.place.0 * of_piece + hit.place.1, 0), ..hit };
         let (mut left, mut found) = (room, Vec::with_capacity(range.len()));
         for hits in nearest.into_sorted(context)? {
@@ -100,7 +107,12 @@ impl<T: Coordinate> Whole<'_, T> {
             let further = index.duplicates.further(hits.iter().map(|hit| hit.place.0));
             let Some(rest) = left.checked_sub(further) else { return Ok(None) };
             left = rest;
-            found.push(index.duplicates.expand(facts.vertices, hits, wanted.hits_max()));
+            found.push(match admitted {
+                None => index.duplicates.expand(facts.vertices, hits, wanted.hits_max()),
+                Some(admitted) => {
+                    admitted.keep(index.duplicates.expand(facts.vertices, hits, usize::MAX), wanted.hits_max())
+                }
+            });
         }
         Ok(Some((found, counts)))
     }

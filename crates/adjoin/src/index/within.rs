@@ -8,12 +8,13 @@
 //! Few queries are not worth that: they are compared with all pages in one pass, which is exact.
 
 use super::Index;
+use super::admitted::Admitted;
 use super::cache::PageCache;
 use super::calibration::{NOTED, Reached, next_list};
 use super::options::IndexSearchOptions;
 use super::promise::{least_bytes, recall_of};
 use super::run::{Decided, Walks, Way};
-use super::sample::{Sample, Truth, rows_drawn};
+use super::sample::{Sample, Truth, drawn};
 use super::walk::Aim;
 use crate::context::Context;
 use crate::error::Result;
@@ -21,7 +22,7 @@ use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
-use crate::search::{CALIBRATION_VECTORS, SourceQueries, in_halves};
+use crate::search::{SourceQueries, in_halves};
 use crate::source::VectorSource;
 use crate::truth::{NeighbourSample, setting_half};
 
@@ -41,14 +42,13 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (predicate, target): (Predicate, f64),
-    options: &IndexSearchOptions,
+    (predicate, admitted): (Predicate, Option<&Admitted>),
+    (target, options): (f64, &IndexSearchOptions),
 ) -> Result<Decided> {
     let way = Way::Whole(options.wanted);
     let whole = |reads| Decided { way, recall: Some(RecallStatistics::proved_at_k(target)), reads };
     let facts = index.facts();
-    let drawn = like.map_or(rows_drawn(facts.rows), |like| CALIBRATION_VECTORS.min(like.info().rows));
-    if queries.info().rows <= drawn || facts.vertices as usize <= LONGEST {
+    if queries.info().rows <= drawn(index, like) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
     }
     let like_them = like.map(|source| SourceQueries { source, space: facts.space() });
@@ -57,11 +57,11 @@ pub(super) fn decide<T: Coordinate>(
     let least = reading + least_bytes::<T>(context, facts, vectors, (NOTED as u64, LONGEST));
     let context = &context.for_run(least, PURPOSE)?;
     let sample = match like_them {
-        None => Sample::of_rows(context, index)?,
-        Some(queries) => Sample::of_queries(context, index, queries, options.seed)?,
+        None => Sample::of_rows((context, index), admitted)?,
+        Some(queries) => Sample::of_queries((context, index), admitted, queries, options.seed)?,
     };
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
-    let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };
+    let mut tried = Tried { context, index, admitted, sample, truth, sets: Vec::new(), predicate, options, reads };
     tried.sets = setting_half(tried.truth.counts.len(), options.seed);
     let found = tried.first_that_supports::<T>(target)?;
     let reads = Some(tried.reads);
@@ -78,6 +78,7 @@ pub(super) fn decide<T: Coordinate>(
 struct Tried<'a> {
     context: &'a Context,
     index: &'a Index,
+    admitted: Option<&'a Admitted>,
     sample: Sample<'a>,
     truth: Truth,
     /// Which of them decide; the others say what is reached.
@@ -123,7 +124,7 @@ impl Tried<'_> {
 
     /// Whether walks find each of the noted hits.
     fn walk<T: Coordinate>(&mut self, aim: Aim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
-        let Self { context, index, sample, truth, options, reads, .. } = self;
+        let Self { context, index, admitted, sample, truth, options, reads, .. } = self;
         let k = NOTED as u64;
         let cache = match cache {
             Some(cache) => cache,
@@ -133,7 +134,7 @@ impl Tried<'_> {
         for part in sample.parts::<T>(k) {
             let (members, _memory) = sample.members::<T>(part.clone(), k)?;
             let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
-            let walks = Walks::<T>::new((context, index), aim, (options.strategy, cache));
+            let walks = Walks::<T>::new((context, index), (aim, *admitted), (options.strategy, cache));
             let find = |range| walks.search((&members, &hidden), range);
             in_halves(part.len() as u32, find, |_, found| {
                 for found in found {

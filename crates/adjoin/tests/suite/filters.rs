@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::error::{ErrorKind, Result};
-use adjoin::index::{self, Index, IndexOptions};
+use adjoin::graph::GraphOptions;
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
 use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
@@ -255,6 +256,96 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
         assert_eq!(recall.sample_queries.is_some(), is_learned, "{condition}: {recall:?}");
         assert!(recall.kept && reached >= 0.89, "{condition}: {reached} {recall:?}");
         assert!(is_learned || reached == 1.0, "{condition}: what is not learned is exact");
+    }
+}
+
+/// An index of a store, in the same folder.
+fn index_of(data: &Data, setup: &Setup, store: &Store) -> Index {
+    let folder = data.folder.path().join("index");
+    let graph = GraphOptions { degree: 12, build_list: 32, ..GraphOptions::default() };
+    let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
+    index::build(&setup.context(), store, &folder, &options, true).unwrap();
+    Index::open(&setup.context(), &folder).unwrap()
+}
+
+fn find_in_index(
+    setup: &Setup,
+    index: &Index,
+    queries: &Set,
+    (wanted, effort): (Wanted, IndexEffort),
+    condition: &str,
+) -> (Vec<Hits>, SearchStatistics) {
+    let sink = CollectHits::default();
+    let condition = Some(Condition::parse(condition).unwrap());
+    let options = IndexSearchOptions { condition, ..IndexSearchOptions::new(wanted, effort, 1) };
+    let found = index::search(&setup.context(), index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+    (sink.hits(), found)
+}
+
+#[test]
+fn an_index_finds_those_that_pass_whatever_passes() {
+    for metric in [Metric::L2, Metric::Cosine] {
+        let mut some = values(1_100, DIMENSIONS, 1);
+        let copies = some[..8 * DIMENSIONS].repeat(20);
+        some.extend(copies); // equal vectors share a vertex, of which some rows pass and others do not
+        let data = Data::new(some, 1);
+        let setup = Setup::default().with_buckets(30).with_metric(metric);
+        let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
+        let queries = Set::of(Element::F32, DIMENSIONS, &[&values(12, DIMENSIONS, 2), &data.values[..40]].concat());
+        let all = true_hits(&data.set(), &queries, Wanted::Nearest(2_000), metric);
+        for (condition, passes) in CASES {
+            let count = data.rows.iter().filter(|row| passes(row)).count() as u64;
+            for k in [1, 7, 2_000] {
+                let wanted = only(&all, &data.rows, passes, k as usize);
+                let what = format!("{condition}, {k} by {metric}");
+                for effort in [IndexEffort::default(), IndexEffort::List(2_000)] {
+                    let (found, statistics) =
+                        find_in_index(&setup, &index, &queries, (Wanted::Nearest(k), effort), condition);
+                    assert_same(&found, &wanted, &what);
+                    assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
+                }
+            }
+        }
+        let everything = match metric {
+            Metric::L2 => Predicate::l2(1e6).unwrap(),
+            _ => Predicate::cosine(-1.0).unwrap(),
+        };
+        let (found, _) =
+            find_in_index(&setup, &index, &queries, (Wanted::Within(everything), IndexEffort::List(4)), "lang = 'en'");
+        assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 2_000), "within");
+    }
+}
+
+#[test]
+fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
+    let data = Data::new(values(20_000, DIMENSIONS, 5), 5);
+    let setup = Setup::default().with_buckets(150);
+    let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
+    let queries = Set::of(Element::F32, DIMENSIONS, &values(1_200, DIMENSIONS, 5)).in_batches_of(500);
+    let all = true_hits(&data.set(), &queries, Wanted::Nearest(10_000), Metric::L2);
+    let cases: [(&str, fn(&Row) -> bool, &str); 5] = [
+        ("pick % 2 = 0", |row| row.pick % 2 == 0, "walk"),
+        ("pick < 100", |row| row.pick < 100, "codes"),
+        ("near", |row| row.near, "walk"),
+        ("not near and pick < 300", |row| !row.near && row.pick < 300, "codes"),
+        ("pick < 10", |row| row.pick < 10, "whole"),
+    ];
+    for (condition, passes, way) in cases {
+        let wanted = only(&all, &data.rows, passes, 10);
+        let of =
+            |setup: &Setup, effort| find_in_index(setup, &index, &queries, (Wanted::Nearest(10), effort), condition);
+        let (found, statistics) = of(&setup, IndexEffort::Recall(0.9));
+        let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
+        let reached = found.iter().zip(&wanted).map(share).sum::<f64>() / wanted.len() as f64;
+        let recall = statistics.common.recall.unwrap();
+        assert!(recall.kept && reached >= 0.9, "{condition}: {reached} {recall:?}");
+        assert_eq!(statistics.common.strategy.probes, Some(way), "{condition}");
+        let right = found.iter().flatten().all(|hit| passes(&data.rows[hit.0 as usize]));
+        assert!(right, "{condition}: only rows that pass are found");
+        if let Some(list) = statistics.common.strategy.t {
+            let (same, _) = of(&Setup { threads: 1, ..setup.clone() }, IndexEffort::List(list as usize));
+            assert_same(&same, &found, condition);
+        }
     }
 }
 
