@@ -151,8 +151,8 @@ pub(crate) struct Build {
     /// Folder of the store
     #[arg(short, long, value_name = "STORE")]
     pub(crate) output: PathBuf,
-    /// Metric of the joins to come: l2 or cosine
-    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine"])]
+    /// Metric of the joins and searches to come: l2 or cosine; or ip, inner products, for searches alone
+    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: String,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
@@ -291,8 +291,8 @@ pub(crate) struct IndexBuild {
     /// Folder of the index
     #[arg(short, long, value_name = "INDEX")]
     pub(crate) output: PathBuf,
-    /// Of a SOURCE, the metric of the searches to come: l2 (where not given) or cosine
-    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
+    /// Of a SOURCE, the metric of the searches to come: l2 (where not given), cosine or ip (inner products)
+    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: Option<String>,
     /// Make the graph of the nearest rows of each row (near), or by inserting row after row into a graph in memory (vamana)
     /// (for experts)

@@ -39,7 +39,7 @@ use self::run::Run;
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::{Space, with_coordinates};
+use crate::geometry::with_coordinates;
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::search::SourceQueries;
 use crate::sink::{HitSchema, HitSink};
@@ -95,8 +95,7 @@ pub fn build(
     options.check()?;
     check_rows(store)?;
     check_target(context, (folder, Kind::Index), force)?;
-    let manifest = store.manifest();
-    let space = Space::plain(manifest.vectors, manifest.metric);
+    let space = store.manifest().space();
     with_coordinates!(space, T => {
         let context = &context.for_run(least_bytes::<T>(context, store, options), PURPOSE_BUILD)?;
         let drafts = Drafts::begin(context, (folder, Kind::Index))?;

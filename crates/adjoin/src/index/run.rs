@@ -10,7 +10,7 @@ use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
 use crate::report::{
     CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
@@ -164,7 +164,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     fn query_bytes(index: &Index, k: usize) -> u64 {
         let facts = index.facts();
-        Members::<T>::memory_bytes(1, facts.vectors, facts.metric)
+        Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
             + 4 * Nearest::memory_bytes(k as u64)
     }
@@ -249,7 +249,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let facts = index.facts();
         let of_queries = rows.len() as u64 * Self::query_bytes(index, k);
         let _memory = context.reserve(of_queries, PURPOSE)?;
-        let space = Space { vectors, ..facts.space() };
+        let space = facts.space().of_queries(vectors);
         let members = Members::<T>::new(context.kernel, space, &stored);
         let found = self.walks.search(&members, &[])?;
         for Found { counts, pages_read, latency_ms, .. } in &found {

@@ -11,7 +11,7 @@ use super::page::Page;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, Nearest, NearestSearch};
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::load::{LoadedBucket, Members, ReadCounts};
 use crate::options::VectorType;
 use crate::random::Random;
@@ -60,7 +60,7 @@ fn rows_drawn(rows: u64) -> u64 {
 /// Bytes that are held of a query beside its vector, where it is to find `k`.
 fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
     // Found by the scan and sorted, by a walk and with further rows.
-    Members::<T>::memory_bytes(1, vectors, index.metric) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
+    Members::<T>::memory_bytes(1, index.space().of_queries(vectors)) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
 }
 
 /// Bytes with which the queries of a sample are compared with all pages, about, beside those that are noted for each.
@@ -73,9 +73,9 @@ pub(super) fn least_bytes<T: Coordinate>(
     let (shape, space) = (index.shape(), index.space());
     let rows = piece_pages(shape.bytes()) * shape.records();
     let a_worker = 2 * PIECE_BYTES.max(shape.bytes()) as u64
-        + Members::<T>::memory_bytes(rows as u64, space.vectors, space.metric)
+        + Members::<T>::memory_bytes(rows as u64, space)
         + 8 * rows as u64
-        + NearestSearch::<T>::memory_bytes(rows, space.vectors.dimensions);
+        + NearestSearch::<T>::memory_bytes(rows, space.dimensions());
     let drawn = CALIBRATION_VECTORS * (2 * vectors.bytes() as u64 + 8 * super::calibration::NOTED as u64 + 64);
     drawn + context.threads.max(1) as u64 * a_worker + 4 * query_bytes::<T>(index, vectors, k)
 }
@@ -162,7 +162,7 @@ impl<'a> Sample<'a> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
         let memory = self.context.reserve(part.len() as u64 * of_query, PURPOSE)?;
         let bytes = self.vectors.bytes();
-        let space = Space { vectors: self.vectors, ..self.index.facts().space() };
+        let space = self.index.facts().space().of_queries(self.vectors);
         let stored = &self.stored[part.start * bytes..part.end * bytes];
         Ok((Members::new(self.context.kernel, space, stored), memory))
     }

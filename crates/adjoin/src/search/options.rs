@@ -46,14 +46,17 @@ impl Wanted {
         }
     }
 
-    /// Refuses a threshold of another metric than that of a store.
+    /// Refuses a threshold of another metric than that of a store, and any where inner products are looked for.
     pub(super) fn check(self, metric: Metric, store: &std::path::Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
-        let instead = match (metric, predicate.metric()) {
-            (Metric::L2, Metric::Cosine) => Argument::Radius,
-            (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,
-            _ => return Ok(()),
+        let instead = match metric {
+            Metric::L2 => Argument::Radius,
+            Metric::Cosine => Argument::MinSimilarity,
+            Metric::Ip => Argument::K,
         };
+        if metric == predicate.metric() && metric != Metric::Ip {
+            return Ok(());
+        }
         Err(Error::option(message![format!("{} was built for the metric {metric}; give ", store.display()), instead]))
     }
 }
