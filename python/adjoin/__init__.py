@@ -64,12 +64,15 @@ __all__ = [
 ]
 
 Metric = Literal["l2", "cosine"]
+#: Of searches: inner products (``"ip"``) too, which are not joined.
+SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 What = Literal["pairs", "counts", "clusters", "keep", "kept"]
 
 METRICS = ("l2", "cosine")
+SEARCH_METRICS = ("l2", "cosine", "ip")
 KEEP_RULES = ("greedy", "cluster")
 RESULTS = ("pairs", "counts", "clusters", "keep", "kept")
 
@@ -236,7 +239,7 @@ class Hits(Table):
         self._arrays: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance`` or ``similarity``."""
+        """Every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``, ``similarity`` or ``score``."""
         return self._found.hits()
 
     @property
@@ -400,7 +403,7 @@ def build(
     source: Any,
     store: PathLike,
     *,
-    metric: Metric = "l2",
+    metric: SearchMetric = "l2",
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
@@ -416,7 +419,8 @@ def build(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Store:
-    """Builds a store in the folder ``store``, for joins at any threshold.
+    """Builds a store in the folder ``store``, for joins at any threshold and for searches; with ``metric="ip"`` for searches by
+    inner product alone, where larger is nearer.
 
     ``source`` is a path, a list of paths, an array of two dimensions (numpy, torch, JAX), an Arrow array of lists, or a
     table with the Arrow interface (pyarrow, Polars, DuckDB, pandas) that has a column of lists; lazy frames of Polars and
@@ -430,7 +434,7 @@ def build(
     held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     target = _options.path("store", store)
-    wanted = {"metric": _options.choice("metric", metric, METRICS), "force": _options.flag("force", force)}
+    wanted = {"metric": _options.choice("metric", metric, SEARCH_METRICS), "force": _options.flag("force", force)}
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
@@ -444,7 +448,7 @@ def build_index(
     source: Any,
     index: PathLike,
     *,
-    metric: Optional[Metric] = None,
+    metric: Optional[SearchMetric] = None,
     degree: int = 32,
     build_list: int = 75,
     code_bytes: int = 32,
@@ -475,7 +479,7 @@ def build_index(
     """
     target = _options.path("index", index)
     wanted = {
-        "metric": None if metric is None else _options.choice("metric", metric, METRICS),
+        "metric": None if metric is None else _options.choice("metric", metric, SEARCH_METRICS),
         "force": _options.flag("force", force),
         "degree": _options.integer("degree", degree, _options.U32_MAX),
         "build_list": _options.integer("build_list", build_list, _options.U32_MAX),

@@ -113,3 +113,22 @@ def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
         adjoin.build(table, tmp_path / "other", attributes=["language"])
     with pytest.raises(adjoin.OptionTypeError, match="where is 3"):
         store.search(vectors[:1], k=1, where=3)
+
+
+def test_inner_products_have_scores(vectors, tmp_path):
+    lengths = numpy.random.default_rng(2).lognormal(0, 1.2, len(vectors))
+    stretched = (vectors * lengths[:, None]).astype("float32")
+    stretched[5] = 0
+    store = adjoin.build(stretched, tmp_path / "scores", metric="ip")
+    assert store.info["metric"] == "ip"
+    scores = stretched[:40].astype("float64") @ stretched.astype("float64").T
+    wanted = numpy.argsort(-scores, axis=1, kind="stable")[:, :4]
+    with store.search(stretched[:40], k=4, exact=True) as hits:
+        assert (hits.ids == wanted).all() and hits.to_arrow().column_names[-1] == "score"
+        assert numpy.allclose(hits.values, numpy.take_along_axis(scores, wanted, axis=1), rtol=1e-6)
+    with adjoin.build_index(store, tmp_path / "walked").search(stretched[:40], k=4, recall=0.9) as hits:
+        assert (hits.ids[:, :1] == wanted[:, :1]).mean() >= 0.8
+    with pytest.raises(adjoin.OptionError, match="searched, not joined"):
+        adjoin.join(store, eps=1.0)
+    with pytest.raises(adjoin.OptionError, match="metric ip; give k"):
+        store.search(stretched[:2], radius=1.0)

@@ -161,8 +161,8 @@ pub(crate) struct Build {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) attributes: Attributes,
-    /// Metric of the joins to come: l2 or cosine
-    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine"])]
+    /// Metric of the joins and searches to come: l2 or cosine; or ip, inner products, for searches alone
+    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: String,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
@@ -313,8 +313,8 @@ pub(crate) struct IndexBuild {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) attributes: Attributes,
-    /// Of a SOURCE, the metric of the searches to come: l2 (where not given) or cosine
-    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine"])]
+    /// Of a SOURCE, the metric of the searches to come: l2 (where not given), cosine or ip (inner products)
+    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: Option<String>,
     /// Make the graph of the nearest rows of each row (near), or by inserting row after row into a graph in memory (vamana)
     /// (for experts)

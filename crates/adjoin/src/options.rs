@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::message::{Argument, message};
 
 /// Most dimensions a vector may have.
 pub const DIMENSIONS_MAX: usize = 8_192;
@@ -72,6 +73,28 @@ pub enum Metric {
     L2,
     /// Cosine of the angle; larger is nearer.
     Cosine,
+    /// Inner product of a query and a row; larger is nearer. For searches: it is no distance between rows.
+    Ip,
+}
+
+impl Metric {
+    /// Refuses to join the vectors of what is named where the metric is no distance.
+    ///
+    /// # Errors
+    /// For inner products.
+    pub(crate) fn check_joins(self, of: impl fmt::Display) -> Result<()> {
+        if self != Self::Ip {
+            return Ok(());
+        }
+        Err(Error::option(message![
+            format!(
+                "{of} has the metric ip: inner products are searched, not joined, as they are no distance; build with "
+            ),
+            Argument::Metric.with(Self::L2),
+            " or ",
+            Argument::Metric.with(Self::Cosine)
+        ]))
+    }
 }
 
 impl fmt::Display for Metric {
@@ -79,6 +102,7 @@ impl fmt::Display for Metric {
         out.write_str(match self {
             Self::L2 => "l2",
             Self::Cosine => "cosine",
+            Self::Ip => "ip",
         })
     }
 }
@@ -90,7 +114,8 @@ impl FromStr for Metric {
         match name {
             "l2" => Ok(Self::L2),
             "cosine" => Ok(Self::Cosine),
-            _ => Err(Error::option(format!("no such metric: {name}; choose l2 or cosine"))),
+            "ip" => Ok(Self::Ip),
+            _ => Err(Error::option(format!("no such metric: {name}; choose l2, cosine or ip"))),
         }
     }
 }

@@ -24,6 +24,12 @@ pub enum Predicate {
         /// The threshold, from -1 to 1.
         min_similarity: f64,
     },
+    /// `dot >= min_score`: what a query that holds enough still takes. Nobody gives it as a threshold.
+    #[serde(skip)]
+    InnerProduct {
+        /// The threshold.
+        min_score: f64,
+    },
 }
 
 impl Predicate {
@@ -56,6 +62,7 @@ impl Predicate {
         match metric {
             Metric::L2 => Self::L2 { eps: f64::INFINITY },
             Metric::Cosine => Self::Cosine { min_similarity: f64::NEG_INFINITY },
+            Metric::Ip => Self::InnerProduct { min_score: f64::NEG_INFINITY },
         }
     }
 
@@ -81,14 +88,17 @@ impl Predicate {
         match *self {
             Self::L2 { eps } => (Some(eps), None),
             Self::Cosine { min_similarity } => (None, Some(min_similarity)),
+            Self::InnerProduct { .. } => (None, None),
         }
     }
 
-    /// How far apart pairs at the threshold are, squared, as coordinates: under cosine those of vectors of length 1.
+    /// How far apart pairs at the threshold are, squared, as coordinates: under cosine those of vectors of length 1. Of inner
+    /// products there are no thresholds.
     pub(crate) fn squared_distance(&self) -> f64 {
         match *self {
             Self::L2 { eps } => eps * eps,
             Self::Cosine { min_similarity } => 2.0 - 2.0 * min_similarity,
+            Self::InnerProduct { .. } => f64::INFINITY,
         }
     }
 
@@ -97,24 +107,27 @@ impl Predicate {
         match self {
             Self::L2 { .. } => Metric::L2,
             Self::Cosine { .. } => Metric::Cosine,
+            Self::InnerProduct { .. } => Metric::Ip,
         }
     }
 
-    /// The distance (L2, true) or similarity of a pair of the result, `None` for any other pair.
+    /// The distance (L2, true), similarity or inner product of a pair of the result, `None` for any other pair.
     ///
     /// `x` and `y` are stored vectors: little-endian elements of `vectors.element`.
     pub fn decide(&self, vectors: VectorType, x: &[u8], y: &[u8]) -> Option<f32> {
         self.accept(match self {
             Self::L2 { .. } => squared_distance(vectors.element, x, y),
             Self::Cosine { .. } => cosine(vectors.element, x, y),
+            Self::InnerProduct { .. } => dot(vectors.element, x, y),
         })
     }
 
-    /// The same, given the [`squared_distance`] (L2) or the [`cosine`] of the pair.
+    /// The same, given the [`squared_distance`] (L2), the [`cosine`] or the inner product ([`dot`]) of the pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
             Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
             Self::Cosine { min_similarity } => (value >= min_similarity).then_some(value as f32),
+            Self::InnerProduct { min_score } => (value >= min_score).then_some(value as f32),
         }
     }
 
@@ -126,22 +139,31 @@ impl Predicate {
     }
 
     /// Pairs that may be as near as that, a few more among them. A *nearness* puts pairs in order, less for what is nearer: the
-    /// squared distance under L2, the cosine with its sign turned under cosine. It is that of the value that is reported,
-    /// rounded to f32, so that pairs which are equally near by their reported values are so here too; squared distances of
-    /// integers are exact.
+    /// squared distance under L2, else the cosine or the inner product with its sign turned. It is that of the value that is
+    /// reported, rounded to f32, so that pairs which are equally near by their reported values are so here too; squared
+    /// distances of integers are exact.
     pub(crate) fn up_to(nearness: f64, (metric, element): (Metric, Element)) -> Self {
         match metric {
             Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // whose square is not below
             Metric::L2 => Self::L2 { eps: (nearness.sqrt() as f32).next_up().into() },
             Metric::Cosine => Self::Cosine { min_similarity: (-nearness as f32).next_down().into() },
+            Metric::Ip => Self::InnerProduct { min_score: (-nearness as f32).next_down().into() },
         }
     }
 
-    /// The nearness of a pair, given the value of [`Predicate::accept`].
+    /// The nearness of a pair, given the value of [`Predicate::accept`]. There is one zero: -0 and 0 are equally near.
     pub(crate) fn nearness_of(&self, value: f32) -> f64 {
         match self {
             Self::L2 { .. } => f64::from(value) * f64::from(value),
-            Self::Cosine { .. } => -f64::from(value),
+            Self::Cosine { .. } | Self::InnerProduct { .. } => 0.0 - f64::from(value),
+        }
+    }
+
+    /// The reverse of [`Predicate::nearness_of`]: the value that is reported of a pair.
+    pub(crate) fn value_of(metric: Metric, nearness: f64) -> f32 {
+        match metric {
+            Metric::L2 => nearness.sqrt() as f32,
+            Metric::Cosine | Metric::Ip => (0.0 - nearness) as f32,
         }
     }
 
@@ -150,6 +172,7 @@ impl Predicate {
         match self {
             Self::L2 { eps } => eps * eps,
             Self::Cosine { min_similarity } => -min_similarity,
+            Self::InnerProduct { min_score } => -min_score,
         }
     }
 
@@ -178,6 +201,11 @@ pub fn squared_norm(element: Element, x: &[u8]) -> f64 {
 /// `dot / sqrt(xx * yy)` of two stored vectors, the three sums in f64 (in integers for u8 and i8) in index order.
 pub fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
+}
+
+/// [`dot`] of vectors of f32, or of other elements as the equal floats.
+pub(crate) fn dot_of_floats(x: &[f32], y: &[f32]) -> f64 {
+    sums([(x, y)], |&x| x.into(), |x, y| x * y)[0]
 }
 
 /// [`cosine`] of vectors of f32, or of f16 as the equal floats.

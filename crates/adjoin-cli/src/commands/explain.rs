@@ -84,7 +84,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim)
 fn option_of(metric: Metric) -> &'static str {
     match metric {
         Metric::L2 => "--eps",
-        Metric::Cosine => "--min-similarity",
+        Metric::Cosine | Metric::Ip => "--min-similarity",
     }
 }
 

@@ -133,3 +133,24 @@ fn a_damaged_bucket_is_named() {
     OpenOptions::new().write(true).open(&vectors).unwrap().write_all_at(&[0xff; 3], 70).unwrap();
     place.refused("search set.store --queries queries.fbin -k 3 -o hits.csv", &["vectors-", "bucket"]);
 }
+
+#[test]
+fn inner_products_are_searched_and_not_joined() {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0., 3., 4.]));
+    place.write("queries.fbin", &fbin(2, &[2., 0., 0., 0.]));
+    place.done("build set.fbin --metric ip -o set.store --quiet");
+    place.done("search set.store --queries queries.fbin -k 3 -o hits.csv --quiet");
+    let wanted = "query,rank,id,score\n0,1,1,6.0\n0,2,4,6.0\n0,3,2,2.0\n1,1,0,0.0\n1,2,1,0.0\n1,3,2,0.0\n";
+    assert_eq!(place.text("hits.csv"), wanted);
+    place.done("index build set.fbin --metric ip -o set.index --quiet");
+    place.done("index search set.index --queries queries.fbin -k 3 -o walked.csv --quiet");
+    assert_eq!(place.text("walked.csv"), wanted);
+    for what in ["join set.store --eps 1 -o pairs.csv", "explain set.store --min-similarity 0.9"] {
+        place.refused(what, &["set.store has the metric ip", "searched, not joined", "--metric l2 or --metric cosine"]);
+    }
+    for threshold in ["--radius 1", "--min-similarity 0.5"] {
+        place.refused(&format!("search set.store --queries queries.fbin {threshold}"), &["metric ip; give -k"]);
+    }
+    place.refused("explain set.fbin --metric ip", &["--metric", "l2, cosine"]);
+}

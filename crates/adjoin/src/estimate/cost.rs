@@ -11,7 +11,7 @@ use super::memory::FORESEEN;
 use super::survey::{Scans, Survey};
 use crate::context::RUNTIME_BYTES;
 use crate::error::Result;
-use crate::geometry::{Coordinate, Threshold};
+use crate::geometry::{Coordinate, Space, Threshold};
 use crate::join::{Aim, Foresight, least_of_unbuilt};
 use crate::load::Members;
 use crate::plan::{Choice, Costs, Weights};
@@ -152,7 +152,9 @@ impl Footprint {
         let outside = context.memory_bytes() - context.budget().total().min(context.memory_bytes());
         let least = build.max(run);
         let records = rows * (row_bytes(vectors) + BUCKET_BYTES / 64) + survey.id_bytes;
-        let all = run + Members::<T>::memory_bytes(rows, vectors, options.metric) + rows * size_of::<u64>() as u64;
+        let all = run
+            + Members::<T>::memory_bytes(rows, Space::plain(vectors, options.metric))
+            + rows * size_of::<u64>() as u64;
         Self {
             least_memory_bytes: least + RUNTIME_BYTES,
             memory_bytes: outside + all.max(build + records).min(free),

@@ -72,7 +72,7 @@ impl Ladder {
     pub(super) fn predicate(&self, rung: usize) -> Result<Predicate> {
         match self.metric {
             Metric::L2 => Predicate::l2(self.rungs[rung]),
-            Metric::Cosine => Predicate::cosine(self.rungs[rung]),
+            _ => Predicate::cosine(self.rungs[rung]),
         }
     }
 
@@ -88,6 +88,7 @@ fn threshold(predicate: &Predicate) -> f64 {
     match *predicate {
         Predicate::L2 { eps } => eps,
         Predicate::Cosine { min_similarity } => min_similarity,
+        Predicate::InnerProduct { min_score } => min_score,
     }
 }
 
@@ -106,7 +107,7 @@ fn threshold_of(metric: Metric, distance: f64) -> f64 {
             format!("{:.digits$}", (distance / unit).ceil() * unit).parse().unwrap_or(distance)
         }
         Metric::L2 => 0.0,
-        Metric::Cosine => {
+        _ => {
             let similarity = (1.0 - distance * distance / 2.0).max(-1.0);
             (similarity * STEPS_OF_SIMILARITY).floor().max(-STEPS_OF_SIMILARITY) / STEPS_OF_SIMILARITY
         }

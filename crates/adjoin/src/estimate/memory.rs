@@ -4,7 +4,7 @@ use adjoin_kernels::Panel;
 
 use super::notes::{NOTES_MAX, TRACED_SHARE};
 use crate::context::Context;
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, Space};
 use crate::load::Members;
 use crate::options::{Metric, VectorType};
 use crate::source::VectorSource;
@@ -77,7 +77,8 @@ impl Sizes {
     fn bytes_of<T: Coordinate>(&self, context: &Context, source: &dyn VectorSource, metric: Metric) -> u64 {
         let (info, threads) = (source.info(), context.threads);
         let vectors = info.vectors;
-        let (a_vector, dimensions) = (vectors.bytes() as u64, vectors.dimensions);
+        let space = Space::plain(vectors, metric);
+        let (a_vector, dimensions) = (vectors.bytes() as u64, space.dimensions());
         let scan = scan_bytes(info, self.batch) + source.scan_bytes(self.batch);
         let drawn = 8 * (2 * self.compared + self.training) + self.compared_bytes + self.training_bytes;
         let stored = self.compared * a_vector;
@@ -86,8 +87,8 @@ impl Sizes {
         let later = (noted / (a_vector + 64)).min(self.compared * 2);
         let counts = self.compared * (128 * 4 + 64);
         let columns = COLUMNS.min(info.rows as usize);
-        let comparing = Members::<T>::memory_bytes(self.compared.max(later), vectors, metric)
-            + Members::<T>::memory_bytes(columns as u64, vectors, metric)
+        let comparing = Members::<T>::memory_bytes(self.compared.max(later), space)
+            + Members::<T>::memory_bytes(columns as u64, space)
             + columns as u64 * a_vector
             + threads as u64 * Tiles::<T>::memory_bytes(columns, dimensions)
             + DistanceHistogram::BYTES

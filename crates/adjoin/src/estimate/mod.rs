@@ -148,6 +148,7 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
 
 fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
     let metric = question.build.metric;
+    metric.check_joins("what is asked")?;
     if let Some(asked) = question.asked.filter(|asked| asked.metric() != metric) {
         let right = if metric == Metric::L2 { Argument::Eps } else { Argument::MinSimilarity };
         return Err(Error::option(message![

@@ -13,7 +13,7 @@ use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_R
 use super::tiles::{MASK_COLUMNS_MIN, block_rows};
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::{Coordinate, Space, Threshold};
+use crate::geometry::{Coordinate, Space};
 use crate::load::{LoadedBucket, Members, Subset};
 use crate::options::{Element, Metric};
 use crate::predicate::Predicate;
@@ -205,7 +205,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (queries, first): (&'a Members<T>, u32),
         (nearest, subset): (&'a AllNearest, Option<Subset<'a>>),
     ) -> Self {
-        let columns = kernel.pack(&Panel::zeroed(0, space.vectors.dimensions), &[]);
+        let columns = kernel.pack(&Panel::zeroed(0, space.dimensions()), &[]);
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
         Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
     }
@@ -241,7 +241,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             distances.resize(some.len() * all, T::Distance::default());
             kernel.many_to_many(&queries.panel, some, &self.columns, &mut distances);
             for (&query, distances) in some.iter().zip(distances.chunks_exact(all)) {
-                T::measure_keys(distances, None, space.vectors.dimensions, &mut keys);
+                T::measure_keys(distances, None, space.dimensions(), &mut keys);
                 found.clear();
                 for (_, members) in together.iter().filter(|(bucket, _)| looks(*bucket, query)) {
                     let others = members.clone().filter(|&other| other != query && counts(other));
@@ -277,7 +277,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
             limits.clear();
-            limits.extend(some.iter().map(|&query| self.limit(self.nearest.most(query - self.first), members)));
+            limits
+                .extend(some.iter().map(|&query| self.limit((query, self.nearest.most(query - self.first)), members)));
             self.limits = limits;
             self.hits.clear();
             let rows = (&self.queries.panel, some, &self.limits[..]);
@@ -296,7 +297,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         self.nearest.add(query - self.first, |nearest| {
             // The kernel's limit was that of four queries, some time ago. Exact distances decide at once; else that costs several
             // times as much as a distance.
-            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(nearest.most(), others)));
+            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit((query, nearest.most()), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
                 let is_beyond =
@@ -307,18 +308,18 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             let predicate = nearest.predicate(element);
             queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
-                limit.iter().for_each(|limit| limit.set(self.limit(nearest.most(), others)));
+                limit.iter().for_each(|limit| limit.set(self.limit((query, nearest.most()), others)));
                 nearest.predicate(element)
             });
         })
     }
 
     /// A computed distance of a query to one of `members` above this is surely above a nearness.
-    fn limit(&self, most: f64, members: &Members<T>) -> T::Distance {
+    fn limit(&self, (query, most): (u32, f64), members: &Members<T>) -> T::Distance {
         if most == f64::INFINITY {
             return T::FARTHEST;
         }
         let residuals = self.queries.residual + members.residual;
-        T::tile_limit(&Threshold::up_to(most, self.space).widened(residuals))
+        T::tile_limit(&self.queries.threshold(query, most, self.space).widened(residuals))
     }
 }

@@ -57,7 +57,7 @@ struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     fn new(buckets: &'a Buckets<'a>) -> Self {
-        let memory = |extent| LoadedBucket::<u8>::memory_bytes(extent, buckets.vectors(), buckets.metric(), false);
+        let memory = |extent| LoadedBucket::<u8>::memory_bytes(extent, buckets.space(), false);
         let sizes = BucketSizes {
             extents: buckets.extents().iter().map(|extent| extent.bytes(false)).collect(),
             memory: buckets.extents().iter().map(memory).collect(),

@@ -128,6 +128,7 @@ impl Coding {
         for (row, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
             as_floats(kernel, vectors.element, vector, &mut floats);
             let scale = match metric {
+                Metric::Ip => unreachable!("lifted vectors are not rounded to bytes"),
                 Metric::L2 => (1.0, 0.0),
                 Metric::Cosine => {
                     let squared_norm = kernel.dot_wide(&floats, &floats);
@@ -207,7 +208,7 @@ mod tests {
                 coding.step *= scale;
                 let stored = stored(&panel);
                 for metric in [Metric::L2, Metric::Cosine] {
-                    let space = Space { vectors: vectors_of, metric, coding: Some(&coding) };
+                    let space = Space { coding: Some(&coding), ..Space::plain(vectors_of, metric) };
                     let mut codes = Panel::zeroed(80, 20);
                     let Converted { residuals, .. } = u8::load(space, kernel, &stored, &mut codes);
                     let row = |row: usize| &stored[row * 80..][..80];
@@ -217,7 +218,7 @@ mod tests {
                                 let squared = crate::predicate::squared_distance(Element::F32, row(i), row(j));
                                 Predicate::L2 { eps: squared.sqrt() }
                             }
-                            Metric::Cosine => {
+                            _ => {
                                 let min_similarity = crate::predicate::cosine(Element::F32, row(i), row(j));
                                 Predicate::Cosine { min_similarity }
                             }

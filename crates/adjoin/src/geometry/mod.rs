@@ -3,7 +3,7 @@
 //! A store's vectors become rows of a panel of *coordinates*, as a [`Space`] says: bytes for u8 and i8 under L2 (i8 shifted
 //! by 128, which leaves differences as they are); floats for everything else, or bytes that floats are rounded to
 //! (`codes.rs`). Under cosine each vector is divided by its length, so that a similarity becomes a distance on the unit
-//! sphere. [`Threshold`] is the predicate seen from there, never too small: each pair of the result lies within it.
+//! sphere; for inner products rows and queries are lifted onto one ([`Lift`]). [`Threshold`] is the predicate seen from there, never too small: each pair of the result lies within it.
 //! [`Coordinate`] bounds what rounding can do. With these bounds a rule that leaves out pairs is a proof
 //! (docs/methods.md, "Rounding").
 
@@ -14,9 +14,11 @@ use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
 pub(crate) use self::codes::Coding;
 pub(crate) use self::means::{Means, copy_row, move_to_means};
-use crate::options::{Element, Metric, VectorType};
+use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
 use crate::predicate::{Predicate, squared_difference, sums};
 
+/// Most coordinates of a vector: one more where it is lifted.
+pub(crate) const COORDINATES_MAX: usize = DIMENSIONS_MAX + 1;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 /// Twice the unit roundoff of f64.
@@ -33,26 +35,96 @@ pub struct Space<'a> {
     pub metric: Metric,
     /// How floats are rounded to bytes, where they are.
     pub(crate) coding: Option<&'a Coding>,
+    /// For inner products.
+    pub(crate) lift: Option<Lift>,
+}
+
+/// How vectors get one coordinate more and become unit vectors, so that inner products become cosines (Bachrach et al.,
+/// "Speeding up the Xbox recommender system using a Euclidean transformation for inner-product spaces", RecSys 2014): where no
+/// row is longer than M, a row x becomes `(x / M, sqrt(1 - |x|^2 / M^2))` and a query q `(q / |q|, 0)`, whose inner product is
+/// `<q, x> / (M |q|)`. What is zero stays so, but for the last coordinate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lift {
+    /// M; 0 where it is not known yet and nothing but the number of coordinates matters, or where all rows are zero.
+    longest: f64,
+    side: Side,
+}
+
+/// What is lifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Rows,
+    Queries,
+}
+
+impl Lift {
+    /// Makes a unit vector of one whose last coordinate is free; returns its squared length.
+    fn apply(self, kernel: Kernel, coordinates: &mut [f32]) -> f64 {
+        let (last, vector) = coordinates.split_last_mut().expect("there is a coordinate more");
+        let squared_norm = kernel.dot_wide(vector, vector);
+        let (length, left) = match self.side {
+            Side::Rows => (self.longest, 1.0 - squared_norm / (self.longest * self.longest)),
+            Side::Queries => (squared_norm.sqrt(), 0.0),
+        };
+        if length == 0.0 {
+            *last = if self.side == Side::Rows { 1.0 } else { 0.0 };
+            return squared_norm;
+        }
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        *last = left.max(0.0).sqrt() as f32;
+        squared_norm
+    }
 }
 
 /// What is known of vectors that became coordinates.
 #[derive(Debug, Default)]
 pub struct Converted {
-    /// Under cosine, the squared length of each.
+    /// Under cosine and for inner products, the squared length of each.
     pub(crate) squared_norms: Vec<f64>,
     /// Where they were rounded to bytes, no vector is farther from what it became, in coordinates.
     pub(crate) residuals: Vec<f32>,
 }
 
 impl Space<'_> {
-    /// Where vectors lie as they are stored.
+    /// Where vectors lie as they are stored. For inner products that of rows, of which the longest is not known.
     pub fn plain(vectors: VectorType, metric: Metric) -> Self {
-        Self { vectors, metric, coding: None }
+        let lift = (metric == Metric::Ip).then_some(Lift { longest: 0.0, side: Side::Rows });
+        Self { vectors, metric, coding: None, lift }
+    }
+
+    /// The same where inner products are of rows that are no longer than that.
+    #[must_use]
+    pub fn up_to_length(self, longest: Option<f64>) -> Self {
+        let longest = longest.unwrap_or(0.0);
+        Self { lift: self.lift.map(|lift| Lift { longest, ..lift }), ..self }
+    }
+
+    /// That of queries of some type for rows of this one. Where distances between rows are looked for, these are rows, too.
+    #[must_use]
+    pub fn of_queries(self, vectors: VectorType) -> Self {
+        let lift = self.lift.filter(|_| self.metric == Metric::Ip).map(|lift| Lift { side: Side::Queries, ..lift });
+        Self { vectors, lift: lift.or(self.lift), ..self }
+    }
+
+    /// The metric of distances between rows, of which the nearest are neighbours of each other: where inner products are looked
+    /// for, that of the lifted rows.
+    pub fn metric_of_rows(metric: Metric) -> Metric {
+        if metric == Metric::Ip { Metric::L2 } else { metric }
+    }
+
+    /// How many coordinates a vector has.
+    pub fn dimensions(&self) -> usize {
+        self.vectors.dimensions + usize::from(self.lift.is_some())
     }
 
     /// Whether coordinates would be floats unless they were rounded.
     pub fn is_of_floats(&self) -> bool {
-        !self.vectors.element.is_integer() || self.metric == Metric::Cosine
+        !self.vectors.element.is_integer() || self.metric == Metric::Cosine || self.lift.is_some()
+    }
+
+    /// Whether vectors are kept as they are stored beside their coordinates, which are rounded.
+    pub(crate) fn keeps_stored(&self) -> bool {
+        self.metric != Metric::L2 || self.coding.is_some()
     }
 
     /// Bytes of a coordinate of a stored center.
@@ -167,23 +239,36 @@ pub struct Threshold {
     pub distance: f64,
     /// The largest squared distance of integer vectors in the result.
     pub squared_integer: u32,
-    /// Dimensions of the vectors.
+    /// Number of coordinates.
     pub dimensions: usize,
 }
 
 impl Threshold {
     /// The predicate seen from the coordinates of a space. Where vectors were rounded to bytes, it holds once it is
-    /// [widened](Self::widened) by their residuals.
+    /// [widened](Self::widened) by their residuals. For inner products, pairs are with a query of length 1.
     pub fn new(predicate: Predicate, space: Space<'_>) -> Self {
-        let dimensions = space.vectors.dimensions;
+        Self::of_query(predicate, space, 1.0)
+    }
+
+    /// The same of pairs with a query of a length, which matters for inner products.
+    fn of_query(predicate: Predicate, space: Space<'_>, length: f64) -> Self {
+        let dimensions = space.dimensions();
         let roundings = (dimensions + 8) as f64 * F64_EPSILON;
+        let of_cosine = |cosine: f64, roundings: f64| {
+            let squared = (2.0 - 2.0 * cosine + 2.0 * roundings).max(0.0);
+            (squared.sqrt() * (1.0 + roundings) + 4.0 * F32_ROUNDOFF, squared)
+        };
         let (distance, squared) = match predicate {
             // The predicate's f64 sum is at most `roundings` off.
             Predicate::L2 { eps } => (eps * (1.0 + roundings), eps * eps),
             // |x/|x| - y/|y||^2 = 2 - 2 cos; each unit vector is rounded by at most one f32 roundoff (twice granted).
-            Predicate::Cosine { min_similarity } => {
-                let squared = (2.0 - 2.0 * min_similarity + 2.0 * roundings).max(0.0);
-                (squared.sqrt() * (1.0 + roundings) + 4.0 * F32_ROUNDOFF, squared)
+            Predicate::Cosine { min_similarity } => of_cosine(min_similarity, roundings),
+            // Of lifted vectors the same, as the last coordinate of a query is 0: its error counts with its square alone. Both
+            // lengths and the predicate's sum are off by `roundings` at most.
+            Predicate::InnerProduct { min_score } => {
+                let most = space.lift.map_or(0.0, |lift| lift.longest * length);
+                let cosine = if most > 0.0 { min_score / most } else { f64::NEG_INFINITY };
+                of_cosine(cosine, 3.0 * roundings)
             }
         };
         match space.coding {
@@ -192,9 +277,9 @@ impl Threshold {
         }
     }
 
-    /// That of pairs up to a nearness ([`Predicate::up_to`]).
-    pub fn up_to(nearness: f64, space: Space<'_>) -> Self {
-        Self::new(Predicate::up_to(nearness, (space.metric, space.vectors.element)), space)
+    /// That of pairs up to a nearness ([`Predicate::up_to`]) with a query of a length, which matters for inner products.
+    pub fn up_to(nearness: f64, space: Space<'_>, length: f64) -> Self {
+        Self::of_query(Predicate::up_to(nearness, (space.metric, space.vectors.element)), space, length)
     }
 
     /// Whether a ball of coordinates may hold a vector within the threshold of a vector that lies at least so far, squared,
@@ -353,12 +438,14 @@ impl Coordinate for u8 {
 
 impl Coordinate for f32 {
     fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted {
-        let Space { vectors, metric, .. } = space;
+        let Space { vectors, metric, lift, .. } = space;
         let mut converted = Converted::default();
         for (row, vector) in stored.chunks_exact(vectors.bytes()).enumerate() {
             let to = panel.row_mut(row);
-            as_floats(kernel, vectors.element, vector, to);
-            if metric == Metric::Cosine {
+            as_floats(kernel, vectors.element, vector, &mut to[..vectors.dimensions]);
+            if let Some(lift) = lift {
+                converted.squared_norms.push(lift.apply(kernel, to));
+            } else if metric == Metric::Cosine {
                 let squared_norm = kernel.dot_wide(to, to);
                 let length = squared_norm.sqrt();
                 to.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as Self);
@@ -492,6 +579,16 @@ fn read_f32(stored: &[u8], to: &mut [f32]) {
     to.iter_mut().zip(stored.as_chunks().0).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
 }
 
+/// The length of the longest of some stored vectors.
+pub(crate) fn longest(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> f64 {
+    let mut floats = vec![0.0; vectors.dimensions];
+    let squared_norms = stored.chunks_exact(vectors.bytes()).map(|vector| {
+        as_floats(kernel, vectors.element, vector, &mut floats);
+        kernel.dot_wide(&floats, &floats)
+    });
+    squared_norms.fold(0.0, f64::max).sqrt()
+}
+
 /// Writes stored elements, which are finite, as the equal floats.
 ///
 /// # Panics
@@ -574,9 +671,9 @@ mod tests {
                         pairs.map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>()
                     };
                     let nearest = (0..members.rows()).map(squared).fold(f64::INFINITY, f64::min);
-                    assert!(Threshold::up_to(nearest, space).reaches(at_least, radius), "{point} {spread}");
+                    assert!(Threshold::up_to(nearest, space, 1.0).reaches(at_least, radius), "{point} {spread}");
                     near += 1;
-                    beyond += usize::from(!Threshold::up_to(nearest / 16.0, space).reaches(at_least, radius));
+                    beyond += usize::from(!Threshold::up_to(nearest / 16.0, space, 1.0).reaches(at_least, radius));
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::graph::{GraphOptions, VERTICES_MAX};
 use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::report::CommonStatistics;
 use crate::source::IdKind;
-use crate::store::{Files, Kind, NO_CHECKSUM, Role, read_manifest_bytes, sealed, unsealed};
+use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_bytes, sealed, unsealed};
 
 /// Version of the format of an index.
 pub(super) const FORMAT_VERSION: u32 = 1;
@@ -40,6 +40,9 @@ pub struct IndexManifest {
     pub vertices: u32,
     /// Metric of the searches.
     pub metric: Metric,
+    /// For inner products, the length of the longest vector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest: Option<f64>,
     /// Kind of the ids.
     pub ids: IdKind,
     /// How the graph was made.
@@ -105,6 +108,7 @@ impl IndexManifest {
             ("its number of rows", (1..=self.source_rows).contains(&self.rows) && self.source_rows <= ROWS_MAX),
             ("its number of vertices", (1..=self.rows.min(VERTICES_MAX as u64)).contains(&vertices)),
             ("the length of a file", self.files.iter().all(|(_, facts)| facts.bytes <= FILE_BYTES_MAX)),
+            ("the length of its longest vector", is_longest(self.metric, self.longest)),
             ("its entry point", self.entry < self.vertices),
             ("its code bytes", self.code_bytes <= self.vectors.dimensions),
             (
@@ -128,7 +132,7 @@ impl IndexManifest {
     }
 
     pub(super) fn space(&self) -> Space<'static> {
-        Space::plain(self.vectors, self.metric)
+        Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
     /// What a command on the index reports of it.

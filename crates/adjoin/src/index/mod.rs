@@ -47,7 +47,7 @@ pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::{Space, with_coordinates};
+use crate::geometry::with_coordinates;
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::search::SourceQueries;
 use crate::sink::{HitSchema, HitSink};
@@ -103,11 +103,10 @@ pub fn build(
     options.check()?;
     check_rows(store)?;
     check_target(context, (folder, Kind::Index), force)?;
-    let manifest = store.manifest();
-    let space = Space::plain(manifest.vectors, manifest.metric);
+    let space = store.manifest().space();
     with_coordinates!(space, T => {
         let of_attributes = match store.attribute_file() {
-            (Some(attributes), files) => attributes.reordering_bytes(files, manifest.rows)?,
+            (Some(attributes), files) => attributes.reordering_bytes(files, store.manifest().rows)?,
             (None, _) => 0,
         };
         let least = least_bytes::<T>(context, store, options) + of_attributes;

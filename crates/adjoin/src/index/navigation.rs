@@ -31,7 +31,7 @@ pub(super) struct Navigation {
 /// Bytes that the navigation graph of an index of so many vertices takes while it is made or read.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
     let count = sample_len(vertices);
-    let panel = Panel::<f32>::bytes_for(count as usize, space.vectors.dimensions);
+    let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.degree)
 }
 
@@ -108,7 +108,7 @@ impl Navigation {
 }
 
 fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> Panel<T> {
-    let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+    let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.dimensions());
     T::load(space, kernel, stored, &mut panel);
     panel
 }

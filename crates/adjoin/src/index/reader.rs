@@ -93,7 +93,7 @@ impl Index {
         let damaged = |role| move |error: Error| files.damaged(role, &error.to_string());
         let quantizer =
             Quantizer::from_bytes(&files.read(context, Role::Codebook)?).map_err(damaged(Role::Codebook))?;
-        if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.vectors.dimensions {
+        if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.space().dimensions() {
             return Err(files.damaged(Role::Codebook, "it is for other codes than the manifest says"));
         }
         let navigation = files.read(context, Role::Navigation)?;

@@ -17,7 +17,7 @@ use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
 use crate::report::{
     CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
@@ -269,7 +269,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     fn query_bytes(index: &Index, wanted: Wanted) -> u64 {
         let facts = index.facts();
-        Members::<T>::memory_bytes(1, facts.vectors, facts.metric)
+        Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
             + 4 * bytes_of_hits(facts, wanted)
     }
@@ -364,7 +364,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let Self { context, index, .. } = *self;
         let of_queries = rows.len() as u64 * Self::query_bytes(index, self.wanted);
         let _memory = context.reserve(of_queries, PURPOSE)?;
-        let members = Members::<T>::new(context.kernel, Space { vectors, ..index.facts().space() }, &stored);
+        let members = Members::<T>::new(context.kernel, index.facts().space().of_queries(vectors), &stored);
         let of_range = |range: Range<u32>| match &self.walks {
             Some(walks) => self.walk(walks, &members, range),
             None => self.compare(&members, range),

@@ -13,7 +13,7 @@ use super::whole::{self, Whole};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest};
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
 use crate::options::VectorType;
 use crate::predicate::Predicate;
@@ -69,7 +69,7 @@ pub(super) fn drawn(index: &Index, like: Option<&dyn VectorSource>) -> u64 {
 /// Bytes that are held of a query beside its vector, where it is to find `k`.
 fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
     // Found by the scan and sorted, by a walk and with further rows.
-    Members::<T>::memory_bytes(1, vectors, index.metric) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
+    Members::<T>::memory_bytes(1, index.space().of_queries(vectors)) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
 }
 
 /// Bytes with which the queries of a sample are compared with all pages, about, beside those that are noted for each.
@@ -165,7 +165,7 @@ impl<'a> Sample<'a> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
         let memory = self.context.reserve(part.len() as u64 * of_query, PURPOSE)?;
         let bytes = self.vectors.bytes();
-        let space = Space { vectors: self.vectors, ..self.index.facts().space() };
+        let space = self.index.facts().space().of_queries(self.vectors);
         let stored = &self.stored[part.start * bytes..part.end * bytes];
         Ok((Members::new(self.context.kernel, space, stored), memory))
     }

@@ -42,9 +42,9 @@ pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManif
     let (shape, space) = (index.shape(), index.space());
     let rows = piece_pages(shape.bytes()) * shape.records();
     let a_worker = 2 * PIECE_BYTES.max(shape.bytes()) as u64
-        + Members::<T>::memory_bytes(rows as u64, space.vectors, space.metric)
+        + Members::<T>::memory_bytes(rows as u64, space)
         + 8 * rows as u64
-        + NearestSearch::<T>::memory_bytes(rows, space.vectors.dimensions);
+        + NearestSearch::<T>::memory_bytes(rows, space.dimensions());
     context.threads.max(1) as u64 * a_worker
 }
 

@@ -6,8 +6,7 @@ use super::buckets::Buckets;
 use super::members::Members;
 use super::read_ahead::StoredBucket;
 use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::options::{Metric, VectorType};
+use crate::geometry::{Coordinate, Space};
 use crate::source::Ids;
 use crate::store::format::Extent;
 
@@ -47,11 +46,11 @@ impl<T: Coordinate> LoadedBucket<T> {
     }
 
     /// Bytes that the bucket of an extent takes in memory.
-    pub(crate) fn memory_bytes(extent: &Extent, vectors: VectorType, metric: Metric, with_ids: bool) -> u64 {
+    pub(crate) fn memory_bytes(extent: &Extent, space: Space<'_>, with_ids: bool) -> u64 {
         let rows = u64::from(extent.rows);
         let ids = if with_ids { extent.id_bytes } else { 0 };
         let a_row = (size_of::<u64>() + size_of::<T::Distance>()) as u64;
-        Members::<T>::memory_bytes(rows, vectors, metric) + a_row * rows + ids
+        Members::<T>::memory_bytes(rows, space) + a_row * rows + ids
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -25,6 +25,7 @@ pub struct Buckets<'a> {
     /// The number of the first bucket of each store.
     firsts: Vec<u32>,
     extents: Cow<'a, [Extent]>,
+    metric: Metric,
     /// How floats are rounded to bytes, where they are.
     coding: Option<Coding>,
     reads: AtomicU64,
@@ -109,7 +110,14 @@ impl<'a> Buckets<'a> {
 
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { stores, firsts, extents, coding: None, reads, bytes_requested, bytes_read }
+        let metric = stores[0].manifest().metric;
+        Self { stores, firsts, extents, metric, coding: None, reads, bytes_requested, bytes_read }
+    }
+
+    /// The same for distances between their rows.
+    #[must_use]
+    pub(crate) fn between_rows(self) -> Self {
+        Self { metric: Space::metric_of_rows(self.metric), ..self }
     }
 
     /// The same with floats rounded to bytes.
@@ -138,9 +146,9 @@ impl<'a> Buckets<'a> {
         self.stores[0].manifest().vectors
     }
 
-    /// Metric of the stores.
+    /// Metric of the stores, or of distances between their rows where these are looked for.
     pub fn metric(&self) -> Metric {
-        self.stores[0].manifest().metric
+        self.metric
     }
 
     /// How floats are rounded to bytes, where they are.
@@ -150,7 +158,7 @@ impl<'a> Buckets<'a> {
 
     /// How their vectors become coordinates.
     pub fn space(&self) -> Space<'_> {
-        Space { coding: self.coding.as_ref(), ..Space::plain(self.vectors(), self.metric()) }
+        Space { metric: self.metric, coding: self.coding.as_ref(), ..self.stores[0].manifest().space() }
     }
 
     /// The radius of a bucket in coordinates; where floats were rounded to bytes, about.
@@ -189,7 +197,7 @@ impl<'a> Buckets<'a> {
     /// # Errors
     /// Where they are not what the manifest of their store says.
     pub fn centers<T: Coordinate>(&self) -> Result<Panel<T>> {
-        let mut panel = Panel::zeroed(self.extents.len(), self.vectors().dimensions);
+        let mut panel = Panel::zeroed(self.extents.len(), self.space().dimensions());
         for (store, &first) in self.stores.iter().zip(&self.firsts) {
             store.read_centers(self.space(), &mut panel, first as usize)?;
         }

@@ -2,20 +2,20 @@
 
 use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
-use crate::geometry::{Converted, Coordinate, Space, as_floats};
+use crate::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
 use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Predicate, cosine_of_floats};
+use crate::predicate::{Predicate, cosine_of_floats, dot_of_floats};
 
 /// Vectors as coordinates, and what the last decision needs beside them.
 pub(crate) struct Members<T> {
     pub(crate) panel: Panel<T>,
     /// No vector is farther from what it was rounded to, in coordinates.
     pub(crate) residual: f64,
-    /// Where coordinates were rounded: under cosine to unit length, or to bytes.
+    /// Where coordinates were rounded: to unit length, or to bytes.
     exact: Option<Exact>,
 }
 
-/// Vectors as they are stored, under cosine with their squared lengths.
+/// Vectors as they are stored, under cosine and for inner products with their squared lengths.
 struct Exact {
     values: Values,
     squared_norms: Vec<f64>,
@@ -108,7 +108,7 @@ impl Exact {
     fn pair_length(&self, metric: Metric, other: &Self) -> impl Fn(u32, u32) -> f64 {
         move |x, y| match metric {
             Metric::L2 => 1.0,
-            Metric::Cosine => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
+            Metric::Cosine | Metric::Ip => (self.squared_norms[x as usize] * other.squared_norms[y as usize]).sqrt(),
         }
     }
 
@@ -133,8 +133,8 @@ impl Exact {
     }
 }
 
-/// The squared distance of two vectors, or their cosine given the product of their lengths, by sums in f32, and how far
-/// that may be off.
+/// The squared distance of two vectors, or given the product of their lengths their cosine or inner product, by sums in f32, and
+/// how far that may be off.
 fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: f64) -> (f64, f64) {
     let error = near_error(a.len());
     let underflow = a.len() as f64 * f64::from(f32::MIN_POSITIVE);
@@ -146,6 +146,9 @@ fn near(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]), length: 
         // The terms of the inner product add up to one length at most, and the lengths are hardly off.
         Predicate::Cosine { .. } => {
             (f64::from(kernel.dot_near(a, b)) / length, error + underflow / length + wide_error(a.len()))
+        }
+        Predicate::InnerProduct { .. } => {
+            (kernel.dot_near(a, b).into(), (error + wide_error(a.len())) * length + underflow)
         }
     }
 }
@@ -159,24 +162,34 @@ fn decide_floats(kernel: Kernel, predicate: Predicate, (a, b): (&[f32], &[f32]),
             let nearly = (kernel.dot_wide(a, b) / length, 2.0 * wide_error(a.len()));
             predicate.accept_near(nearly, || cosine_of_floats(a, b))
         }
+        Predicate::InnerProduct { .. } => {
+            let nearly = (kernel.dot_wide(a, b), 2.0 * wide_error(a.len()) * length);
+            predicate.accept_near(nearly, || dot_of_floats(a, b))
+        }
     }
 }
 
 impl<T: Coordinate> Members<T> {
     /// Takes vectors as stored, end to end.
     pub(crate) fn new(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> Self {
-        let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+        let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.dimensions());
         let Converted { squared_norms, residuals } = T::load(space, kernel, stored, &mut panel);
-        let rounded = space.metric == Metric::Cosine || space.coding.is_some();
-        let exact = rounded.then(|| Exact::new(kernel, space.vectors, stored, squared_norms));
+        let exact = space.keeps_stored().then(|| Exact::new(kernel, space.vectors, stored, squared_norms));
         Self { panel, residual: residuals.into_iter().fold(0.0, f32::max).into(), exact }
     }
 
     /// Bytes that so many vectors take in memory.
-    pub(crate) fn memory_bytes(rows: u64, vectors: VectorType, metric: Metric) -> u64 {
-        let rounded = metric == Metric::Cosine || (!vectors.element.is_integer() && !T::is_float());
-        let exact = if rounded { Exact::memory_bytes(rows, vectors) } else { 0 };
-        Panel::<T>::bytes_for(rows as usize, vectors.dimensions) + exact
+    pub(crate) fn memory_bytes(rows: u64, space: Space<'_>) -> u64 {
+        let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
+        let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
+        Panel::<T>::bytes_for(rows as usize, space.dimensions()) + exact
+    }
+
+    /// The threshold of pairs of a member, as a query, with rows of a space up to a nearness ([`Predicate::up_to`]).
+    pub(crate) fn threshold(&self, query: u32, nearness: f64, space: Space<'_>) -> Threshold {
+        let norms = self.exact.as_ref().map(|exact| &exact.squared_norms);
+        let length = norms.and_then(|norms| norms.get(query as usize)).map_or(1.0, |squared| squared.sqrt());
+        Threshold::up_to(nearness, space, length)
     }
 
     pub(crate) fn len(&self) -> usize {

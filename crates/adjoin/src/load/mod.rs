@@ -23,3 +23,4 @@ pub(crate) use pass::BucketPass;
 pub use read_ahead::{ReadAhead, StoredBucket, least_read_ahead, most_read_ahead, read_ahead_bytes};
 pub(crate) use sample::{Drawn, draw_other_places, draw_places, read_coordinates};
 pub(crate) use subset::{Subset, starts};
+pub(crate) use vectors::read_vectors;

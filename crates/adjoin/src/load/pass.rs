@@ -63,8 +63,7 @@ impl<T: Coordinate> BucketPass<'_, T> {
 
     /// Bytes that workers hold: each one bucket, as large as the largest.
     pub(crate) fn bytes(threads: usize, buckets: &Buckets<'_>) -> u64 {
-        let (vectors, metric) = (buckets.vectors(), buckets.metric());
-        let of = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, false);
+        let of = |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), false);
         let largest = buckets.extents().iter().map(of).max().unwrap_or(0);
         threads.max(1) as u64 * largest
     }

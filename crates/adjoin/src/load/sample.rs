@@ -70,7 +70,7 @@ pub(crate) fn read_coordinates<T: Coordinate>(
     places: &[(u32, u32)],
 ) -> Result<Panel<T>> {
     let stored = read_vectors(context, buckets, places)?;
-    let mut panel = Panel::zeroed(places.len(), buckets.vectors().dimensions);
+    let mut panel = Panel::zeroed(places.len(), buckets.space().dimensions());
     T::load(buckets.space(), context.kernel, &stored, &mut panel);
     Ok(panel)
 }
@@ -98,7 +98,7 @@ impl<T: Coordinate> Drawn<T> {
 
     /// Bytes that so many take in memory, while they are read.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, count: u64) -> u64 {
-        let members = Members::<T>::memory_bytes(count, buckets.vectors(), buckets.metric());
+        let members = Members::<T>::memory_bytes(count, buckets.space());
         members + count * (buckets.vectors().bytes() as u64 + 16 + 8)
     }
 

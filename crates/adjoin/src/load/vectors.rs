@@ -14,7 +14,7 @@ use crate::store::format::HEADER_BYTES;
 ///
 /// # Errors
 /// Where the device fails.
-pub(super) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
+pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
     let mut stored = vec![0; places.len() * buckets.vectors().bytes()];
     let mut reads = SmallReads::new(context, "sample")?;
     for (k, &place) in places.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use adjoin_kernels::Panel;
 
 use crate::error::{Error, Result};
-use crate::options::DIMENSIONS_MAX;
+use crate::geometry::COORDINATES_MAX;
 
 /// Adds a count.
 ///
@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// As [`Fields::count`].
     pub(super) fn dimensions(&mut self) -> Result<usize> {
-        self.count(1..=DIMENSIONS_MAX, "dimensions")
+        self.count(1..=COORDINATES_MAX, "dimensions")
     }
 
     /// Rows of finite floats.

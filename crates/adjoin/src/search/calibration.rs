@@ -7,7 +7,7 @@ use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::Result;
 use crate::geometry::Coordinate;
-use crate::load::{Buckets, Drawn, draw_places};
+use crate::load::{Buckets, Drawn, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
 use crate::random::Random;
 use crate::report::Interval;
@@ -131,15 +131,15 @@ fn each_drawn<T: Coordinate>(
     at_once: usize,
     take: &mut dyn FnMut(Queries<T>) -> Result<()>,
 ) -> Result<()> {
-    let Searcher { context, buckets, centers, subset, .. } = searcher;
+    let Searcher { context, buckets, subset, .. } = searcher;
     let QuerySet::Source(source) = like else {
         let places = match (like, subset) {
             (QuerySet::Rows, Some(subset)) => subset.draw(count, seed, PLACES),
             _ => draw_places(buckets, count, seed, PLACES),
         };
         return places.chunks(at_once).try_for_each(|some| {
-            let Drawn { members, places, .. } = Drawn::read(context, buckets, centers, some)?;
-            take(Queries { members, places: Some(places) })
+            let stored = read_vectors(context, buckets, some)?;
+            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())))
         });
     };
     let rows = source.info().rows;

@@ -7,6 +7,7 @@ use crossbeam_channel::bounded;
 use crate::error::{Error, Result};
 use crate::execute::Hit;
 use crate::options::Metric;
+use crate::predicate::Predicate;
 use crate::report::SharedSeconds;
 use crate::sink::{HitBatch, HitSink};
 use crate::source::Ids;
@@ -60,10 +61,6 @@ pub(crate) fn give_hits(
     (found, ids): (Vec<Vec<Hit>>, &Ids),
     give: &dyn Fn(HitBatch) -> Result<()>,
 ) -> Result<()> {
-    let value = |hit: &Hit| match metric {
-        Metric::L2 => hit.nearness.sqrt() as f32,
-        Metric::Cosine => -hit.nearness as f32,
-    };
     let mut named = 0;
     let empty = || HitBatch {
         query_rows: Vec::new(),
@@ -78,7 +75,7 @@ pub(crate) fn give_hits(
         batch.query_rows.push(query_rows[query]);
         batch.query_ids.push_from(query_ids, first + query);
         batch.rows.extend(hits.iter().map(|hit| hit.row));
-        batch.values.extend(hits.iter().map(value));
+        batch.values.extend(hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)));
         (named..named + hits.len()).for_each(|hit| batch.ids.push_from(ids, hit));
         named += hits.len();
         batch.ends.push(batch.rows.len());

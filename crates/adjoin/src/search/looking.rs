@@ -242,7 +242,8 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         assert!(buckets.coding().is_none(), "the radius of a bucket is a bound for coordinates that are not rounded");
         self.measure(queries, |query, measured| {
             let most = self.nearest.most(query - self.range.start);
-            let threshold = (most < f64::INFINITY).then(|| Threshold::up_to(most, buckets.space()));
+            let members = &self.queries.members;
+            let threshold = (most < f64::INFINITY).then(|| members.threshold(query, most, buckets.space()));
             for bucket in 0..buckets.count() {
                 let reached = |threshold: &Threshold| {
                     threshold.reaches(measured.squared::<T>(bucket), buckets.extent(bucket).radius.into())

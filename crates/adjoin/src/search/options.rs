@@ -84,17 +84,20 @@ impl Wanted {
         }
     }
 
-    /// Refuses a threshold of another metric than that of a store or an index.
+    /// Refuses a threshold of another metric than that of a store or an index, and any where inner products are looked for.
     ///
     /// # Errors
     /// Says which one to give instead.
     pub(crate) fn check(self, metric: Metric, folder: &std::path::Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
-        let instead = match (metric, predicate.metric()) {
-            (Metric::L2, Metric::Cosine) => Argument::Radius,
-            (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,
-            _ => return Ok(()),
+        let instead = match metric {
+            Metric::L2 => Argument::Radius,
+            Metric::Cosine => Argument::MinSimilarity,
+            Metric::Ip => Argument::K,
         };
+        if metric == predicate.metric() && metric != Metric::Ip {
+            return Ok(());
+        }
         Err(Error::option(message![format!("{} was built for the metric {metric}; give ", folder.display()), instead]))
     }
 }

@@ -13,7 +13,7 @@ use super::probing::Prober;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest, NearestSearch};
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::load::{BucketPass, Buckets, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::options::VectorType;
 use crate::plan::Probes;
@@ -134,7 +134,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
 
     /// Bytes of centers and workers.
     fn fixed_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
-        let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
+        let (centers, dimensions) = (buckets.extents().len(), buckets.space().dimensions());
         let a_worker = NearestSearch::<T>::memory_bytes(buckets.rows_max(), dimensions);
         Panel::<T>::bytes_for(centers, dimensions)
             + Prober::<T>::memory_bytes(centers, dimensions, threads)
@@ -149,7 +149,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             // In a heap that doubles as it grows.
             Wanted::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
         };
-        let members = Members::<T>::memory_bytes(1, queries, buckets.metric());
+        let members = Members::<T>::memory_bytes(1, buckets.space().of_queries(queries));
         answers.saturating_add(2 * queries.bytes() as u64 + members + 64)
     }
 
@@ -227,7 +227,7 @@ impl<T: Coordinate> Queries<T> {
         stored: &[u8],
         places: Option<Vec<(u32, u32)>>,
     ) -> Self {
-        let space = Space { vectors, ..searcher.buckets.space() };
+        let space = searcher.buckets.space().of_queries(vectors);
         Self { members: Members::new(searcher.context.kernel, space, stored), places }
     }
 }

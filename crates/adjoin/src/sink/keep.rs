@@ -230,7 +230,7 @@ pub(super) fn value_in(record: &[u8]) -> (f32, &[u8]) {
 fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
     match metric {
         Metric::L2 => value < than,
-        Metric::Cosine => value > than,
+        Metric::Cosine | Metric::Ip => value > than,
     }
 }
 
@@ -265,7 +265,7 @@ fn first_of_each(rows: &Rows<'_>, mut components: Components, (removed, kept): T
 fn value_of(metric: Metric, vectors: VectorType, x: &[u8], y: &[u8]) -> f32 {
     match metric {
         Metric::L2 => squared_distance(vectors.element, x, y).sqrt() as f32,
-        Metric::Cosine => cosine(vectors.element, x, y) as f32,
+        Metric::Cosine | Metric::Ip => cosine(vectors.element, x, y) as f32,
     }
 }
 

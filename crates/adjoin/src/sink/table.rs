@@ -248,6 +248,7 @@ pub fn value_field(metric: Metric) -> Field {
     let name = match metric {
         Metric::L2 => "distance",
         Metric::Cosine => "similarity",
+        Metric::Ip => "score",
     };
     Field::new(name, DataType::Float32, false)
 }

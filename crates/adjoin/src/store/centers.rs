@@ -75,12 +75,13 @@ impl TrainingSample {
         Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbours_apart))
     }
 
-    /// How floats are rounded to bytes where they may be, whatever that blurs.
+    /// How floats are rounded to bytes where they may be, whatever that blurs: not for inner products, where short vectors
+    /// differ in little but are not to be taken for each other.
     ///
     /// # Errors
     /// As [`TrainingSample::coding`].
     pub(crate) fn fit_coding(&self, kernel: Kernel, space: Space<'_>, seed: u64) -> Result<Option<Coding>> {
-        if !space.is_of_floats() {
+        if !space.is_of_floats() || space.lift.is_some() {
             return Ok(None);
         }
         let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, (seed, "coding"))?;
@@ -119,7 +120,7 @@ impl TrainingSample {
             first_row += rows;
             Ok(())
         })?;
-        let mut panel = Panel::zeroed(count as usize, space.vectors.dimensions);
+        let mut panel = Panel::zeroed(count as usize, space.dimensions());
         T::load(space, kernel, &drawn, &mut panel);
         Ok(panel)
     }
@@ -133,7 +134,7 @@ enum Coordinates<'a, T: Coordinate> {
 
 impl<'a, T: Coordinate> Coordinates<'a, T> {
     fn of(context: &Context, sample: &'a TrainingSample, space: Space<'_>) -> Result<Self> {
-        let (rows, dimensions) = (sample.rows as usize, space.vectors.dimensions);
+        let (rows, dimensions) = (sample.rows as usize, space.dimensions());
         // With what is found of all, while it is put together.
         let found = 2 * rows * size_of::<Nearest<T::Distance>>();
         let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
@@ -154,9 +155,9 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
         match self {
             Self::All { panel, .. } => take(panel),
             Self::Blocks(sample) => {
-                let mut panel = Panel::zeroed(0, space.vectors.dimensions);
+                let mut panel = Panel::zeroed(0, space.dimensions());
                 sample.records.read(0, |stored| {
-                    panel.reset(stored.len() / space.vectors.bytes(), space.vectors.dimensions);
+                    panel.reset(stored.len() / space.vectors.bytes(), space.dimensions());
                     T::load(space, kernel, stored, &mut panel);
                     take(&panel)
                 })

@@ -40,6 +40,9 @@ pub struct Manifest {
     pub duplicate_ids: u64,
     /// Metric that the buckets were made for.
     pub metric: Metric,
+    /// For inner products, the length of the longest vector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest: Option<f64>,
     /// Kind of the ids.
     pub ids: IdKind,
     /// Whether the source had f64 elements, rounded to f32 here.
@@ -301,6 +304,11 @@ pub enum Assignment {
     TwoLevel,
 }
 
+/// Whether a manifest may say that of the longest vector of a set: it is known where inner products are looked for.
+pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
+    longest.is_some() == (metric == Metric::Ip) && longest.is_none_or(|longest| longest.is_finite() && longest >= 0.0)
+}
+
 impl Manifest {
     /// What a command on the store reports of it.
     pub(crate) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
@@ -345,7 +353,8 @@ impl Manifest {
         if !(1..=DIMENSIONS_MAX).contains(&dimensions) {
             return Some("its number of dimensions");
         }
-        let coordinate = Space::plain(self.vectors, self.metric).center_bytes();
+        let space = self.space();
+        let center = space.dimensions() as u64 * space.center_bytes();
         let (centers, table) = (&self.files[Role::Centers], &self.files[Role::Table]);
         let vectors = self.files[Role::Vectors].bytes;
         let facts = [
@@ -354,7 +363,8 @@ impl Manifest {
             ("its number of equal ids", self.duplicate_ids < rows),
             ("its number of buckets", (1..=rows).contains(&buckets)),
             ("the length of its table", table.bytes == buckets * ENTRY_BYTES as u64),
-            ("the length of its centers", centers.bytes == buckets * dimensions as u64 * coordinate),
+            ("the length of its centers", centers.bytes == buckets * center),
+            ("the length of its longest vector", is_longest(self.metric, self.longest)),
             // Each bucket has a header and a row number for each vector beside them, which the table accounts for.
             (
                 "the length of its vectors",
@@ -362,6 +372,11 @@ impl Manifest {
             ),
         ];
         facts.into_iter().find(|(_, holds)| !holds).map(|(what, _)| what)
+    }
+
+    /// How its vectors become coordinates.
+    pub(crate) fn space(&self) -> Space<'static> {
+        Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
     /// What it says of all buckets.
@@ -396,6 +411,7 @@ mod tests {
             skipped_rows: 2,
             duplicate_ids: 0,
             metric: Metric::Cosine,
+            longest: None,
             ids: IdKind::Utf8,
             rounded_from_f64: false,
             seed: u64::MAX,

@@ -12,7 +12,7 @@ use super::partitions::PartitionSizes;
 use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, Space};
 use crate::source::{IdKind, VectorSource};
 
 /// Bytes of each phase of a build.
@@ -86,18 +86,18 @@ impl BuildMemory {
     ) -> Self {
         let info = source.info();
         let (vectors, rows) = (info.vectors, info.rows);
+        let dimensions = Space::plain(vectors, options.metric).dimensions();
         let sample_rows = sample_rows(rows);
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
         let scan = intake::scan_bytes(info, batch) + source.scan_bytes(batch);
-        let panel = Panel::<T>::bytes_for(buckets, vectors.dimensions);
+        let panel = Panel::<T>::bytes_for(buckets, dimensions);
         // The tree holds the centers as floats, all and those of the part that is split.
-        let tree = 2 * Panel::<f32>::bytes_for(buckets, vectors.dimensions);
+        let tree = 2 * Panel::<f32>::bytes_for(buckets, dimensions);
         let centers = panel + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
-        let comparing = assign::memory_bytes::<T>(threads, buckets, vectors.dimensions);
-        let training = (training_bytes::<T>(threads, buckets, vectors.dimensions)
-            + Panel::<T>::bytes_for(1, vectors.dimensions))
-        .max(panel + tree)
-        .max(if T::is_float() { coding_bytes(vectors) } else { 0 });
+        let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);
+        let training = (training_bytes::<T>(threads, buckets, dimensions) + Panel::<T>::bytes_for(1, dimensions))
+            .max(panel + tree)
+            .max(if T::is_float() { coding_bytes(vectors) } else { 0 });
 
         let picks = 8 * sample_rows;
         let wanted = 2 * PartitionSizes::least() + sample_rows * vectors.bytes() as u64 * 11 / 10;

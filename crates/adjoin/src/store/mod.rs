@@ -37,7 +37,7 @@ pub(crate) use intake::{
 pub(crate) use kind::has_manifest;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
-pub(crate) use manifest::{NO_CHECKSUM, is_replaced, read_manifest_bytes, sealed, unsealed};
+pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub use passing::Passing;

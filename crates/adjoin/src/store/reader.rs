@@ -57,9 +57,8 @@ impl Store {
         // The manifest's lengths agree with one another. Extents are decoded from a table that is there as well, and
         // whoever uses centers makes coordinates of them: what would not bear that is refused now.
         let table = manifest.files[Role::Table].bytes;
-        let (count, dimensions) = (manifest.buckets as usize, manifest.vectors.dimensions);
-        let space = Space::plain(manifest.vectors, manifest.metric);
-        let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, dimensions));
+        let (count, space) = (manifest.buckets as usize, manifest.space());
+        let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, space.dimensions()));
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
         let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
@@ -103,7 +102,7 @@ impl Store {
         panel: &mut Panel<T>,
         first: usize,
     ) -> Result<()> {
-        let bytes = space.vectors.dimensions * space.center_bytes() as usize;
+        let bytes = space.dimensions() * space.center_bytes() as usize;
         if self.centers.len() != (bytes * self.extents.len()) as u64 {
             return Err(Error::input(format!("{}: its centers have other coordinates", self.folder.display())));
         }

@@ -27,10 +27,10 @@ use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::geometry::{self, Coordinate, Space, with_coordinates};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
-use crate::options::{Metric, VectorType};
+use crate::options::Metric;
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::row_numbers::RowSet;
@@ -82,7 +82,7 @@ impl FromStr for OnDuplicateId {
 /// How to build a store.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// Metric of the joins to come.
+    /// Metric of the joins and searches to come; searches alone for inner products.
     pub metric: Metric,
     /// Seed of the training sample.
     pub seed: u64,
@@ -233,6 +233,8 @@ struct Survey {
     duplicate_ids: u64,
     /// Bytes of all ids.
     id_bytes: u64,
+    /// For inner products, the length of the longest vector.
+    longest: Option<f64>,
     sample: TrainingSample,
 }
 
@@ -253,7 +255,7 @@ impl Build<'_> {
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
         let survey = self.survey()?;
         let survey_seconds = watch.seconds();
-        let plain = Space::plain(self.info.vectors, self.options.metric);
+        let plain = Space::plain(self.info.vectors, self.options.metric).up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
         drop(memory);
@@ -274,7 +276,7 @@ impl Build<'_> {
         let mut phase = Stopwatch::start();
         let Training { centers, distances: training_distances } = self.train::<T>(&survey.sample, space)?;
         let order = tree_order(self.context.kernel, &centers);
-        let Survey { scanned, duplicate_ids, id_bytes, sample } = survey;
+        let Survey { scanned, duplicate_ids, id_bytes, longest, sample } = survey;
         let sample_spilled = sample.records.spilled();
         drop((sample, sample_memory)); // granted to what follows
         seconds.train = phase.lap();
@@ -290,7 +292,7 @@ impl Build<'_> {
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
         let centers = stored_centers(space, &centers, &written.centers);
-        let mut manifest = self.manifest(scanned, duplicate_ids, &written, &centers);
+        let mut manifest = self.manifest(scanned, (duplicate_ids, longest), &written, &centers);
         let (mut bytes_written, mut spill_bytes) = (written.bytes, spilled);
         if let Some((facts, spilled)) = attributes {
             bytes_written += facts.bytes;
@@ -324,7 +326,11 @@ impl Build<'_> {
         };
         let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
+        let mut longest = (self.options.metric == Metric::Ip).then_some(0.0_f64);
         let scanned = self.intake.scan(|usable| {
+            if let Some(longest) = &mut longest {
+                *longest = longest.max(geometry::longest(self.context.kernel, self.info.vectors, &usable.stored));
+            }
             if let Some(check) = &mut check {
                 check.add(&usable)?;
                 id_bytes_seen += usable.ids.bytes();
@@ -345,7 +351,7 @@ impl Build<'_> {
             self.intake.scan(|usable| draw.take(&usable))?;
         }
         let sample = draw.finish()?;
-        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, sample })
+        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, longest, sample })
     }
 
     fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
@@ -382,7 +388,7 @@ impl Build<'_> {
             let sorting = &mut sorting;
             // Rows are sorted while those behind them are compared.
             let sorter = spawn_scoped(scope, "adjoin sorter", move || {
-                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, self.info.vectors))
+                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, space))
             })?;
             let scanned = self.intake.scan(|usable| {
                 let nearest = levels.nearest(self.context, space, &usable.stored)?;
@@ -441,7 +447,13 @@ impl Build<'_> {
         writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
     }
 
-    fn manifest(&self, scanned: Scanned, duplicate_ids: u64, written: &Written, centers: &[u8]) -> Manifest {
+    fn manifest(
+        &self,
+        scanned: Scanned,
+        (duplicate_ids, longest): (u64, Option<f64>),
+        written: &Written,
+        centers: &[u8],
+    ) -> Manifest {
         let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
         let facts = |role: Role| match role {
             Role::Centers => FileFacts::of(&role.file_of(contents), centers),
@@ -456,6 +468,7 @@ impl Build<'_> {
             skipped_rows: scanned.skipped_rows,
             duplicate_ids,
             metric: self.options.metric,
+            longest,
             ids: self.info.ids,
             rounded_from_f64: self.info.rounded_from_f64,
             seed: self.options.seed,
@@ -481,15 +494,16 @@ impl Sorting {
         &mut self,
         usable: &UsableRows,
         nearest: &[Nearest<T::Distance>],
-        vectors: VectorType,
+        space: Space<'_>,
     ) -> Result<()> {
         let mut id = Vec::new();
-        for (k, (nearest, vector)) in nearest.iter().zip(usable.stored.chunks_exact(vectors.bytes())).enumerate() {
+        for (k, (nearest, vector)) in nearest.iter().zip(usable.stored.chunks_exact(space.vectors.bytes())).enumerate()
+        {
             id_bytes(&usable.ids, k, &mut id);
             let tally = &mut self.tallies[nearest.center as usize];
             tally.rows += 1;
             tally.id_bytes += id.len() as u64;
-            let away = T::at_most(nearest.squared, vectors.dimensions).sqrt() + f64::from(nearest.residual);
+            let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
             tally.radius = tally.radius.max(away);
             let head = RecordHead::new(nearest.center, usable.rows[k], &id);
             self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
@@ -502,7 +516,7 @@ impl Sorting {
 fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
     let mut stored = Vec::new();
     for &center in of_extents {
-        let coordinates = &centers.row(center as usize)[..space.vectors.dimensions];
+        let coordinates = &centers.row(center as usize)[..space.dimensions()];
         T::write_center(space, coordinates, &mut stored);
     }
     stored

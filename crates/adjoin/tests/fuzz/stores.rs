@@ -334,7 +334,7 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
     let store = Store::open(context, folder)?;
     let predicate = match store.manifest().metric {
         Metric::L2 => Predicate::l2(40.0)?,
-        Metric::Cosine => Predicate::cosine(0.9)?,
+        Metric::Cosine | Metric::Ip => Predicate::cosine(0.9)?,
     };
     let target = |name: &str| Target::File { path: folder.join("..").join(name), force: true };
     let (rows, kept) = (target("rows.parquet"), target("kept.parquet"));

@@ -35,7 +35,7 @@ fn asked(estimate: &Estimate) -> AtThreshold {
 fn predicate(metric: Metric, threshold: f64) -> Predicate {
     match metric {
         Metric::L2 => Predicate::l2(threshold).unwrap(),
-        Metric::Cosine => Predicate::cosine(threshold).unwrap(),
+        Metric::Cosine | Metric::Ip => Predicate::cosine(threshold).unwrap(),
     }
 }
 

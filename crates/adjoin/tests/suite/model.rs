@@ -21,7 +21,7 @@ pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> V
         let place = ((values.len() - 1) as f64 * quantile) as usize;
         thresholds.extend(match metric {
             Metric::L2 => last_inside(values[place]).map(|eps| Predicate::L2 { eps: eps.max(0.0) }),
-            Metric::Cosine => {
+            Metric::Cosine | Metric::Ip => {
                 let value = values[values.len() - 1 - place];
                 [value, value.next_up()].map(|s| Predicate::Cosine { min_similarity: s.clamp(-1.0, 1.0) })
             }

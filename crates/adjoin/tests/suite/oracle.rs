@@ -71,13 +71,14 @@ fn belongs(predicate: Predicate, value: f64) -> bool {
     match predicate {
         Predicate::L2 { eps } => value <= eps * eps,
         Predicate::Cosine { min_similarity } => value >= min_similarity,
+        Predicate::InnerProduct { .. } => unreachable!("inner products are not joined"),
     }
 }
 
 fn reported(metric: Metric, value: f64) -> f32 {
     match metric {
         Metric::L2 => value.sqrt() as f32,
-        Metric::Cosine => value as f32,
+        Metric::Cosine | Metric::Ip => value as f32,
     }
 }
 
@@ -159,6 +160,7 @@ fn compare<N: Number>(
             let norms: Vec<f64> = rows.iter().map(|row| norm(row)).collect();
             scan(&rows, dimensions, N::add_product, |x, y, dot| dot / (norms[x] * norms[y]).sqrt(), keep)
         }
+        Metric::Ip => unreachable!("inner products are not joined"),
     }
 }
 

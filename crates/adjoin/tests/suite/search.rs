@@ -1,6 +1,7 @@
 //! Do queries find what the formula says is nearest, wherever and however it is looked for?
 
 mod exact;
+mod inner_products;
 
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;
@@ -16,6 +17,7 @@ use adjoin::store::Store;
 use crate::harness::{Set, Setup, error_of};
 
 pub(crate) const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+pub(crate) const METRICS: [Metric; 3] = [Metric::L2, Metric::Cosine, Metric::Ip];
 
 /// Rows and values of what a query found.
 pub(crate) type Hits = Vec<(u64, f32)>;
@@ -50,8 +52,9 @@ fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
     }
 }
 
-/// All rows of a set by how near they are to a query, with what is reported of them: in f64, in the order of the elements.
-fn in_order(set: &Set, query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
+/// All rows of a set, given as numbers, by how near they are to a query, with what is reported of them: in f64, in the order of
+/// the elements.
+fn in_order((element, all): (Element, &[f64]), query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
     let sum =
         |x: &[f64], y: &[f64], term: fn(f64, f64) -> f64| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + term(*x, *y));
     let dot = |x: &[f64], y: &[f64]| sum(x, y, |x, y| x * y);
@@ -64,12 +67,15 @@ fn in_order(set: &Set, query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
             let cosine = dot(query, vector) / (dot(query, query) * dot(vector, vector)).sqrt();
             (-cosine, row, cosine as f32)
         }
+        Metric::Ip => {
+            let score = dot(query, vector);
+            (-score, row, 0.0 + score as f32)
+        }
     };
-    let all = numbers(set, set.stored());
     let mut all: Vec<_> = (0..).zip(all.chunks_exact(query.len())).map(of).collect();
     // Squared distances of integers are exact; others are equal where what is reported of them is.
-    let is_exact = metric == Metric::L2 && set.vectors().element.is_integer();
-    let reported = |value: f32| if metric == Metric::L2 { value } else { -value };
+    let is_exact = metric == Metric::L2 && element.is_integer();
+    let reported = |value: f32| if metric == Metric::L2 { value } else { 0.0 - value };
     let nearness = |hit: &(f64, u64, f32)| if is_exact { hit.0 } else { reported(hit.2).into() };
     all.sort_by(|a, b| nearness(a).total_cmp(&nearness(b)).then(a.1.cmp(&b.1)));
     all
@@ -80,13 +86,15 @@ pub(crate) fn true_hits(set: &Set, queries: &Set, wanted: Wanted, metric: Metric
         Wanted::Nearest(k) => (k as usize, f64::INFINITY),
         Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
         Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+        Wanted::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
     };
-    let numbers = numbers(queries, queries.stored());
+    let (all, queries) = (numbers(set, set.stored()), numbers(queries, queries.stored()));
     let of = |query: &[f64]| {
-        let near = in_order(set, query, metric).into_iter().filter(|hit| hit.0 <= within).take(k);
+        let near =
+            in_order((set.vectors().element, &all), query, metric).into_iter().filter(|hit| hit.0 <= within).take(k);
         near.map(|(_, row, value)| (row, value)).collect()
     };
-    numbers.chunks_exact(set.vectors().dimensions).map(of).collect()
+    queries.chunks_exact(set.vectors().dimensions).map(of).collect()
 }
 
 struct Found {
@@ -130,15 +138,15 @@ pub(crate) fn assert_same(found: &[Hits], wanted: &[Hits], what: &str) {
 
 #[test]
 fn an_exact_search_finds_what_the_formula_says() {
-    for (element, metric) in ELEMENTS.into_iter().flat_map(|element| [(element, Metric::L2), (element, Metric::Cosine)])
-    {
+    for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
         let set = Set::of(element, 12, &values(400, 12, 1));
         let queries = Set::of(element, 12, &[values(20, 12, 2), values(30, 12, 1)].concat()); // some are rows of the set
         let setup = Setup::default().with_metric(metric).with_buckets(23);
         let built = setup.build(&set).unwrap();
         let radii = match metric {
-            Metric::L2 => [0.0, 30.0, 1e9].map(|eps| Wanted::Within(Predicate::l2(eps).unwrap())),
-            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| Wanted::Within(Predicate::cosine(least).unwrap())),
+            Metric::L2 => [0.0, 30.0, 1e9].map(|eps| Wanted::Within(Predicate::l2(eps).unwrap())).to_vec(),
+            Metric::Cosine => [1.0, 0.98, -1.0].map(|least| Wanted::Within(Predicate::cosine(least).unwrap())).to_vec(),
+            Metric::Ip => Vec::new(),
         };
         for wanted in [1, 10, 100, 400, 401, u64::MAX].map(Wanted::Nearest).into_iter().chain(radii) {
             let what = format!("{element} {metric} {wanted:?}");
@@ -160,6 +168,8 @@ fn queries_of_other_types_are_compared_as_they_are() {
         (Element::U8, Element::F32, Metric::L2),
         (Element::I8, Element::U8, Metric::L2),
         (Element::U8, Element::F16, Metric::Cosine),
+        (Element::U8, Element::F32, Metric::Ip),
+        (Element::F16, Element::I8, Metric::Ip),
     ] {
         let (set, queries) = (Set::of(of_set, 8, &floats), Set::of(of_queries, 8, &bytes));
         let setup = Setup::default().with_metric(metric).with_buckets(9);
@@ -182,7 +192,12 @@ fn large(element: Element) -> (Set, Set) {
 
 #[test]
 fn hits_depend_on_no_threads_kernels_or_budgets() {
-    for (element, metric) in [(Element::U8, Metric::L2), (Element::F32, Metric::L2), (Element::F16, Metric::Cosine)] {
+    for (element, metric) in [
+        (Element::U8, Metric::L2),
+        (Element::F32, Metric::L2),
+        (Element::F16, Metric::Cosine),
+        (Element::F32, Metric::Ip),
+    ] {
         let (set, queries) = large(element);
         let setup = Setup::default().with_metric(metric).with_buckets(120);
         let built = setup.build(&set).unwrap();

@@ -115,7 +115,7 @@ impl<'a> Gathering<'a> {
 
     /// Bytes of one vector.
     pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
-        let of = |rows| Panel::<T>::bytes_for(rows, buckets.vectors().dimensions);
+        let of = |rows| Panel::<T>::bytes_for(rows, buckets.space().dimensions());
         (of(1 << 10) - of(0)).div_ceil(1 << 10)
     }
 
@@ -212,7 +212,7 @@ impl<'a> Gathering<'a> {
     /// Where the store cannot be read.
     pub(super) fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
         let Self { context, buckets, map, .. } = *self;
-        let dimensions = buckets.vectors().dimensions;
+        let dimensions = buckets.space().dimensions();
         let mut panel = Panel::zeroed(wanted.len(), dimensions);
         let mut loading = self.loading();
         let ranks = wanted.ranked();
@@ -252,6 +252,6 @@ impl<'a> Gathering<'a> {
     /// Makes coordinates of vectors one by one.
     pub(super) fn loading<T: Coordinate>(&self) -> Loading<'a, T> {
         let space = self.buckets.space();
-        Loading { space, kernel: self.context.kernel, one: Panel::zeroed(1, space.vectors.dimensions) }
+        Loading { space, kernel: self.context.kernel, one: Panel::zeroed(1, space.dimensions()) }
     }
 }

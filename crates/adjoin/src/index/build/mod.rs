@@ -70,15 +70,15 @@ pub(super) struct Build<'a> {
 
 /// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
 pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
-    let buckets = &Buckets::of(store);
+    let buckets = &Buckets::of(store).between_rows();
     let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
-    let space = Space::plain(vectors, buckets.metric());
+    let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
     let shape = PageShape::new(vectors, degree, options.page_bytes);
     let (most, beside) = gathered::<T>(buckets, options, 0);
     let gathering = Gathering::bytes::<T>(buckets, most, beside);
     let held = VertexMap::memory_bytes(buckets)
         + gathering
-        + Panel::<T>::bytes_for(buckets.count() as usize, vectors.dimensions)
+        + Panel::<T>::bytes_for(buckets.count() as usize, dimensions)
         + navigation::held_bytes(rows, space, &options.graph)
         + SMALL_BYTES;
     let leading_in = navigation::memory_bytes(rows, space, &options.graph);
@@ -89,12 +89,12 @@ pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, optio
             near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes()
         }
         GraphMethod::Vamana => {
-            let panel = Panel::<T>::bytes_for(rows as usize, vectors.dimensions);
+            let panel = Panel::<T>::bytes_for(rows as usize, dimensions);
             panel + Graph::build_bytes(context.threads, rows as usize, &options.graph) + windows.bytes()
         }
     };
-    let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, vectors.dimensions);
-    let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, vectors.dimensions) + (2 << 20);
+    let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
+    let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, dimensions) + (2 << 20);
     let largest = largest_window(options.layout, rows as u32, shape) as u64;
     let lists = windows.range_bytes(largest, degree);
     let laying_out = window_bytes(options.layout, largest as usize, degree) + lists;
@@ -160,8 +160,9 @@ impl Build<'_> {
         // What is free beyond the least goes to whoever is faster with more.
         let least = least_bytes::<T>(context, store, options) + self.of_attributes;
         let spare = context.budget().free().saturating_sub(least);
-        let buckets = &Buckets::of(store);
-        let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.vectors.dimensions);
+        // Neighbours are rows that are near each other, whatever is looked for.
+        let buckets = &Buckets::of(store).between_rows();
+        let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.dimensions());
         let _centers = context.reserve(centers_bytes + SMALL_BYTES, PURPOSE)?;
         let centers = buckets.centers::<T>()?;
         let map = VertexMap::find(context, buckets, &centers, temporary)?;
@@ -227,6 +228,7 @@ impl Build<'_> {
             source_rows: of_store.source_rows,
             vertices,
             metric: of_store.metric,
+            longest: of_store.longest,
             ids: of_store.ids,
             method: options.method,
             degree: options.graph.degree,
@@ -271,7 +273,7 @@ impl Build<'_> {
     ) -> Result<(Lists, u32, u64)> {
         let Self { context, options, .. } = *self;
         let vertices = gathering.map.len();
-        let dimensions = gathering.buckets.vectors().dimensions;
+        let dimensions = gathering.buckets.space().dimensions();
         let _panel = context.reserve(Panel::<T>::bytes_for(vertices as usize, dimensions), PURPOSE)?;
         let all = Wanted::of(vertices, 0..vertices);
         let panel = gathering.vectors::<T>(all)?.panel;
@@ -340,8 +342,9 @@ impl Build<'_> {
         let Self { context, options, .. } = *self;
         let (vertices, vectors) = (gathering.map.len(), gathering.buckets.vectors());
         let count = u64::from(vertices).min(CODE_SAMPLE);
-        let bytes = Panel::<T>::bytes_for(count as usize, vectors.dimensions);
-        let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, vectors.dimensions), PURPOSE)?;
+        let dimensions = gathering.buckets.space().dimensions();
+        let bytes = Panel::<T>::bytes_for(count as usize, dimensions);
+        let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
         let drawn = self.drawn::<T>(gathering, count, "sample for codes")?;
         let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
         for row in 0..drawn.rows() {

@@ -212,7 +212,7 @@ fn see<T: Coordinate>(
     let vectors = &stored.bytes()[decoded.vectors];
     let bytes = buckets.vectors().bytes();
     let hashes: Vec<(u128, u64)> = vectors.chunks_exact(bytes).map(xxh3_128).zip(decoded.rows).collect();
-    let mut panel = Panel::zeroed(hashes.len(), buckets.vectors().dimensions);
+    let mut panel = Panel::zeroed(hashes.len(), buckets.space().dimensions());
     T::load(buckets.space(), context.kernel, vectors, &mut panel);
     let mut distances = vec![T::Distance::default(); hashes.len()];
     context.kernel.one_to_many(centers.row(stored.number() as usize), &panel, &mut distances);

@@ -125,7 +125,7 @@ impl Writing<'_> {
         let wanted = Wanted::of(map.len(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), self.gathering.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        let mut panel = Panel::<T>::zeroed(vertices.len(), buckets.vectors().dimensions);
+        let mut panel = Panel::<T>::zeroed(vertices.len(), buckets.space().dimensions());
         let mut ids = Ids::empty(buckets.ids(0));
         let mut neighbours = Vec::new();
         let first = shape.page_of(start);

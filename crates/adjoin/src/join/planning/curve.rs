@@ -25,6 +25,7 @@ const NEIGHBOURS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 /// Where the store cannot be read or the budget is too small.
 pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
     let manifest = store.manifest();
+    manifest.metric.check_joins(store.folder().display())?;
     let buckets = Buckets::of(store);
     let counts = with_coordinates!(buckets.space(), T => count::<T>(context, &buckets, seed)?);
     let drawn = VECTORS.min(manifest.rows) as f64;
@@ -33,7 +34,7 @@ pub fn neighbour_curve(context: &Context, store: &Store, seed: u64) -> Result<Ve
         let squared = counts.squared_of(wanted)?;
         let threshold = match manifest.metric {
             Metric::L2 => squared.sqrt(),
-            Metric::Cosine => 1.0 - squared / 2.0,
+            Metric::Cosine | Metric::Ip => 1.0 - squared / 2.0,
         };
         Some((neighbours, threshold))
     };

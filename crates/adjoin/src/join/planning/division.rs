@@ -71,8 +71,8 @@ pub(super) fn centers_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
 
 /// Bytes of the buckets, on disk and in memory.
 pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> BucketSizes {
-    let (vectors, metric, extents) = (buckets.vectors(), buckets.metric(), buckets.extents());
-    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, vectors, metric, with_ids);
+    let extents = buckets.extents();
+    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), with_ids);
     BucketSizes {
         extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
         memory: extents.iter().map(memory).collect(),

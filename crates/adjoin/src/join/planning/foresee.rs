@@ -62,7 +62,7 @@ pub(crate) fn least_of_unbuilt<T: Coordinate>(
 ) -> u64 {
     let (dimensions, rows) = (vectors.dimensions, rows_max as usize);
     let centers = Panel::<T>::bytes_for(buckets as usize, dimensions);
-    let bucket = Members::<T>::memory_bytes(rows_max, vectors, metric) + rows_max * BYTES_A_MEMBER;
+    let bucket = Members::<T>::memory_bytes(rows_max, Space::plain(vectors, metric)) + rows_max * BYTES_A_MEMBER;
     let stored = rows_max * vectors.bytes() as u64;
     let worker = Verifier::<T>::memory_bytes(rows, dimensions).max(Comparison::<T>::memory_bytes(rows, dimensions));
     let writer = PairWriter::memory_bytes(ids != IdKind::None);

@@ -100,6 +100,7 @@ pub fn resume(context: &Context, store: &Store, plan: JoinPlan) -> Result<Prepar
 
 fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
     let (built_for, wanted) = (store.manifest().metric, options.predicate.metric());
+    built_for.check_joins(store.folder().display())?;
     let threshold = match (built_for, wanted) {
         (Metric::L2, Metric::Cosine) => Argument::Eps,
         (Metric::Cosine, Metric::L2) => Argument::MinSimilarity,

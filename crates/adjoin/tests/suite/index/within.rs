@@ -61,7 +61,7 @@ fn few_queries_are_compared_with_everything() {
         let indexed = Indexed::build(&setup, &set, &options());
         let thresholds = match metric {
             Metric::L2 => [l2(0.0), l2(9.0), l2(1e9)],
-            Metric::Cosine => [1.0, 0.97, -1.0].map(|similarity| Predicate::cosine(similarity).unwrap()),
+            _ => [1.0, 0.97, -1.0].map(|similarity| Predicate::cosine(similarity).unwrap()),
         };
         for predicate in thresholds {
             let wanted = true_hits(&set, &queries, Wanted::Within(predicate), metric);

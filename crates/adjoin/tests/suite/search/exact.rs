@@ -13,7 +13,7 @@ use adjoin::sink::CollectHits;
 use adjoin::store::Store;
 use adjoin_device::FileSystem;
 
-use super::{ELEMENTS, Found, Hits, assert_same, find, in_order, numbers, values};
+use super::{ELEMENTS, Found, Hits, METRICS, assert_same, find, in_order, numbers, values};
 use crate::datasets::{make, shapes};
 use crate::harness::{Built, Set, Setup};
 use crate::real::first;
@@ -26,9 +26,9 @@ struct Truth(Vec<Vec<(f64, u64, f32)>>);
 
 impl Truth {
     fn new(set: &Set, queries: &Set, metric: Metric) -> Self {
-        let numbers = numbers(queries, queries.stored());
-        let vectors = numbers.chunks_exact(set.vectors().dimensions);
-        Self(vectors.map(|query| in_order(set, query, metric)).collect())
+        let (all, queries) = (numbers(set, set.stored()), numbers(queries, queries.stored()));
+        let vectors = queries.chunks_exact(set.vectors().dimensions);
+        Self(vectors.map(|query| in_order((set.vectors().element, &all), query, metric)).collect())
     }
 
     fn hits(&self, wanted: Wanted) -> Vec<Hits> {
@@ -36,6 +36,7 @@ impl Truth {
             Wanted::Nearest(k) => (k as usize, f64::INFINITY),
             Wanted::Within(Predicate::L2 { eps }) => (usize::MAX, eps * eps),
             Wanted::Within(Predicate::Cosine { min_similarity }) => (usize::MAX, -min_similarity),
+            Wanted::Within(Predicate::InnerProduct { .. }) => unreachable!("nobody can ask for that"),
         };
         let near = |all: &Vec<(f64, u64, f32)>| {
             all.iter().filter(|hit| hit.0 <= within).take(k).map(|hit| (hit.1, hit.2)).collect()
@@ -44,22 +45,23 @@ impl Truth {
     }
 
     /// A threshold at the very value of a row that the first query finds at a rank.
-    fn at_rank(&self, rank: usize, metric: Metric) -> Wanted {
+    fn at_rank(&self, rank: usize, metric: Metric) -> Option<Wanted> {
         let nearness = self.0[0][rank].0;
-        Wanted::Within(match metric {
-            Metric::L2 => Predicate::l2(nearness.sqrt()).unwrap(),
-            Metric::Cosine => Predicate::cosine((-nearness).clamp(-1.0, 1.0)).unwrap(),
-        })
+        match metric {
+            Metric::L2 => Some(Wanted::Within(Predicate::l2(nearness.sqrt()).unwrap())),
+            Metric::Cosine => Some(Wanted::Within(Predicate::cosine((-nearness).clamp(-1.0, 1.0)).unwrap())),
+            Metric::Ip => None,
+        }
     }
 }
 
 /// Compares searches with the truth; returns the share of the buckets that queries looked into, at least and at most.
-fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
+pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
     let (metric, n) = (setup.build.metric, set.rows());
     let (built, truth) = (setup.build(set).unwrap(), Truth::new(set, queries, metric));
     let (mut least, mut most) = (1.0_f64, 0.0_f64);
     let nearest = [1, 10, 100, n + 1].map(Wanted::Nearest);
-    for wanted in nearest.into_iter().chain([0, 9].map(|rank| truth.at_rank(rank, metric))) {
+    for wanted in nearest.into_iter().chain([0, 9].into_iter().filter_map(|rank| truth.at_rank(rank, metric))) {
         let what = format!("{what} {metric} {wanted:?}");
         let Found { hits, statistics, .. } = find(setup, &built.store, queries, wanted, Effort::Every).unwrap();
         assert_same(&hits, &truth.hits(wanted), &what);
@@ -79,7 +81,7 @@ fn has_zeros(set: &Set) -> bool {
 #[test]
 fn a_bound_leaves_out_no_hit_of_sets_that_are_hard() {
     let mut shares = Vec::new();
-    for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
+    for (element, metric) in ELEMENTS.into_iter().flat_map(|of| METRICS.map(|metric| (of, metric))) {
         for &shape in shapes(element) {
             let set = make(shape, element, 300, 3, 1);
             let setup = Setup::default().with_metric(metric).with_buckets(40);
@@ -127,7 +129,7 @@ fn real_vectors_of_every_type_are_found_whatever_the_metric() {
         ("wordnet-20k.f16.npy", 128, Element::I8, 400.0),
     ] {
         let Some((set, queries)) = sampled(file, header, to, scale) else { return };
-        for metric in [Metric::L2, Metric::Cosine] {
+        for metric in METRICS {
             check(&set, &queries, &Setup::default().with_metric(metric), &format!("{file} {to}"));
         }
     }
@@ -159,7 +161,7 @@ fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set,
 fn hits_by_a_bound_are_those_of_the_whole_store_on_every_machine() {
     let within = |metric| match metric {
         Metric::L2 => Predicate::l2(2.0).unwrap(),
-        Metric::Cosine => Predicate::cosine(0.9999).unwrap(),
+        _ => Predicate::cosine(0.9999).unwrap(),
     };
     for (element, metric) in [(Element::F32, Metric::L2), (Element::I8, Metric::L2), (Element::F16, Metric::Cosine)] {
         let (set, queries) = plane(element);

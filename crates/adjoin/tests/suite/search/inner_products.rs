@@ -1,0 +1,147 @@
+//! Inner products: lengths that differ widely, vectors that are zero, and recalls that are promised all the same.
+
+use adjoin::error::ErrorKind;
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::options::{Element, Metric};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::report::RecallStatistics;
+use adjoin::search::{Effort, Wanted};
+use adjoin::sink::CollectHits;
+
+use super::exact::check;
+use super::{ELEMENTS, Hits, assert_same, find, numbers, true_hits, values};
+use crate::harness::{Set, Setup, error_of, files_of};
+use crate::index::{Indexed, options, recall};
+use crate::real::first;
+
+fn setup() -> Setup {
+    Setup::default().with_metric(Metric::Ip)
+}
+
+/// The logarithm of factors over three orders of magnitude varies so much.
+const WIDELY: f64 = 1.2;
+
+/// The same vectors in other lengths, by log-normal factors whose logarithms vary so much.
+fn stretched(values: &[f64], dimensions: usize, (spread, seed): (f64, u64)) -> Vec<f64> {
+    let mut random = Random::new(seed, "lengths");
+    let stretch = |vector: &[f64]| {
+        let factor = (spread * random.normal() - 3.0).exp();
+        vector.iter().map(|x| x * factor).collect::<Vec<_>>()
+    };
+    values.chunks_exact(dimensions).flat_map(stretch).collect()
+}
+
+/// As much of it below zero as above.
+fn around_zero(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|x| x - 60.0).collect()
+}
+
+#[test]
+fn lengths_and_zeros_of_every_type_leave_out_no_hit() {
+    for element in ELEMENTS {
+        let signed = element != Element::U8;
+        let [set, queries] = [(400, 1), (40, 2)].map(|(rows, seed)| {
+            let values = values(rows, 7, seed);
+            let mut all = stretched(&if signed { around_zero(&values) } else { values }, 7, (WIDELY, seed));
+            all[14..28].fill(0.0);
+            Set::of(element, 7, &all)
+        });
+        check(&set, &queries, &setup().with_buckets(30), &format!("{element} of all lengths"));
+    }
+}
+
+#[test]
+fn sets_of_one_vector_are_found_by_row() {
+    for value in [0.0, 3.0] {
+        let set = Set::of(Element::F32, 3, &[value; 900]);
+        let queries = Set::of(Element::F32, 3, &[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, -1.0, -2.0, -3.0]);
+        check(&set, &queries, &setup().with_buckets(7), "one vector");
+        let indexed = Indexed::build(&setup(), &set, &options());
+        let wanted = true_hits(&set, &queries, Wanted::Nearest(5), Metric::Ip);
+        assert_same(&indexed.search(&setup(), &queries, 5, 300).hits, &wanted, "one vector");
+    }
+}
+
+/// What is found of queries with a promise, in a store and in an index of it, and what is told of that.
+fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits>, RecallStatistics); 2] {
+    let context = setup().context();
+    let store = adjoin::store::Store::open(&context, &indexed.beside("store")).unwrap();
+    let of_store = find(&setup(), &store, queries, Wanted::Nearest(k), Effort::Recall(target)).unwrap();
+    let index = Index::open(&context, &indexed.path()).unwrap();
+    let sink = CollectHits::default();
+    let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(target), 1);
+    let of_index = index::search(&context, &index, (queries, None), &options, Box::new(sink.clone())).unwrap();
+    let told = |common: adjoin::report::CommonStatistics| common.recall.unwrap();
+    [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
+}
+
+/// That promises to find the ten nearest of queries which were held out are kept. Returns from how many queries that was learned
+/// last, in the store and in the index.
+fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f64], what: &str) -> [Option<u64>; 2] {
+    let indexed = Indexed::build(&setup(), set, options);
+    let report = index::verify(&setup().context(), &indexed.path()).unwrap();
+    assert!(report.is_sound(), "{what}: {:?}", report.damages);
+    let wanted = true_hits(set, queries, Wanted::Nearest(10), Metric::Ip);
+    let mut learned = [None; 2];
+    for &target in targets {
+        let found = promised(&indexed, queries, 10, target);
+        for (of, (hits, told)) in ["store", "index"].into_iter().zip(&found) {
+            let reached = recall(hits, &wanted);
+            // Queries are not those by which the recall was learned.
+            assert!(reached >= target - 0.01 && told.kept, "{what}, {of}, {target}: {reached}, {told:?}");
+        }
+        learned = found.map(|(_, told)| told.sample_queries);
+    }
+    learned
+}
+
+#[test]
+fn promises_are_kept_where_lengths_differ_widely() {
+    let dimensions = 16;
+    let all = stretched(&around_zero(&values(14_500, dimensions, 5)), dimensions, (WIDELY, 6));
+    let (of_set, of_queries) = all.split_at(12_000 * dimensions);
+    let [set, queries] = [of_set, of_queries].map(|of| Set::of(Element::F32, dimensions, of).in_batches_of(900));
+    let options = IndexOptions { code_bytes: 8, ..options() };
+    let learned = check_promises(&set, &queries, &options, &[0.9, 0.95, 0.99], "made");
+    assert_eq!(learned, [Some(2_000), Some(1_000)], "nothing is learned where all is looked at");
+}
+
+#[test]
+fn promises_are_kept_for_real_vectors_of_all_lengths() {
+    let Some((source, stored)) = first("wordnet-20k.f16.npy", 128) else { return };
+    let dimensions = source.vectors().dimensions;
+    let whole = Set::of_stored(source.vectors(), stored);
+    let all = stretched(&numbers(&whole, whole.stored()), dimensions, (0.4, 7));
+    // Of every fourth row, one of twenty is held out.
+    let rows = all.chunks_exact(dimensions).step_by(4).enumerate();
+    let of = |held_out: bool| -> Vec<f64> {
+        rows.clone().filter(|(row, _)| (row % 20 == 7) == held_out).flat_map(|(_, vector)| vector.to_vec()).collect()
+    };
+    let [set, queries] = [false, true].map(|held_out| Set::of(Element::F16, dimensions, &of(held_out)));
+    check_promises(&set, &queries, &IndexOptions::default(), &[0.9], "wordnet");
+}
+
+#[test]
+fn an_index_of_inner_products_has_the_same_bytes_on_any_number_of_threads() {
+    let set = Set::of(Element::F32, 9, &stretched(&around_zero(&values(3_000, 9, 8)), 9, (WIDELY, 9)));
+    let built = [1, 5].map(|threads| Indexed::build(&Setup { threads, ..setup() }, &set, &options()));
+    let [one, other] = built.each_ref().map(|built| files_of(&built.path()));
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    assert!(one == other, "bytes differ");
+}
+
+#[test]
+fn joins_and_thresholds_are_refused() {
+    let set = Set::of(Element::F32, 4, &values(50, 4, 10));
+    let built = setup().build(&set).unwrap();
+    for predicate in [Predicate::l2(1.0).unwrap(), Predicate::cosine(0.9).unwrap()] {
+        let refused = error_of(built.join(&setup(), predicate));
+        assert_eq!(refused.kind(), ErrorKind::Option);
+        assert!(refused.to_string().contains("inner products are searched, not joined"), "{refused}");
+        let found = find(&setup(), &built.store, &set, Wanted::Within(predicate), Effort::Every);
+        assert!(error_of(found).to_string().ends_with("was built for the metric ip; give k"));
+    }
+    let curve = adjoin::join::neighbour_curve(&setup().context(), &built.store, 1);
+    assert!(error_of(curve).to_string().contains("inner products are searched, not joined"));
+}
