@@ -73,7 +73,7 @@ pub(super) fn calibrate<T: Coordinate>(
     (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
     for vectors in [vectors, MORE * vectors] {
-        if !is_worth_it(searcher.all_rows(), vectors) {
+        if !is_worth_it(searcher.buckets.rows(), vectors) {
             break;
         }
         if let Some(calibrated) = calibrate_with(searcher, (like, vectors), wanted, (recall, seed))? {
@@ -221,7 +221,7 @@ fn costs<T: Coordinate>(
 ) -> Result<Vec<u64>> {
     let Searcher { context, buckets, prober, .. } = searcher;
     let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
-    let rows = |bucket| searcher.rows(bucket);
+    let rows = |bucket| u64::from(buckets.extent(bucket).rows);
     let mut costs = vec![0; rules.len()];
     each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
         let panel = &queries.members.panel;

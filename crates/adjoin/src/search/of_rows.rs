@@ -52,8 +52,8 @@ impl NearRows<'_> {
         with_coordinates!(buckets.space(), T => {
             let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
             let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
-            let learned = match calibration::is_worth_it(subset.len(), VECTORS) {
-                true => calibrate(searcher, (QuerySet::Rows, VECTORS), wanted, (recall, seed))?,
+            let learned = match calibration::is_worth_it(buckets.rows(), VECTORS) {
+                true => calibrate(searcher, (QuerySet::AllRows, VECTORS), wanted, (recall, seed))?,
                 false => None,
             };
             let probes = learned.map_or(Probes::Bound, |learned| Probes::By(learned.rule));
