@@ -259,6 +259,9 @@ pub(crate) struct SearchRun {
     /// Write what the run did to a JSON file
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
+    /// Write down every operation on files, with its time (for experts)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) trace: Option<PathBuf>,
     /// Replace a result that is there
     #[arg(long)]
     pub(crate) force: bool,

@@ -18,6 +18,7 @@ use adjoin::store::Kind;
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
+use super::tracing::Tracing;
 use super::verify::print_damages;
 use crate::Outcome;
 use crate::args::{Index, IndexBuild, IndexRelayout, IndexSearch, SearchRun};
@@ -89,15 +90,18 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
 
 fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
-    let context = resolve::context(&run.resources, stopped)?;
+    let mut context = resolve::context(&run.resources, stopped)?;
     let effort = IndexEffort::of(arguments.recall, arguments.list)?;
     let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
     options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     if let Some(strategy) = &arguments.strategy {
         options.strategy = strategy.parse()?;
     }
+    // A trace tells what each query needs, whatever others have read.
+    options.strategy.shares &= run.trace.is_none();
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
+    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let index = GraphIndex::open(&context, &arguments.index)?;
     let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
     let like = like(&context, run)?;
@@ -105,7 +109,9 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let schema = hit_schema(&index, &*queries);
     let mut statistics = with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
-    drop((index, context)); // ends the progress bar
+    drop(index);
+    tracing.map_or(Ok(()), Tracing::finish)?;
+    drop(context); // ends the progress bar
     if !run.resources.quiet {
         summarise_search(&statistics, run);
     }

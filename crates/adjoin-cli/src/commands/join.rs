@@ -1,12 +1,9 @@
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::Recorder;
-use adjoin::error::{Error, Result};
+use adjoin::error::Result;
 use adjoin::job::{Job, Output};
 use adjoin::join::{Aim, JoinOptions};
-use adjoin::locks::OwnFolder;
 use adjoin::options::{format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
@@ -16,6 +13,7 @@ use adjoin::sink::TableFormat;
 use serde::Serialize;
 
 use super::memory::{memory_verdict, print_memory};
+use super::tracing::{Tracing, cannot_write};
 use crate::Outcome;
 use crate::args::Join;
 use crate::print::percent;
@@ -76,36 +74,6 @@ fn check_outputs(context: &Context, output: &Output<'_>, arguments: &Join) -> Re
         check_free(&*context.device, path, arguments.force)?;
     }
     Ok(())
-}
-
-/// A trace that is being written, of all that is asked of the device from now on; removed where it does not become whole.
-struct Tracing<'a> {
-    path: &'a Path,
-    partial: PathBuf,
-    /// What the trace lies in until it is whole.
-    folder: OwnFolder,
-    recorder: Arc<Recorder>,
-}
-
-impl<'a> Tracing<'a> {
-    fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
-        let folder = OwnFolder::create(&context.device, parent(path), "trace")?;
-        let partial = folder.path().join("trace");
-        let recorder = Recorder::create(context.device.clone(), &partial);
-        let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);
-        context.device = recorder.clone();
-        Ok(Self { path, partial, folder, recorder })
-    }
-
-    fn finish(self) -> Result<()> {
-        let named = self.recorder.finish().and_then(|()| std::fs::rename(&self.partial, self.path));
-        drop(self.folder);
-        named.map_err(|error| cannot_write(self.path, error))
-    }
-}
-
-fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }
 
 /// The file of `--stats`, which shows before the work whether it can be written.

@@ -12,6 +12,7 @@ mod manual;
 mod memory;
 mod report;
 mod search;
+mod tracing;
 mod verify;
 
 pub(crate) use build::build;

@@ -14,6 +14,7 @@ use adjoin::store::Store;
 
 use super::join::StatisticsFile;
 use super::memory::{memory_verdict, print_memory};
+use super::tracing::Tracing;
 use crate::Outcome;
 use crate::args::{Search, SearchRun, Sought};
 use crate::print::percent;
@@ -22,12 +23,13 @@ use crate::signals::Stopped;
 
 pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
-    let context = resolve::context(&run.resources, stopped)?;
+    let mut context = resolve::context(&run.resources, stopped)?;
     let wanted = wanted_of(&arguments.sought)?;
     let effort = Effort::of(arguments.recall, arguments.exact, arguments.nprobe)?;
     let condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     let options = SearchOptions { wanted, effort, condition, seed: run.seed };
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.store)?;
+    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let store = Store::open(&context, &arguments.store)?;
     let source = match is_itself(arguments) {
         true => None,
@@ -40,6 +42,8 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     let mut statistics =
         with_writer(&context, &target, schema, |sink| find(&context, &store, (queries, like), &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(store);
+    tracing.map_or(Ok(()), Tracing::finish)?;
     drop(context); // ends the progress bar
     if !run.resources.quiet {
         summarise(&statistics, arguments);
@@ -80,7 +84,7 @@ pub(super) fn outputs<'a>(
     searched: &Path,
 ) -> Result<(Target, Option<StatisticsFile<'a>>)> {
     let hits = Some(Path::new(&run.output)).filter(|path| *path != Path::new("-"));
-    let outputs = [("-o", hits), ("--stats", run.stats.as_deref())];
+    let outputs = [("-o", hits), ("--stats", run.stats.as_deref()), ("--trace", run.trace.as_deref())];
     let outputs: Vec<(&str, &Path)> = outputs.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let inputs: Vec<String> = queries.iter().cloned().chain([searched.display().to_string()]).collect();
     resolve::check_files(context, &inputs, &outputs)?;

@@ -57,6 +57,39 @@ fn all_within_a_threshold_is_found_as_in_the_store() {
 }
 
 #[test]
+fn a_trace_tells_which_page_each_query_needs_and_after_which() {
+    let place = Place::new();
+    place.done("gen --rows 5000 --dimensions 8 -o set.fbin --quiet");
+    place.done("gen --rows 40 --dimensions 8 --seed 2 -o queries.fbin --quiet");
+    place.done("index build set.fbin -o set.index --quiet");
+    let line = "index search set.index --queries queries.fbin -k 3 -L 20 -o hits.csv --quiet --force";
+    place.done(&format!("{line} --trace trace.txt --stats stats.json"));
+    let hits = place.text("hits.csv");
+    let mut reads: Vec<(u64, u64, Option<u64>)> = Vec::new();
+    for line in place.text("trace.txt").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["read", _, offset, _, _, _, "ok", "index", step, after] = words[..] {
+            reads.push((step.parse().unwrap(), offset.parse().unwrap(), after.parse().ok()));
+        }
+    }
+    reads.sort_unstable();
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    let needed = statistics["search"]["reads_per_query"].as_f64().unwrap() * 40.0;
+    assert!((reads.len() as f64 - needed).abs() < 1e-6, "{} of {needed}", reads.len());
+    for pair in reads.windows(2) {
+        let ((before, first, _), (step, offset, after)) = (pair[0], pair[1]);
+        match step >> 20 == before >> 20 {
+            true => assert!(step == before + 1 && after == Some(before) && offset != first, "{pair:?}"),
+            false => assert!(step == (before >> 20) + 1 << 20 && after.is_none(), "{pair:?}"),
+        }
+    }
+    assert!(reads.iter().all(|(_, offset, _)| offset % 4_096 == 0));
+    place.done(line);
+    assert_eq!(place.text("hits.csv"), hits, "hits do not depend on what is shared");
+    place.refused(&format!("{line} --trace set.fbin"), &["set.fbin"]);
+}
+
+#[test]
 fn a_real_set_is_indexed_by_names_and_the_runs_are_told() {
     let place = Place::new();
     let build = format!("index build {} --id-column name --metric cosine -o names.index", sample());

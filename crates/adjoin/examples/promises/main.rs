@@ -32,11 +32,11 @@ fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let (data, work, what) = match arguments.as_slice() {
         [data, work] => (data, work, None),
-        [data, work, what] if ["rules", "search"].map(OsStr::new).contains(&what.as_os_str()) => {
+        [data, work, what] if ["rules", "search", "indexes"].map(OsStr::new).contains(&what.as_os_str()) => {
             (data, work, Some(what.as_os_str()))
         }
         _ => {
-            eprintln!("usage: promises DATA WORK [rules|search]");
+            eprintln!("usage: promises DATA WORK [rules|search|indexes]");
             std::process::exit(2);
         }
     };
@@ -45,6 +45,7 @@ fn main() {
     let holds = made.and_then(|()| match what {
         None => runs::all(&context, data, work),
         Some(what) if what == "search" => search::all(&context, data, work),
+        Some(what) if what == "indexes" => search::of_indexes(&context, data, work),
         Some(_) => rules::print(&context, data, work).map(|()| true),
     });
     match holds {

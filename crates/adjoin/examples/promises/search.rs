@@ -70,8 +70,12 @@ const REACHED_SHARE: f64 = 0.93;
 /// Makes the runs that the list lacks; whether the promise holds in all of them.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let of_stores = all_of(context, data, work, Searched::Stores)?;
-    let of_indexes = all_of(context, data, work, Searched::Indexes)?;
-    Ok(of_stores && of_indexes)
+    Ok(of_stores && of_indexes(context, data, work)?)
+}
+
+/// The same of indexes alone.
+pub(crate) fn of_indexes(context: &Context, data: &Path, work: &Path) -> Result<bool> {
+    all_of(context, data, work, Searched::Indexes)
 }
 
 /// What is searched.

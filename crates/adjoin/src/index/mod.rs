@@ -142,7 +142,9 @@ pub fn search(
         let decided = decide::<T>(context, index, (queries, like), (options, admitted))?;
         let of = (options.wanted, &decided, options.strategy);
         let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), run::PURPOSE)?;
-        let cache = &PageCache::beside(context, index, Run::<T>::enough_bytes(context, index, queries, of))?;
+        let enough = Run::<T>::enough_bytes(context, index, queries, of);
+        let keep = if options.strategy.shares { enough } else { u64::MAX };
+        let cache = &PageCache::beside(context, index, keep)?;
         let with = (cache, options.strategy);
         let decided = (decided, watch.seconds());
         Run::<T>::new(context, index, queries, with, (options.wanted, admitted), decided)?.run(sink)

@@ -32,7 +32,7 @@ pub(super) const PURPOSE: &str = "this search";
 /// Reads of a thread that may be in flight where fewer queries are under way: each then looks ahead.
 const READS_AT_ONCE: usize = 16;
 /// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
-const STARTED_AT_ONCE: usize = 4;
+const STARTED_AT_ONCE: u64 = 4;
 /// Queries that are taken in at once, at most.
 const QUERIES_MAX: u64 = 4_096;
 /// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
@@ -440,7 +440,7 @@ struct Worker<'a, T: Coordinate> {
     room: u64,
     queue: Box<dyn ReadQueue>,
     /// Reads that were handed to the queue.
-    handed: usize,
+    handed: u64,
     in_flight: Vec<InFlight>,
     walks: Vec<UnderWay<T>>,
     /// Of these walks, those that have not ended.
@@ -457,6 +457,8 @@ type SharedPage = Arc<AlignedBuffer>;
 
 /// A page that is being read, and the walks that have asked for it.
 struct InFlight {
+    /// Number of the read.
+    number: u64,
     page: u32,
     asked: Vec<usize>,
 }
@@ -617,7 +619,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         if is_held {
             return Ok(());
         }
-        match self.in_flight.iter_mut().find(|in_flight| in_flight.page == page) {
+        let shares = self.run.strategy.shares;
+        match self.in_flight.iter_mut().find(|in_flight| shares && in_flight.page == page) {
             // It may be of the query before.
             Some(in_flight) if in_flight.asked.contains(&slot) => Ok(()),
             Some(in_flight) => {
@@ -655,23 +658,23 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         let cause = Cause { consumer: "index", step: is_needed.then_some(step), after: after.filter(|_| is_needed) };
         *pages_read += 1;
         let buffer = self.buffer();
-        self.in_flight.push(InFlight { page, asked: vec![slot] });
         self.handed += 1;
+        self.in_flight.push(InFlight { number: self.handed, page, asked: vec![slot] });
         let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
             <dyn ReadQueue>::submit
         } else {
             <dyn ReadQueue>::submit_later
         };
         let offset = u64::from(page) * self.searched.shape.bytes() as u64;
-        Ok(submit(&mut *self.queue, page.into(), cause, &self.run.index.pages, offset, buffer)?)
+        Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
     }
 
     /// Hands a page to those that have asked for it, and lets those go on that waited for it. Where it could not be read, or is
     /// damaged, that is an error where one needs it; the others ask again where they do.
     fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
-        let page = token as u32;
-        let place = self.in_flight.iter().position(|in_flight| in_flight.page == page).expect("it was asked for");
-        let asked = self.in_flight.swap_remove(place).asked;
+        let is_this = |in_flight: &InFlight| in_flight.number == token;
+        let place = self.in_flight.iter().position(is_this).expect("it was asked for");
+        let InFlight { page, asked, .. } = self.in_flight.swap_remove(place);
         if let Err(error) = result.map_err(Error::from).and_then(|_| self.check(page, &buffer)) {
             if asked.iter().any(|&slot| self.walks[slot].needed.contains(&page)) {
                 return Err(error);
@@ -707,7 +710,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
         let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
         let width = (READS_AT_ONCE / (self.under_way + waiting).max(1)).min(self.run.strategy.ahead);
-        if width <= self.run.strategy.beam {
+        if width <= self.run.strategy.beam || !self.run.strategy.shares {
             return Ok(());
         }
         let mut likely = std::mem::take(&mut self.likely);

@@ -40,12 +40,14 @@ pub struct WalkStrategy {
     pub ahead: usize,
     /// Queries that begin near each other are under way together (NDSearch's dynamic allocating, section VI-B).
     pub near_together: bool,
+    /// Queries share what is read; else each reads all that it needs, and nothing before it needs it.
+    pub shares: bool,
 }
 
 impl Default for WalkStrategy {
     fn default() -> Self {
         let (entry, beam) = (Entry::Navigation, 1);
-        Self { expanded: EXPANDED, entry, beam, walks: WALKS, ahead: AHEAD, near_together: true }
+        Self { expanded: EXPANDED, entry, beam, walks: WALKS, ahead: AHEAD, near_together: true, shares: true }
     }
 }
 
@@ -58,10 +60,14 @@ impl WalkStrategy {
 
 impl fmt::Display for WalkStrategy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { expanded, entry, beam, walks, ahead, near_together } = self;
+        let Self { expanded, entry, beam, walks, ahead, near_together, shares } = self;
         let entry = if *entry == Entry::Navigation { "navigation" } else { "vertex" };
         let order = if *near_together { "near" } else { "asked" };
-        write!(out, "expanded={expanded},entry={entry},beam={beam},walks={walks},ahead={ahead},order={order}")
+        let pages = if *shares { "shared" } else { "own" };
+        write!(
+            out,
+            "expanded={expanded},entry={entry},beam={beam},walks={walks},ahead={ahead},order={order},pages={pages}"
+        )
     }
 }
 
@@ -75,7 +81,7 @@ impl FromStr for WalkStrategy {
             let unknown = || {
                 let known = Self::default();
                 Error::option(format!(
-                    "there is no strategy {part} of walks; the default is {known}, entry may be vertex, order asked"
+                    "there is no strategy {part} of walks; the default is {known}, entry may be vertex, order asked, pages own"
                 ))
             };
             let (key, value) = part.split_once('=').ok_or_else(unknown)?;
@@ -100,6 +106,8 @@ impl FromStr for WalkStrategy {
                 ("ahead", _) => strategy.ahead = number()?,
                 ("order", "near") => strategy.near_together = true,
                 ("order", "asked") => strategy.near_together = false,
+                ("pages", "shared") => strategy.shares = true,
+                ("pages", "own") => strategy.shares = false,
                 _ => return Err(unknown()),
             }
         }
@@ -113,11 +121,11 @@ mod tests {
 
     #[test]
     fn a_strategy_is_read_as_it_is_written() {
-        let text = "expanded=0.5,entry=vertex,beam=4,walks=2,ahead=1,order=asked";
+        let text = "expanded=0.5,entry=vertex,beam=4,walks=2,ahead=1,order=asked,pages=own";
         let strategy: WalkStrategy = text.parse().unwrap();
         assert_eq!(strategy.to_string(), text);
         assert!(!strategy.finds_the_same(&WalkStrategy::default()));
-        let alone = "walks=1,ahead=1,order=asked".parse::<WalkStrategy>().unwrap();
+        let alone = "walks=1,ahead=1,order=asked,pages=own".parse::<WalkStrategy>().unwrap();
         assert!(alone.finds_the_same(&WalkStrategy::default()));
         assert_eq!(WalkStrategy::default().to_string().parse::<WalkStrategy>().unwrap(), WalkStrategy::default());
     }

@@ -1,0 +1,39 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::device::Recorder;
+use adjoin::error::{Error, Result};
+use adjoin::locks::OwnFolder;
+use adjoin::output::parent;
+
+/// A trace that is being written, of all that is asked of the device from now on; removed where it does not become whole.
+pub(super) struct Tracing<'a> {
+    path: &'a Path,
+    partial: PathBuf,
+    /// What the trace lies in until it is whole.
+    folder: OwnFolder,
+    recorder: Arc<Recorder>,
+}
+
+impl<'a> Tracing<'a> {
+    pub(super) fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
+        let folder = OwnFolder::create(&context.device, parent(path), "trace")?;
+        let partial = folder.path().join("trace");
+        let recorder = Recorder::create(context.device.clone(), &partial);
+        let recorder = Arc::new(recorder.map_err(|error| cannot_write(path, error))?);
+        context.device = recorder.clone();
+        Ok(Self { path, partial, folder, recorder })
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        let named = self.recorder.finish().and_then(|()| std::fs::rename(&self.partial, self.path));
+        drop(self.folder);
+        named.map_err(|error| cannot_write(self.path, error))
+    }
+}
+
+/// The refusal of a file beside the result.
+pub(super) fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
+}
