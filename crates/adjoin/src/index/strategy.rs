@@ -132,11 +132,23 @@ mod tests {
 
     #[test]
     fn what_is_no_strategy_is_refused_by_name() {
-        for wrong in
-            ["", "beam", "beam=0", "beam=257", "expanded=1.5", "expanded=NaN", "entry=x", "order=", "beam=1,beam=2"]
-        {
+        let wrong = [
+            "beam",
+            "beam=0",
+            "beam=257",
+            "expanded=1.5",
+            "expanded=NaN",
+            "entry=x",
+            "order=",
+            "pages=1",
+            "rule=union",
+        ];
+        for wrong in wrong {
             let refused = wrong.parse::<WalkStrategy>().unwrap_err().to_string();
-            assert!(refused.contains(wrong.split(',').next_back().unwrap()) || wrong.is_empty(), "{wrong}: {refused}");
+            assert!(refused.contains(wrong), "{wrong}: {refused}");
         }
+        let twice = "beam=1,beam=2".parse::<WalkStrategy>().unwrap_err().to_string();
+        assert!(twice.contains("names beam= twice"), "{twice}");
+        assert!("".parse::<WalkStrategy>().is_err());
     }
 }
