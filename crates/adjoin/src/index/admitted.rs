@@ -2,8 +2,7 @@
 
 use adjoin_device::Reservation;
 
-use super::Index;
-use super::run::PURPOSE;
+use super::{Index, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::Hit;
@@ -32,7 +31,7 @@ impl Admitted {
     pub(super) fn of(context: &Context, index: &Index, condition: &Condition) -> Result<Self> {
         let rows = index.passing(context, condition)?;
         let vertices = index.facts().vertices.into();
-        let memory = context.reserve(2 * RankedSet::memory_bytes(vertices), PURPOSE)?;
+        let memory = context.reserve(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = RowSet::new(vertices);
         rows.iter().for_each(|entry| admitted.insert(index.vertex_of(entry).into()));
         Ok(Self { rows, vertices: RankedSet::new(admitted), _memory: memory })

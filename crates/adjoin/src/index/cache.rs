@@ -8,8 +8,7 @@ use std::sync::Mutex;
 
 use adjoin_device::{AlignedBuffer, Reservation};
 
-use super::Index;
-use super::run::PURPOSE;
+use super::{Index, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::Result;
 use crate::workers::lock;
@@ -56,7 +55,7 @@ impl PageCache {
         let pages = shape.pages(index.facts().vertices) + (PARTS * SLAB_PAGES) as u64;
         let free = context.budget().free().saturating_sub(keep);
         let bytes = free.min(pages * Self::bytes_of(shape.bytes()));
-        Ok(Self::new(context.reserve(bytes, PURPOSE)?, shape.bytes()))
+        Ok(Self::new(context.reserve(bytes, PURPOSE_SEARCH)?, shape.bytes()))
     }
 
     /// One within a reservation, for pages of `page_bytes`.

@@ -4,7 +4,7 @@
 //! page with its neighbours in a Vamana graph (`page.rs`), near ones on one page where the order of `layout/` can have it so
 //! (Starling: Wang et al., SIGMOD 2024). In memory are a code of each vector (`crate::quantize`), by which walks choose their
 //! way, and a graph over a sample, which leads them in (`navigation.rs`). `walk.rs` is the walk of one query, `run.rs` keeps
-//! many under way. How long the list of a walk must be for a recall is what `promise.rs` decides: by a `calibration.rs`, which
+//! many under way. How a search goes is decided in `decide.rs`; how long the list of a walk must be for a recall, in `promise.rs`: by a `calibration.rs`, which
 //! rows of the index or other queries made, whose true hits `sample.rs` finds.
 
 mod admitted;
@@ -12,6 +12,7 @@ mod blocks;
 mod build;
 mod cache;
 mod calibration;
+mod decide;
 mod drafting;
 mod layout;
 mod manifest;
@@ -36,10 +37,10 @@ use std::path::Path;
 use self::admitted::Admitted;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
+use self::decide::decide;
 pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
-use self::promise::decide;
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
@@ -56,6 +57,7 @@ use crate::store::{Drafts, Kind, Store, check_target};
 
 /// What memory is for, as a refusal says it.
 const PURPOSE_BUILD: &str = "building the index";
+const PURPOSE_SEARCH: &str = "this search";
 
 /// What the build of an index did.
 #[derive(Debug, Clone)]
@@ -141,7 +143,7 @@ pub fn search(
         let admitted = admitted.as_ref();
         let decided = decide::<T>(context, index, (queries, like), (options, admitted))?;
         let of = (options.wanted, &decided, options.strategy);
-        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), run::PURPOSE)?;
+        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), PURPOSE_SEARCH)?;
         let enough = Run::<T>::enough_bytes(context, index, queries, of);
         let keep = if options.strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;

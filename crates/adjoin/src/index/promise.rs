@@ -5,12 +5,11 @@
 use super::admitted::Admitted;
 use super::cache::PageCache;
 use super::calibration::{Calibration, NOTED, Reached, next_list};
-use super::options::{IndexEffort, IndexSearchOptions};
+use super::options::IndexSearchOptions;
 use super::run::{Decided, Walks, Way};
 use super::sample::{self, Sample};
 use super::strategy::WalkStrategy;
 use super::walk::{Aim, WALKS};
-use super::within;
 use super::{Index, IndexManifest};
 use crate::context::Context;
 use crate::error::Result;
@@ -99,44 +98,19 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
     least_bytes::<T>(context, index, index.vectors, (NOTED as u64, LONGEST_AT_BUILD))
 }
 
-/// Decides how a search goes: one that promises a recall does so for queries like those of a source, or like the rows of the
-/// index.
-///
-/// # Errors
-/// Where the source or the index cannot be read, or the budget is too small.
-pub(super) fn decide<T: Coordinate>(
-    context: &Context,
-    index: &Index,
-    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (options, admitted): (&IndexSearchOptions, Option<&Admitted>),
-) -> Result<Decided> {
-    let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
-    match (options.wanted, options.effort) {
-        (Wanted::Nearest(k), IndexEffort::List(list)) => {
-            let hits = k.min(index.facts().rows) as usize;
-            unpromised(aim_at(index, admitted, (hits, list.max(hits))))
-        }
-        (Wanted::Within(predicate), IndexEffort::List(list)) => {
-            unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
-        }
-        (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
-            decide_nearest::<T>(context, index, (queries, like), (k, admitted), (target, options))
-        }
-        (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
-            within::decide::<T>(context, index, (queries, like), (predicate, admitted), (target, options))
-        }
-    }
-}
-
 /// So many nearest with a list: of all by a walk, of some also by their codes.
-fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (usize, usize)) -> Aim {
+pub(super) fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (usize, usize)) -> Aim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
     Aim { by_codes, ..Aim::nearest(hits, list) }
 }
 
-/// The same where so many nearest are wanted with a recall. What an index knows of the recall of its walks is known of walks
+/// Decides how a search goes where so many nearest are wanted with a recall, for queries like those of a source, or like the
+/// rows of the index. What an index knows of the recall of its walks is known of walks
 /// among all rows: among others it is learned anew, unless queries are so few that they cost less themselves.
-fn decide_nearest<T: Coordinate>(
+///
+/// # Errors
+/// Where the source or the index cannot be read, or the budget is too small.
+pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),

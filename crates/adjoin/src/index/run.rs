@@ -13,7 +13,7 @@ use super::page::Page;
 use super::strategy::WalkStrategy;
 use super::walk::{Aim, Searched, Walk, WalkCounts};
 use super::whole::{self, Whole};
-use super::{Index, IndexManifest};
+use super::{Index, IndexManifest, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
@@ -28,7 +28,6 @@ use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
-pub(super) const PURPOSE: &str = "this search";
 /// Reads of a thread that may be in flight where fewer queries are under way: each then looks ahead.
 const READS_AT_ONCE: usize = 16;
 /// Reads that start together, where a thread has other walks to go on with: fewer calls of the system, and few that wait.
@@ -215,7 +214,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         decided: (Decided, f64),
     ) -> Result<Self> {
         let queries = SourceQueries { source, space: index.facts().space() };
-        let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
+        let reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let walks = match decided.0.way {
             Way::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
             Way::Whole(_) => None,
@@ -363,7 +362,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let Self { context, index, .. } = *self;
         let of_queries = rows.len() as u64 * Self::query_bytes(index, self.wanted);
-        let _memory = context.reserve(of_queries, PURPOSE)?;
+        let _memory = context.reserve(of_queries, PURPOSE_SEARCH)?;
         let members = Members::<T>::new(context.kernel, index.facts().space().of_queries(vectors), &stored);
         let of_range = |range: Range<u32>| match &self.walks {
             Some(walks) => self.walk(walks, &members, range),
@@ -403,7 +402,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let Self { context, index, wanted, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
         let wanted = wanted.among(facts.rows);
-        let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "search" };
+        let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
         let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
         let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared) };
@@ -506,7 +505,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             strategy: run.strategy,
         };
         let queue = context.device.read_queue(run.at_once * run.strategy.beam + READS_AT_ONCE)?;
-        let memory = context.reserve(run.working_bytes() / context.threads as u64, PURPOSE)?;
+        let memory = context.reserve(run.working_bytes() / context.threads as u64, PURPOSE_SEARCH)?;
         Ok(Self {
             run,
             queries,

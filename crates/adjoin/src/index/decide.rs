@@ -1,0 +1,41 @@
+//! How does a search go? As it is told, or as far as a recall that is promised needs.
+
+use super::admitted::Admitted;
+use super::options::{IndexEffort, IndexSearchOptions};
+use super::run::{Decided, Way};
+use super::walk::Aim;
+use super::{Index, promise, within};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::search::Wanted;
+use crate::source::VectorSource;
+
+/// Decides how a search goes: one that promises a recall does so for queries like those of a source, or like the rows of the
+/// index.
+///
+/// # Errors
+/// Where the source or the index cannot be read, or the budget is too small.
+pub(super) fn decide<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    (options, admitted): (&IndexSearchOptions, Option<&Admitted>),
+) -> Result<Decided> {
+    let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
+    match (options.wanted, options.effort) {
+        (Wanted::Nearest(k), IndexEffort::List(list)) => {
+            let hits = k.min(index.facts().rows) as usize;
+            unpromised(promise::aim_at(index, admitted, (hits, list.max(hits))))
+        }
+        (Wanted::Within(predicate), IndexEffort::List(list)) => {
+            unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
+        }
+        (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
+            promise::decide::<T>(context, index, (queries, like), (k, admitted), (target, options))
+        }
+        (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
+            within::decide::<T>(context, index, (queries, like), (predicate, admitted), (target, options))
+        }
+    }
+}
