@@ -1,4 +1,4 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::Result;

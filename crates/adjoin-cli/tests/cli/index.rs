@@ -80,7 +80,7 @@ fn a_trace_tells_which_page_each_query_needs_and_after_which() {
         let ((before, first, _), (step, offset, after)) = (pair[0], pair[1]);
         match step >> 20 == before >> 20 {
             true => assert!(step == before + 1 && after == Some(before) && offset != first, "{pair:?}"),
-            false => assert!(step == (before >> 20) + 1 << 20 && after.is_none(), "{pair:?}"),
+            false => assert!(step == ((before >> 20) + 1) << 20 && after.is_none(), "{pair:?}"),
         }
     }
     assert!(reads.iter().all(|(_, offset, _)| offset % 4_096 == 0));
