@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables stress build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -66,6 +66,12 @@ tables: build
 	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
 	{ cat bench/benchmarks.head.md; python3 bench/bench.py $(CLI) --rounds 3; python3 bench/tables.py $(CLI); } > target/benchmarks.md
 	mv target/benchmarks.md docs/benchmarks.md
+
+# docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and what each idea
+# of walks is worth; goes on where it was interrupted. Real sets need ADJOIN_DATA.
+tables-search: build
+	python3 bench/search.py $(CLI) > target/benchmarks-search.md
+	mv target/benchmarks-search.md docs/benchmarks-search.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools

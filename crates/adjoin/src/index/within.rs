@@ -94,6 +94,11 @@ impl Tried<'_> {
         let seed = self.options.seed;
         let reach = self.truth.reach(1.0 - (1.0 - target) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
+        // Where so few have hits that to find all of them would not do, no walk is tried.
+        let all = vec![true; self.truth.entries.len()];
+        if self.of(&all, |query| self.sets[query]).calibrate(target, seed).is_none() {
+            return Ok(None);
+        }
         let mut cache = None;
         let lists = std::iter::successors(Some(SHORTEST), |&list| Some(next_list(Some(list))));
         for list in lists.take_while(|&list| list <= LONGEST) {

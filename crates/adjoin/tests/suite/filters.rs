@@ -44,8 +44,11 @@ struct Row {
     code: &'static str,
 }
 
+/// What passes, as a plain function.
+type Passes = fn(&Row) -> bool;
+
 /// A condition, and the same as a plain function.
-type Case = (&'static str, fn(&Row) -> bool);
+type Case = (&'static str, Passes);
 
 const CASES: [Case; 18] = [
     ("pick < 0", |_| false),
@@ -236,7 +239,7 @@ fn the_promised_recall_is_that_among_rows_that_pass() {
     let setup = Setup::default().with_buckets(150);
     let store = data.store("store", &setup, &NAMES).unwrap();
     let queries = Set::of(Element::F32, DIMENSIONS, &values(2_400, DIMENSIONS, 5)).in_batches_of(500);
-    let cases: [(&str, fn(&Row) -> bool, bool); 4] = [
+    let cases: [(&str, Passes, bool); 4] = [
         ("pick % 2 = 0", |row| row.pick % 2 == 0, true),
         ("near", |row| row.near, true),
         ("not near", |row| !row.near, true),
@@ -323,7 +326,7 @@ fn the_recall_of_an_index_is_promised_among_rows_that_pass() {
     let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());
     let queries = Set::of(Element::F32, DIMENSIONS, &values(1_200, DIMENSIONS, 5)).in_batches_of(500);
     let all = true_hits(&data.set(), &queries, Wanted::Nearest(10_000), Metric::L2);
-    let cases: [(&str, fn(&Row) -> bool, &str); 5] = [
+    let cases: [(&str, Passes, &str); 5] = [
         ("pick >= 20", |row| row.pick >= 20, "walk"),
         ("pick % 2 = 0", |row| row.pick % 2 == 0, "codes"),
         ("near", |row| row.near, "codes"),
