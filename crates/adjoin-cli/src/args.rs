@@ -481,8 +481,7 @@ pub(crate) struct Groundtruth {
     #[command(flatten)]
     pub(crate) columns: ColumnOptions,
     /// Pairs at most this far apart (L2, the true distance)
-    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity",
-        required_unless_present_any = ["min_similarity", "base_file"])]
+    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
     pub(crate) eps: Option<f64>,
     /// Pairs at least this similar (cosine)
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
@@ -534,7 +533,7 @@ pub(crate) struct TruthFiles {
     #[arg(long = "range_threshold", value_name = "R", requires = "base_file", allow_negative_numbers = true)]
     pub(crate) range_threshold: Option<f64>,
     /// Who reads rows within a threshold: bigann, with distances, or diskann, without
-    #[arg(long = "range_form", value_name = "NAME", requires = "range_threshold", default_value = "bigann",
+    #[arg(long = "range_form", value_name = "NAME", requires = "range_threshold", conflicts_with = "count", default_value = "bigann",
         value_parser = ["bigann", "diskann"])]
     pub(crate) range_form: String,
     /// Names of the rows of the base, which are then the ids: u32 rows, u32 1, u32 tags

@@ -184,12 +184,18 @@ fn what_does_not_fit_together_is_refused() {
         (plain(&format!("{l2} --K 1 --range_threshold 2")), &["--K", "--range_threshold", "cannot be used with"]),
         (plain(&format!("{l2} --range_threshold -1")), &["range threshold is -1", "at least 0"]),
         (plain(&format!("{l2} --range_threshold nan")), &["NaN", "finite"]),
-        (plain(&format!("{l2} --K 1 --range_form diskann")), &["--range_threshold"]),
-        (plain("--data_type uint8 --dist_fn l2 --K 1"), &["base.data", "3 rows of 2 u8, so 14 bytes expected, found 32"]),
+        (plain(&format!("{l2} --K 1 --range_form diskann")), &["--K", "cannot be used with"]),
+        (
+            plain("--data_type uint8 --dist_fn l2 --K 1"),
+            &["base.data", "3 rows of 2 u8, so 14 bytes expected, found 32"],
+        ),
         (plain("--data_type half --dist_fn l2 --K 1"), &["half", "float, int8, uint8"]),
         (plain("--data_type float --dist_fn l1 --K 1"), &["l1", "l2, mips, cosine"]),
         (plain("--data_type float --K 1"), &["--dist_fn", "required"]),
-        (with("base.data", "wide.bin", &format!("{l2} --K 1")), &["wide.bin: queries have 3 dimensions", "base.data have 2"]),
+        (
+            with("base.data", "wide.bin", &format!("{l2} --K 1")),
+            &["wide.bin: queries have 3 dimensions", "base.data have 2"],
+        ),
         (with("none.bin", "queries.bin", &format!("{l2} --K 1")), &["none.bin has no rows"]),
         (with("base.data", "nan.bin", &format!("{l2} --K 1")), &["nan.bin: the vector of row 0 has NaN at element 1"]),
         (with("nan.bin", "queries.bin", &format!("{l2} --K 1")), &["nan.bin: the vector of row 0 has NaN"]),
@@ -203,7 +209,10 @@ fn what_does_not_fit_together_is_refused() {
         (plain(&format!("{l2} --K 1 -o pairs.csv")), &["cannot be used with"]),
         (plain(&format!("{l2} --K 1 --id-column key")), &["cannot be used with"]),
         ("groundtruth set.fbin --eps 1 -o pairs.csv --K 3".into(), &["--base_file"]),
-        (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--force --gt_file base.data"), &["base.data is read"]),
+        (
+            plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--force --gt_file base.data"),
+            &["base.data is read"],
+        ),
         (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file old"), &["old exists already", "--force"]),
         (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file nowhere/truth"), &["nowhere is missing"]),
     ] {
