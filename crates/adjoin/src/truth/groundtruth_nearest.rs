@@ -12,10 +12,10 @@ use adjoin_device::Reservation;
 use adjoin_kernels::{HitMask, PackedColumns, Panel};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::geometry::{Coordinate, Space, Threshold, longest};
 use crate::options::{Metric, VectorType};
-use crate::predicate::{Predicate, cosine, dot, squared_distance};
+use crate::predicate::{cosine, dot, squared_distance};
 use crate::source::VectorSource;
 use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
 use crate::workers::{lock, map_items};
