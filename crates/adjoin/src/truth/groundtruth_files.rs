@@ -2,10 +2,10 @@
 //! (<https://github.com/microsoft/DiskANN>) and the harness of big-ann-benchmarks
 //! (<https://github.com/harsha-simhadri/big-ann-benchmarks>) lay them out.
 //!
-//! All numbers are little-endian. Vectors: u32 rows, u32 dimensions, the rows. Tags: u32 rows, u32 1, a u32 for each row of
-//! the base. The nearest rows: i32 queries, i32 k, u32 ids `[queries x k]`, f32 distances `[queries x k]`. Rows within a
-//! threshold: i32 queries, i32 rows found in all, i32 counts `[queries]`, u32 ids `[found]`, and f32 distances `[found]` where
-//! big-ann-benchmarks are to read them; DiskANN wants none there.
+//! All numbers are little-endian. Vectors: u32 rows, u32 dimensions, the rows. Tags: u32 rows, u32 1, a u32 for each
+//! row of the base. The nearest rows: i32 queries, i32 k, u32 ids `[queries x k]`, f32 distances `[queries x k]`. Rows
+//! within a threshold: i32 queries, i32 rows found in all, i32 counts `[queries]`, u32 ids `[found]`, and f32 distances
+//! `[found]` where big-ann-benchmarks are to read them; DiskANN wants none there.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -69,12 +69,13 @@ pub struct TruthReport {
     pub found: u64,
 }
 
-/// Finds the true answers to all queries and writes them, nearest first. A distance is the squared one under L2, that of the
-/// vectors divided by their lengths (2 - 2 cos) under cosine, and the inner product itself, whose largest come first.
+/// Finds the true answers to all queries and writes them, nearest first. A distance is the squared one under L2, that
+/// of the vectors divided by their lengths (2 - 2 cos) under cosine, and the inner product itself, whose largest come
+/// first.
 ///
 /// # Errors
-/// Where a file cannot be read or is not as long as its header says, a vector is unusable, dimensions or numbers of rows do not
-/// fit together, memory does not suffice, or the truth cannot be written.
+/// Where a file cannot be read or is not as long as its header says, a vector is unusable, dimensions or
+/// numbers of rows do not fit together, memory does not suffice, or the truth cannot be written.
 pub fn groundtruth_files(
     context: &Context,
     files: &TruthFiles<'_>,
@@ -95,8 +96,8 @@ pub fn groundtruth_files(
     let total: u64 = found.iter().map(|found| found.len() as u64).sum();
     if total > COUNT_MAX {
         return Err(Error::input(format!(
-            "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a stricter \
-             threshold or fewer queries"
+            "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a \
+             stricter threshold or fewer queries"
         )));
     }
     output.finish(|to| write(to, &found, metric, sought))?;
@@ -166,7 +167,7 @@ fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Resu
     let [tags, columns] = [counts[0], counts[1]].map(u32::from_le_bytes);
     if columns != 1 {
         return Err(Error::input(format!(
-            "{at}: its header says {columns} tags a row, and a row has 1; give a file of tags: u32 rows, u32 1, u32 tags"
+            "{at}: its header says {columns} tags a row, and a row has 1; give a file of tags: u32 rows, u32 1, tags"
         )));
     }
     if u64::from(tags) != rows {

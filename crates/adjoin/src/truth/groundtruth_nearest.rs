@@ -1,8 +1,8 @@
-//! The rows of a base that are truly nearest to queries, or within a threshold of them: all are compared with all. The base
-//! is streamed; queries and what they find are held.
+//! The rows of a base that are truly nearest to queries, or within a threshold of them: all are compared with all. The
+//! base is streamed; queries and what they find are held.
 //!
-//! Kernels leave out what is surely too far away for a query; what is left is decided by f64 sums over the elements as they
-//! are stored ([`crate::predicate`]), so that the result is that of plain loops.
+//! Kernels leave out what is surely too far away for a query; what is left is decided by f64 sums over the elements as
+//! they are stored ([`crate::predicate`]), so that the result is that of plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;
