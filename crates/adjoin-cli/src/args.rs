@@ -478,13 +478,17 @@ pub(crate) struct Gen {
 
 #[derive(Debug, Args)]
 pub(crate) struct Groundtruth {
-    /// What `build` takes
-    #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    /// What `build` takes: its pairs within a threshold are found
+    #[arg(required_unless_present = "base_file", value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     #[command(flatten)]
     pub(crate) columns: ColumnOptions,
-    #[command(flatten)]
-    pub(crate) threshold: Threshold,
+    /// Pairs at most this far apart (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with = "min_similarity")]
+    pub(crate) eps: Option<f64>,
+    /// Pairs at least this similar (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
     /// Only so many rows, drawn at random, are compared with all; all rows where not given
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<u64>,
@@ -492,13 +496,52 @@ pub(crate) struct Groundtruth {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Where the pairs go: a .parquet, .csv or .jsonl file, or - for standard output
-    #[arg(short, long, value_name = "OUT", value_parser = NonEmpty::new())]
-    pub(crate) output: String,
+    #[arg(short, long, value_name = "OUT", required_unless_present = "base_file", value_parser = NonEmpty::new())]
+    pub(crate) output: Option<String>,
+    #[command(flatten)]
+    pub(crate) files: TruthFiles,
     /// Replace a result that is there
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
+}
+
+/// The neighbours of queries, by the flags of DiskANN's compute_groundtruth.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Neighbours of queries, by the flags of DiskANN's compute_groundtruth")]
+pub(crate) struct TruthFiles {
+    /// The vectors that are found: u32 rows, u32 dimensions, then the rows, whatever the ending is
+    #[arg(long = "base_file", value_name = "FILE",
+        requires_all = ["query_file", "gt_file", "data_type", "dist_fn"],
+        conflicts_with_all = ["sources", "eps", "min_similarity", "sample", "seed", "output", "vector_column", "id_column",
+            "no_ids", "split"])]
+    pub(crate) base_file: Option<PathBuf>,
+    /// The queries, laid out as that
+    #[arg(long = "query_file", value_name = "FILE", requires = "base_file")]
+    pub(crate) query_file: Option<PathBuf>,
+    /// Where the truth goes: i32 queries, i32 K, u32 ids, f32 distances
+    #[arg(long = "gt_file", value_name = "FILE", requires = "base_file")]
+    pub(crate) gt_file: Option<PathBuf>,
+    /// Elements of both files: float, int8 or uint8
+    #[arg(long = "data_type", value_name = "TYPE", requires = "base_file", value_parser = ["float", "int8", "uint8"])]
+    pub(crate) data_type: Option<String>,
+    /// What is near: l2 (distances are squared), mips (inner products) or cosine (2 - 2 cos)
+    #[arg(long = "dist_fn", value_name = "NAME", requires = "base_file", value_parser = ["l2", "mips", "cosine"])]
+    pub(crate) dist_fn: Option<String>,
+    /// So many nearest rows of each query
+    #[arg(long = "K", value_name = "K", requires = "base_file", conflicts_with = "range_threshold")]
+    pub(crate) count: Option<u64>,
+    /// All rows at most so far from a query, in the distances that are written; of inner products, at least so large
+    #[arg(long = "range_threshold", value_name = "R", requires = "base_file", allow_negative_numbers = true)]
+    pub(crate) range_threshold: Option<f64>,
+    /// Who reads rows within a threshold: bigann, with distances, or diskann, without
+    #[arg(long = "range_form", value_name = "NAME", requires = "range_threshold", conflicts_with = "count", default_value = "bigann",
+        value_parser = ["bigann", "diskann"])]
+    pub(crate) range_form: String,
+    /// Names of the rows of the base, which are then the ids: u32 rows, u32 1, u32 tags
+    #[arg(long = "tags_file", value_name = "FILE", requires = "base_file")]
+    pub(crate) tags_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,25 +1,37 @@
-use adjoin::error::Result;
-use adjoin::options::{format_count, format_number};
+use std::path::Path;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::options::{Element, Metric, format_count, format_number};
 use adjoin::predicate::Predicate;
 use adjoin::sink::{PairSchema, PairWriter};
-use adjoin::truth::{GroundtruthOptions, groundtruth as find};
+use adjoin::truth::{self, GroundtruthOptions, RangeForm, Sought};
 
 use crate::Outcome;
-use crate::args::Groundtruth;
+use crate::args::{Groundtruth, TruthFiles};
 use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
-    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
+    match given(&arguments.files, arguments.force)? {
+        Some((files, metric, sought)) => neighbours(context, arguments, &files, metric, sought),
+        None => pairs(context, arguments),
+    }
+}
+
+/// All pairs of a source within a threshold.
+fn pairs(context: Context, arguments: &Groundtruth) -> Result<Outcome> {
+    let predicate = Predicate::of(arguments.eps, arguments.min_similarity)?;
     let source = resolve::source(&context, &arguments.sources, &arguments.columns)?;
-    let target = resolve::target(&arguments.output, arguments.force, false);
+    let output = arguments.output.as_deref().unwrap_or_default(); // there: clap asks for it
+    let target = resolve::target(output, arguments.force, false);
     let outputs: Vec<_> = target.path().map(|path| ("-o", path)).into_iter().collect();
     resolve::check_outputs(&context, &arguments.sources, &outputs)?;
     let schema = PairSchema { ids: source.info().ids, metric: predicate.metric() };
     let sink = Box::new(PairWriter::create(&context, &target, schema)?);
     let options = GroundtruthOptions { predicate, sample: arguments.sample, seed: arguments.seed };
-    let report = find(&context, &*source, &options, sink)?;
+    let report = truth::groundtruth(&context, &*source, &options, sink)?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet {
         let (pairs, rows) = (format_count(report.pairs, "pair"), format_count(report.rows, "row"));
@@ -30,4 +42,51 @@ pub(crate) fn groundtruth(arguments: &Groundtruth, stopped: &Stopped) -> Result<
         );
     }
     Ok(Outcome::Done)
+}
+
+/// The rows of a base that queries are to find.
+fn neighbours(
+    context: Context,
+    arguments: &Groundtruth,
+    files: &truth::TruthFiles<'_>,
+    metric: Metric,
+    sought: Sought,
+) -> Result<Outcome> {
+    let inputs = [Some(files.base), Some(files.queries), files.tags].into_iter().flatten();
+    let inputs: Vec<String> = inputs.map(|path| path.display().to_string()).collect();
+    resolve::check_files(&context, &inputs, &[("--gt_file", files.truth)])?;
+    let report = truth::groundtruth_files(&context, files, metric, sought)?;
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        let (found, rows) = (format_number(report.found), format_count(report.rows, "row"));
+        let queries = format_number(report.queries);
+        eprintln!("queries: {queries}, each compared with {rows}; {found} found, written to {}", files.truth.display());
+    }
+    Ok(Outcome::Done)
+}
+
+/// What DiskANN's flags ask for, where they are given; clap sees to it that those come together which must.
+fn given(arguments: &TruthFiles, force: bool) -> Result<Option<(truth::TruthFiles<'_>, Metric, Sought)>> {
+    let paths = [&arguments.base_file, &arguments.query_file, &arguments.gt_file].map(|path| path.as_deref());
+    let [Some(base), Some(queries), Some(truth)]: [Option<&Path>; 3] = paths else { return Ok(None) };
+    let element = match arguments.data_type.as_deref() {
+        Some("uint8") => Element::U8,
+        Some("int8") => Element::I8,
+        _ => Element::F32,
+    };
+    let metric = match arguments.dist_fn.as_deref() {
+        Some("mips") => Metric::Ip,
+        Some("cosine") => Metric::Cosine,
+        _ => Metric::L2,
+    };
+    let form = if arguments.range_form == "diskann" { RangeForm::DiskAnn } else { RangeForm::BigAnn };
+    let sought = match (arguments.count, arguments.range_threshold) {
+        (Some(count), _) => Sought::Nearest(count),
+        (None, Some(most)) => Sought::Within(most, form),
+        (None, None) => {
+            return Err(Error::option("give --K for so many nearest rows, or --range_threshold for all near ones"));
+        }
+    };
+    let files = truth::TruthFiles { base, queries, element, tags: arguments.tags_file.as_deref(), truth, force };
+    Ok(Some((files, metric, sought)))
 }

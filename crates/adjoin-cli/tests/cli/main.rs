@@ -16,6 +16,7 @@ mod layouts;
 mod leftovers;
 mod manual;
 mod memory;
+mod neighbours;
 mod options;
 mod pairs;
 mod place;

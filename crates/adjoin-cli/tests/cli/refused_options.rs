@@ -31,7 +31,7 @@ fn thresholds() {
         ] {
             place.refused(&format!("{command} {threshold}"), words);
         }
-        let missing = if command.starts_with("explain") { "give a threshold" } else { "required" };
+        let missing = if command.starts_with("join") { "required" } else { "give a threshold" };
         place.refused(command, &["--eps", "--min-similarity", missing]);
     }
 }

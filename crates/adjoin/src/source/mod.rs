@@ -41,5 +41,5 @@ pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub(crate) use id_column::IdColumn;
 pub(crate) use nested::ColumnPlace;
-pub use open::{IdChoice, SourceOptions, expand, open, open_nonempty};
+pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
 pub use vectors::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};

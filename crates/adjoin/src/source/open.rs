@@ -113,6 +113,20 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
     Ok(Arc::new(Shards::open(context, files, options, notes)?))
 }
 
+/// Opens a file that has the layout of `.fbin`, `.u8bin` and `.i8bin` (u32 rows, u32 dimensions, then the rows), whatever its
+/// ending is: the caller says what its elements are.
+///
+/// # Errors
+/// Where it cannot be read, its length is not what its header says, or it has no row.
+pub fn open_counted(context: &Context, path: &Path, element: Element) -> Result<Arc<dyn VectorSource>> {
+    let file = (path.to_owned(), path.to_owned(), Format::Dense(DenseFormat::CountedFile(element)));
+    let source = Shards::open(context, vec![file], &SourceOptions::default(), Vec::new())?;
+    if source.info().rows == 0 {
+        return Err(Error::input(format!("{} has no rows; name a file that has some", path.display())));
+    }
+    Ok(Arc::new(source))
+}
+
 /// The files that one of the sources of [`open`] names, in order; they are not opened.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 
 mod calibrate;
 mod groundtruth;
+mod groundtruth_files;
+mod groundtruth_nearest;
 mod histogram;
 mod means;
 mod poisson;
@@ -10,5 +12,6 @@ mod poisson;
 pub(crate) use calibrate::setting_half;
 pub use calibrate::{NeighbourSample, Recalls, Tally, recalls};
 pub use groundtruth::{GroundtruthOptions, GroundtruthReport, groundtruth};
+pub use groundtruth_files::{RangeForm, Sought, TruthFiles, TruthReport, groundtruth_files};
 pub(crate) use histogram::DistanceHistogram;
 pub(crate) use means::{least_share, means};

@@ -1,0 +1,52 @@
+"""adjoin's graph index as an algorithm of ann-benchmarks."""
+
+import shutil
+import tempfile
+
+import adjoin
+import numpy
+
+from ..base.module import BaseANN
+
+#: The harness's names of metrics.
+METRICS = {"angular": "cosine", "euclidean": "l2"}
+
+
+class Adjoin(BaseANN):
+    """An index in a temporary folder. ``build`` are options of :func:`adjoin.build_index`, such as memory and degree."""
+
+    def __init__(self, metric, build):
+        self._metric = METRICS[metric]
+        self._build = build
+        self._folder = tempfile.mkdtemp(prefix="adjoin-")
+        self._index = None
+        self.set_query_arguments(0.95)
+
+    def fit(self, X):
+        place = f"{self._folder}/index"
+        self._index = adjoin.build_index(numpy.asarray(X), place, metric=self._metric, progress=False, **self._build)
+
+    def set_query_arguments(self, effort):
+        """``effort`` is the recall that is wanted where it is below 1, else how many candidates a search keeps."""
+        self._effort = {"recall": effort} if effort < 1 else {"list": effort}
+        self._queries, self._reads = 0, 0.0
+        self.name = f"adjoin ({self._build}, {self._effort})"
+
+    def query(self, q, n):
+        self.batch_query(numpy.asarray(q)[numpy.newaxis], n)
+        return self.res[0]
+
+    def batch_query(self, X, n):
+        with self._index.search(numpy.asarray(X), n, progress=False, **self._effort) as hits:
+            stats = hits.stats["search"]
+            self._queries += stats["queries"]
+            self._reads += stats["queries"] * stats["reads_per_query"]
+            self.res = numpy.split(hits.ids.reshape(-1), hits.offsets[1:-1])
+
+    def get_additional(self):
+        """Reads from disk for a query, on average since the last query arguments."""
+        return {"mean_ssd_ios": self._reads / max(1, self._queries)}
+
+    def done(self):
+        self._index = None
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,225 @@
+//! The truth of searches in the files that others read and write: as `compute_groundtruth` of DiskANN
+//! (<https://github.com/microsoft/DiskANN>) and the harness of big-ann-benchmarks
+//! (<https://github.com/harsha-simhadri/big-ann-benchmarks>) lay them out.
+//!
+//! All numbers are little-endian. Vectors: u32 rows, u32 dimensions, the rows. Tags: u32 rows, u32 1, a u32 for each
+//! row of the base. The nearest rows: i32 queries, i32 k, u32 ids `[queries x k]`, f32 distances `[queries x k]`. Rows
+//! within a threshold: i32 queries, i32 rows found in all, i32 counts `[queries]`, u32 ids `[found]`, and f32 distances
+//! `[found]` where big-ann-benchmarks are to read them; DiskANN wants none there.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::groundtruth_nearest::{Comparison, Found, Wanted};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Space, with_coordinates};
+use crate::options::{Element, Metric};
+use crate::output::LaterFile;
+use crate::source::{VectorSource, open_counted};
+
+/// Most of what an i32 counts.
+const COUNT_MAX: u64 = i32::MAX as u64;
+/// Bytes of the two counts at the start of a file.
+const HEADER_BYTES: u64 = 8;
+
+/// What is read, and what is written.
+#[derive(Debug, Clone, Copy)]
+pub struct TruthFiles<'a> {
+    /// The vectors that are found.
+    pub base: &'a Path,
+    /// The vectors that look for them, of the same type.
+    pub queries: &'a Path,
+    /// What both files hold.
+    pub element: Element,
+    /// Names of the rows of the base; their numbers where not given.
+    pub tags: Option<&'a Path>,
+    /// Where the truth goes.
+    pub truth: &'a Path,
+    /// Whether a file that is there may be replaced.
+    pub force: bool,
+}
+
+/// Which rows of the base each query is to find.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Sought {
+    /// So many nearest ones; of equally near ones those of smaller ids.
+    Nearest(u64),
+    /// All whose distance, as it is written, is at most that; of inner products, at least that.
+    Within(f64, RangeForm),
+}
+
+/// Whose file of rows within a threshold is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeForm {
+    /// With distances.
+    BigAnn,
+    /// Without.
+    DiskAnn,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TruthReport {
+    /// Rows of the base.
+    pub rows: u64,
+    /// Queries, each compared with all of them.
+    pub queries: u64,
+    /// Rows found, by all queries.
+    pub found: u64,
+}
+
+/// Finds the true answers to all queries and writes them, nearest first. A distance is the squared one under L2, that
+/// of the vectors divided by their lengths (2 - 2 cos) under cosine, and the inner product itself, whose largest come
+/// first.
+///
+/// # Errors
+/// Where a file cannot be read or is not as long as its header says, a vector is unusable, dimensions or
+/// numbers of rows do not fit together, memory does not suffice, or the truth cannot be written.
+pub fn groundtruth_files(
+    context: &Context,
+    files: &TruthFiles<'_>,
+    metric: Metric,
+    sought: Sought,
+) -> Result<TruthReport> {
+    let wanted = wanted(metric, sought)?;
+    let base = open_counted(context, files.base, files.element)?;
+    let queries = open_counted(context, files.queries, files.element)?;
+    check_fit(files, (&*base, &*queries), sought)?;
+    let rows = base.info().rows;
+    let _of_tags = files.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
+    let tags = files.tags.map(|path| read_tags(context, path, (files.base, rows))).transpose()?;
+    let output = LaterFile::begin(context, files.truth, files.force)?;
+    let comparison = Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
+    let space = Space::plain(base.info().vectors, metric);
+    let (found, _memory) = with_coordinates!(space, T => comparison.run::<T>()?);
+    let total: u64 = found.iter().map(|found| found.len() as u64).sum();
+    if total > COUNT_MAX {
+        return Err(Error::input(format!(
+            "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a \
+             stricter threshold or fewer queries"
+        )));
+    }
+    output.finish(|to| write(to, &found, metric, sought))?;
+    Ok(TruthReport { rows, queries: queries.info().rows, found: total })
+}
+
+/// The same as a nearness.
+fn wanted(metric: Metric, sought: Sought) -> Result<Wanted> {
+    match (sought, metric) {
+        (Sought::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
+        (Sought::Nearest(count), _) => Ok(Wanted::Nearest(count as usize)),
+        (Sought::Within(most, _), _) if !most.is_finite() => {
+            Err(Error::option(format!("the range threshold is {most}; it must be a finite number")))
+        }
+        (Sought::Within(most, _), Metric::L2 | Metric::Cosine) if most < 0.0 => {
+            Err(Error::option(format!("the range threshold is {most}; a squared distance is at least 0")))
+        }
+        (Sought::Within(most, _), Metric::L2) => Ok(Wanted::Within(most)),
+        (Sought::Within(most, _), Metric::Cosine) => Ok(Wanted::Within(most / 2.0 - 1.0)),
+        (Sought::Within(least, _), Metric::Ip) => Ok(Wanted::Within(0.0 - least)),
+    }
+}
+
+/// Refuses files that do not belong together, or that the layout of the truth has no numbers for.
+fn check_fit(
+    files: &TruthFiles<'_>,
+    (base, queries): (&dyn VectorSource, &dyn VectorSource),
+    sought: Sought,
+) -> Result<()> {
+    let (base_at, queries_at) = (files.base.display(), files.queries.display());
+    let (base, queries) = (base.info(), queries.info());
+    if base.vectors.dimensions != queries.vectors.dimensions {
+        return Err(Error::input(format!(
+            "{queries_at}: queries have {} dimensions, the vectors of {base_at} have {}; give files of one kind",
+            queries.vectors.dimensions, base.vectors.dimensions
+        )));
+    }
+    for (at, rows) in [(&base_at, base.rows), (&queries_at, queries.rows)] {
+        if rows > COUNT_MAX {
+            return Err(Error::input(format!(
+                "{at}: {rows} rows are more than the {COUNT_MAX} that a file of truth has numbers for; split the set"
+            )));
+        }
+    }
+    match sought {
+        Sought::Nearest(count) if count > base.rows => Err(Error::input(format!(
+            "{base_at}: K is {count}, but there are {} rows to find; give a smaller K",
+            base.rows
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The tags of so many rows of a base.
+fn read_tags(context: &Context, path: &Path, (base, rows): (&Path, u64)) -> Result<Vec<u32>> {
+    let at = path.display();
+    let file = context.device.open(path)?;
+    let mut header = [0; HEADER_BYTES as usize];
+    if file.len() < HEADER_BYTES {
+        let len = file.len();
+        return Err(Error::input(format!(
+            "{at}: {len} bytes long, but its header of two counts alone takes {HEADER_BYTES}; it is truncated"
+        )));
+    }
+    file.read_at(0, &mut header)?;
+    let (counts, _) = header.as_chunks::<4>();
+    let [tags, columns] = [counts[0], counts[1]].map(u32::from_le_bytes);
+    if columns != 1 {
+        return Err(Error::input(format!(
+            "{at}: its header says {columns} tags a row, and a row has 1; give a file of tags: u32 rows, u32 1, tags"
+        )));
+    }
+    if u64::from(tags) != rows {
+        return Err(Error::input(format!(
+            "{at}: has {tags} tags, but {} has {rows} rows; give a tag for each row",
+            base.display()
+        )));
+    }
+    let expected = HEADER_BYTES + 4 * rows;
+    if file.len() != expected {
+        let found = file.len();
+        return Err(Error::input(format!(
+            "{at}: its header says {tags} tags, so {expected} bytes expected, found {found}; write or copy it again"
+        )));
+    }
+    let mut read = vec![0; READ_TAGS.min(rows as usize) * 4];
+    let mut all = Vec::with_capacity(rows as usize);
+    while all.len() < rows as usize {
+        let some = &mut read[..READ_TAGS.min(rows as usize - all.len()) * 4];
+        file.read_at(HEADER_BYTES + 4 * all.len() as u64, some)?;
+        all.extend(some.as_chunks().0.iter().map(|&tag| u32::from_le_bytes(tag)));
+    }
+    Ok(all)
+}
+
+/// Tags that are read at once.
+const READ_TAGS: usize = 4_096;
+
+fn write(to: &mut dyn Write, found: &[Vec<Found>], metric: Metric, sought: Sought) -> io::Result<()> {
+    let mut to = io::BufWriter::with_capacity(64 << 10, to);
+    let count = |count: usize| (count as i32).to_le_bytes(); // what does not fit was refused
+    to.write_all(&count(found.len()))?;
+    match sought {
+        Sought::Nearest(each) => to.write_all(&count(each as usize))?,
+        Sought::Within(..) => {
+            to.write_all(&count(found.iter().map(Vec::len).sum()))?;
+            found.iter().try_for_each(|found| to.write_all(&count(found.len())))?;
+        }
+    }
+    found.iter().flatten().try_for_each(|hit| to.write_all(&hit.id.to_le_bytes()))?;
+    if !matches!(sought, Sought::Within(_, RangeForm::DiskAnn)) {
+        let distance = |hit: &Found| distance(metric, hit.nearness).to_le_bytes();
+        found.iter().flatten().try_for_each(|hit| to.write_all(&distance(hit)))?;
+    }
+    to.flush()
+}
+
+/// The distance that is written.
+fn distance(metric: Metric, nearness: f64) -> f32 {
+    match metric {
+        Metric::L2 => nearness as f32,
+        Metric::Cosine => (2.0 + 2.0 * nearness).max(0.0) as f32,
+        Metric::Ip => (0.0 - nearness) as f32,
+    }
+}

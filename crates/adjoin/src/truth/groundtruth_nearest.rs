@@ -1,0 +1,288 @@
+//! The rows of a base that are truly nearest to queries, or within a threshold of them: all are compared with all. The
+//! base is streamed; queries and what they find are held.
+//!
+//! Kernels leave out what is surely too far away for a query; what is left is decided by f64 sums over the elements as
+//! they are stored ([`crate::predicate`]), so that the result is that of plain loops.
+
+use std::collections::BinaryHeap;
+use std::mem::size_of;
+use std::sync::Mutex;
+
+use adjoin_device::Reservation;
+use adjoin_kernels::{HitMask, PackedColumns, Panel};
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, Space, Threshold, longest};
+use crate::options::{Metric, VectorType};
+use crate::predicate::{cosine, dot, squared_distance};
+use crate::source::VectorSource;
+use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
+use crate::workers::{lock, map_items};
+
+/// Vectors of the base that are compared at once, in bytes, and how many these are at most.
+const BATCH_BYTES_MAX: usize = 512 << 10;
+const BATCH_ROWS_MAX: usize = 4_096;
+/// Queries that are compared at once; bounds the hits that a kernel hands over.
+const BLOCK_QUERIES: usize = 64;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the ground truth";
+
+/// Which rows a query is to find.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Wanted {
+    /// So many nearest ones.
+    Nearest(usize),
+    /// All up to a nearness ([`Found::nearness`]).
+    Within(f64),
+}
+
+/// A row that a query found, ordered by nearness and then by id.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    /// Less for what is nearer: the squared distance, else the cosine or the inner product with its sign turned.
+    pub(super) nearness: f64,
+    pub(super) id: u32,
+}
+
+impl Ord for Found {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.nearness.total_cmp(&other.nearness).then(self.id.cmp(&other.id))
+    }
+}
+
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Found {}
+
+/// What some queries have found so far.
+struct Block {
+    /// For each query; the farthest comes first.
+    found: Vec<BinaryHeap<Found>>,
+    /// Memory of what is found within a threshold; as many nearest rows as are wanted are counted beforehand.
+    memory: Reservation,
+    held: u64,
+}
+
+/// Queries that are compared with a base.
+pub(super) struct Comparison<'a> {
+    pub(super) context: &'a Context,
+    pub(super) base: &'a dyn VectorSource,
+    pub(super) queries: &'a dyn VectorSource,
+    pub(super) metric: Metric,
+    pub(super) wanted: Wanted,
+    /// What names the rows of the base, where that is not their number.
+    pub(super) tags: Option<&'a [u32]>,
+}
+
+/// The base as the kernels see it, and the queries.
+struct Prepared<'a, T> {
+    space: Space<'a>,
+    queries: UsableRows,
+    panel: Panel<T>,
+    /// For inner products, the length of each query.
+    lengths: Vec<f64>,
+}
+
+impl Comparison<'_> {
+    /// What each query finds, nearest first, with the memory that holds it.
+    ///
+    /// # Errors
+    /// Where a source cannot be read or has unusable rows, memory does not suffice, or the work is cancelled.
+    pub(super) fn run<T: Coordinate>(&self) -> Result<(Vec<Vec<Found>>, Vec<Reservation>)> {
+        let mut memory = self.context.reserve(self.least_bytes::<T>(), PURPOSE)?;
+        let prepared = self.prepare::<T>()?;
+        let of_block = |start: usize| -> Result<Mutex<Block>> {
+            let queries = BLOCK_QUERIES.min(prepared.queries.rows.len() - start);
+            let found = (0..queries).map(|_| self.empty()).collect();
+            Ok(Mutex::new(Block { found, memory: self.context.reserve(0, PURPOSE)?, held: 0 }))
+        };
+        let starts = (0..prepared.queries.rows.len()).step_by(BLOCK_QUERIES);
+        let blocks: Vec<Mutex<Block>> = starts.map(of_block).collect::<Result<_>>()?;
+        let info = self.base.info();
+        self.context.progress.begin("compare", "rows", info.rows);
+        self.scan(|rows| self.compare(&prepared, &rows, &blocks))?;
+        drop(prepared);
+        let (mut found, mut held) = (Vec::new(), Vec::new());
+        for block in blocks {
+            let block = block.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            found.extend(block.found.into_iter().map(BinaryHeap::into_sorted_vec));
+            held.push(block.memory);
+        }
+        memory.shrink(memory.bytes().min(self.nearest_bytes()));
+        held.push(memory);
+        Ok((found, held))
+    }
+
+    fn empty(&self) -> BinaryHeap<Found> {
+        match self.wanted {
+            Wanted::Nearest(count) => BinaryHeap::with_capacity(count),
+            Wanted::Within(_) => BinaryHeap::new(),
+        }
+    }
+
+    /// Bytes of as many nearest rows as are wanted of each query.
+    fn nearest_bytes(&self) -> u64 {
+        let count = match self.wanted {
+            Wanted::Nearest(count) => count as u64,
+            Wanted::Within(_) => 0,
+        };
+        let a_query = (count * size_of::<Found>() as u64).saturating_add(2 * size_of::<BinaryHeap<Found>>() as u64);
+        self.queries.info().rows.saturating_mul(a_query)
+    }
+
+    /// Bytes that are held beside what is found within a threshold.
+    fn least_bytes<T: Coordinate>(&self) -> u64 {
+        let (base, queries) = (self.base.info(), self.queries.info());
+        let coordinates = self.plain(base.vectors).dimensions();
+        let rows = batch_rows(base.vectors);
+        // A kernel may hand over a mask for each four columns, in a list that doubles as it grows.
+        let hits = (2 * BLOCK_QUERIES * rows.div_ceil(4) * size_of::<HitMask>()) as u64;
+        let batch_bytes = batch_bytes(base.vectors);
+        let of_queries = read_all_bytes(self.queries)
+            + Panel::<T>::bytes_for(queries.rows as usize, coordinates)
+            + queries.rows * size_of::<f64>() as u64;
+        let of_batch = Panel::<T>::bytes_for(rows, coordinates)
+            + PackedColumns::<T>::bytes_for(rows, coordinates)
+            + scan_bytes(base, batch_bytes)
+            + self.base.scan_bytes(batch_bytes);
+        (of_queries + of_batch + self.context.threads as u64 * hits).saturating_add(self.nearest_bytes())
+    }
+
+    fn plain(&self, vectors: VectorType) -> Space<'static> {
+        Space::plain(vectors, self.metric)
+    }
+
+    /// Hands the base to `take`, some rows at a time.
+    fn scan(&self, take: impl FnMut(UsableRows) -> Result<()>) -> Result<()> {
+        let Self { context, base: source, metric, .. } = *self;
+        let (on_bad, left_out, batch_bytes) = (OnBad::Error, None, batch_bytes(source.info().vectors));
+        let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
+        intake.scan(take).map(drop)
+    }
+
+    fn prepare<T: Coordinate>(&self) -> Result<Prepared<'static, T>> {
+        let (kernel, vectors) = (self.context.kernel, self.base.info().vectors);
+        let queries = read_all(self.context, self.queries, self.metric)?;
+        let mut space = self.plain(vectors);
+        if self.metric == Metric::Ip {
+            let mut most = 0f64;
+            self.context.progress.begin("measure", "rows", self.base.info().rows);
+            self.scan(|rows| {
+                most = most.max(longest(kernel, vectors, &rows.stored));
+                Ok(())
+            })?;
+            space = space.up_to_length(Some(most));
+        }
+        let mut panel = Panel::<T>::zeroed(queries.rows.len(), space.dimensions());
+        let converted = T::load(space.of_queries(vectors), kernel, &queries.stored, &mut panel);
+        let lengths = converted.squared_norms.iter().map(|squared| squared.sqrt()).collect();
+        Ok(Prepared { space, queries, panel, lengths })
+    }
+
+    /// Compares all queries with some rows of the base.
+    fn compare<T: Coordinate>(
+        &self,
+        prepared: &Prepared<'_, T>,
+        rows: &UsableRows,
+        blocks: &[Mutex<Block>],
+    ) -> Result<()> {
+        let kernel = self.context.kernel;
+        let mut panel = Panel::<T>::zeroed(rows.rows.len(), prepared.space.dimensions());
+        T::load(prepared.space, kernel, &rows.stored, &mut panel);
+        let columns = kernel.pack(&panel, &(0..rows.rows.len() as u32).collect::<Vec<_>>());
+        let work = |hits: &mut Vec<HitMask>, block: usize| {
+            hits.clear();
+            let first = block * BLOCK_QUERIES;
+            let mut block = lock(&blocks[block]);
+            let order: Vec<u32> = (first as u32..).take(block.found.len()).collect();
+            let most = |(&query, found)| self.limit(prepared, query, found);
+            let limits: Vec<T::Distance> = order.iter().zip(&block.found).map(most).collect();
+            kernel.within_each((&prepared.panel, &order, &limits), &columns, hits);
+            self.make_room(&mut block, hits)?;
+            for mask in hits.iter() {
+                let query = first + mask.row as usize;
+                let found = &mut block.found[mask.row as usize];
+                mask.columns().for_each(|column| self.take(found, (&prepared.queries, query), (rows, column as usize)));
+            }
+            block.held = block.found.iter().map(|found| found.capacity() as u64).sum();
+            Ok(())
+        };
+        map_items(self.context.threads, blocks.len(), &self.context.cancel, Vec::new, work).map(drop)
+    }
+
+    /// Reserves memory for as much as may be found within a threshold; a list that grows may double.
+    fn make_room(&self, block: &mut Block, hits: &[HitMask]) -> Result<()> {
+        if matches!(self.wanted, Wanted::Nearest(_)) {
+            return Ok(());
+        }
+        let more: u64 = hits.iter().map(|mask| u64::from(mask.count())).sum();
+        let most = if more == 0 { block.held } else { 3 * (block.held + more) };
+        self.context.grow(&mut block.memory, most * size_of::<Found>() as u64, PURPOSE)
+    }
+
+    /// A computed distance above this is surely too far for a query.
+    fn limit<T: Coordinate>(&self, prepared: &Prepared<'_, T>, query: u32, found: &BinaryHeap<Found>) -> T::Distance {
+        let most = match self.wanted {
+            Wanted::Nearest(count) if found.len() < count => return T::FARTHEST,
+            Wanted::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),
+            Wanted::Within(most) => most,
+        };
+        if most == f64::INFINITY {
+            return T::FARTHEST;
+        }
+        let length = prepared.lengths.get(query as usize).copied().unwrap_or(1.0);
+        T::tile_limit(&Threshold::up_to(most, prepared.space, length))
+    }
+
+    /// Adds a row to what a query found, if it is near enough.
+    fn take(
+        &self,
+        found: &mut BinaryHeap<Found>,
+        (queries, query): (&UsableRows, usize),
+        (rows, k): (&UsableRows, usize),
+    ) {
+        let vectors = self.base.info().vectors;
+        let bytes = vectors.bytes();
+        let (x, y) = (&queries.stored[query * bytes..][..bytes], &rows.stored[k * bytes..][..bytes]);
+        let nearness = match self.metric {
+            Metric::L2 => squared_distance(vectors.element, x, y),
+            Metric::Cosine => 0.0 - cosine(vectors.element, x, y),
+            Metric::Ip => 0.0 - dot(vectors.element, x, y),
+        };
+        let row = rows.rows[k];
+        let id = self.tags.map_or(row as u32, |tags| tags[row as usize]);
+        let hit = Found { nearness, id };
+        match self.wanted {
+            Wanted::Within(most) if nearness <= most => found.push(hit),
+            Wanted::Within(_) => {}
+            Wanted::Nearest(count) if found.len() < count => found.push(hit),
+            Wanted::Nearest(_) => {
+                if let Some(mut farthest) = found.peek_mut()
+                    && hit < *farthest
+                {
+                    *farthest = hit;
+                }
+            }
+        }
+    }
+}
+
+/// Rows of a batch of the base.
+fn batch_rows(vectors: VectorType) -> usize {
+    (BATCH_BYTES_MAX / vectors.bytes()).clamp(1, BATCH_ROWS_MAX)
+}
+
+fn batch_bytes(vectors: VectorType) -> u64 {
+    (batch_rows(vectors) * vectors.bytes()) as u64
+}
