@@ -102,7 +102,7 @@ def test_only_rows_that_meet_a_condition_are_found(vectors, tmp_path):
             assert (hits.ids == passing[wanted]).all() and numpy.allclose(hits.values, distances, rtol=1e-6)
             assert hits.stats["search"]["passing_rows"] == len(passing)
         with store.search(queries, k=5, where="lang = 'fr'") as hits:
-            assert len(hits) == 0 and hits.offsets.tolist() == [0] * 21
+            assert hits.stats["search"]["hits"] == 0 and hits.offsets.tolist() == [0] * 21
     index = adjoin.build_index(table, tmp_path / "index", attributes=("lang",))
     assert "attributes" in index.info["files"]
     with pytest.raises(adjoin.OptionError, match="there is no column language; choose from year, lang"):

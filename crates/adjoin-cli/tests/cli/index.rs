@@ -153,7 +153,7 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
         words.iter().for_each(|word| assert!(run.said.contains(word), "{options}: {}", run.said));
         serde_json::from_str::<Value>(&place.text("stats.json")).unwrap()
     };
-    let measured = "measured with 750 rows of the index as queries";
+    let measured = "measured with 1,000 rows of the index as queries";
     let statistics = run("", 0, &["recall: ", measured, "at least 95 % requested"]);
     assert_eq!((&statistics["recall"]["target"], &statistics["recall"]["kept"]), (&0.95.into(), &true.into()));
     assert_eq!(statistics["seconds"]["calibrate"], Value::Null);

@@ -23,7 +23,8 @@ use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
 /// Numbers of hits and recalls for which an index is published with lists that reach them, where there are such lists.
-const AT_BUILD: [(u64, f64); 3] = [(1, 0.99), (10, 0.99), (NOTED as u64, 0.9)];
+const AT_BUILD: [(u64, &[f64]); 3] =
+    [(1, &[0.8, 0.9, 0.95, 0.99]), (10, &[0.8, 0.9, 0.95, 0.99]), (NOTED as u64, &[0.8, 0.9])];
 /// The longest list that is tried for an index that is built.
 const LONGEST_AT_BUILD: usize = 256;
 /// The longest list that a search tries. An index of fewer vertices is searched whole where none does.
@@ -75,8 +76,10 @@ fn calibration_of<T: Coordinate>(context: &Context, index: &Index) -> Result<Vec
     let sample = Sample::of_rows((context, index), None)?;
     let mut climb = Climb::new((context, index), (sample, None), WalkStrategy::default());
     let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
-    for (k, recall) in AT_BUILD {
-        climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
+    for (k, recalls) in AT_BUILD {
+        for &recall in recalls {
+            climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
+        }
     }
     Ok(calibration.to_bytes())
 }
