@@ -86,7 +86,7 @@ fn a_trace_tells_which_page_each_query_needs_and_after_which() {
     assert!(reads.iter().all(|(_, offset, _)| offset % 4_096 == 0));
     place.done(line);
     assert_eq!(place.text("hits.csv"), hits, "hits do not depend on what is shared");
-    place.refused(&format!("{line} --trace set.fbin"), &["set.fbin"]);
+    place.refused(&format!("{line} --trace queries.fbin"), &["queries.fbin"]);
 }
 
 #[test]
