@@ -708,7 +708,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     /// keep the device busy (NDSearch's speculative searching, section VI-B). What it finds does not depend on that.
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
         let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
-        let width = (READS_AT_ONCE / (self.under_way + waiting).max(1)).min(self.run.strategy.ahead);
+        let walks = (self.under_way + waiting).clamp(1, self.run.at_once);
+        let width = (READS_AT_ONCE / walks).min(self.run.strategy.ahead);
         if width <= self.run.strategy.beam || !self.run.strategy.shares {
             return Ok(());
         }
