@@ -84,10 +84,6 @@ impl Calibration {
         self.hits_of_query
     }
 
-    pub(super) fn queries(&self) -> usize {
-        self.queries
-    }
-
     /// The longest list that was tried.
     pub(super) fn longest(&self) -> Option<usize> {
         self.lists.last().map(|&list| list as usize)

@@ -17,7 +17,7 @@ use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::options::VectorType;
 use crate::report::RecallStatistics;
-use crate::search::{SourceQueries, Wanted};
+use crate::search::SourceQueries;
 use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
@@ -144,10 +144,7 @@ pub(super) fn decide<T: Coordinate>(
     let reading = queries.map_or(0, SourceQueries::reading_bytes);
     let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
     let context = &context.for_run(least, PURPOSE)?;
-    let sample = match queries {
-        None => Sample::of_rows((context, index), admitted)?,
-        Some(queries) => Sample::of_queries((context, index), admitted, queries, options.seed)?,
-    };
+    let sample = Sample::draw((context, index), admitted, (queries, options.seed))?;
     let mut climb = Climb::new((context, index), (sample, admitted), options.strategy);
     let mut calibration = match known {
         Some(known) => known.clone(),
@@ -202,7 +199,7 @@ impl Asked<'_> {
     /// By a comparison with all that may be found.
     fn whole(&self, reads: Option<ReadCounts>) -> Decided {
         let recall = Some(RecallStatistics::proved_at_k(self.target));
-        Decided { way: Way::Whole(Wanted::Nearest(self.k)), recall, reads }
+        Decided { way: Way::Whole, recall, reads }
     }
 
     /// How many hits there are.
@@ -284,25 +281,8 @@ impl<'a> Climb<'a> {
                 cache.insert(PageCache::beside(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?)
             }
         };
-        let mut found_all = Vec::with_capacity(calibration.queries() * NOTED);
-        context.progress.begin("calibrate", "queries", calibration.queries() as u64);
-        for part in sample.parts::<T>(k) {
-            let (members, _memory) = sample.members::<T>(part.clone(), k)?;
-            let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
-            let walks = Walks::<T>::new((context, index), (aim, *admitted), (*strategy, cache));
-            let found = walks.search((&members, &hidden), 0..part.len() as u32)?;
-            for found in found.expect("there is room for so many hits") {
-                let query = part.start + found.query as usize;
-                let mut entries: Vec<u32> =
-                    sample.without_own(query, found.hits).iter().map(|hit| hit.place.0).collect();
-                entries.sort_unstable();
-                let noted = calibration.noted(query).iter();
-                found_all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
-                let bytes = found.pages_read * index.facts().shape().bytes() as u64;
-                *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
-            }
-            context.progress.advance(part.end as u64);
-        }
+        let with = (*strategy, &*cache);
+        let found_all = sample.find_noted::<T>((aim, k), with, |query| calibration.noted(query), reads)?;
         calibration.add(list, &found_all);
         Ok(())
     }

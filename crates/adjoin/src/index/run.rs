@@ -61,7 +61,7 @@ pub(super) enum Way {
     /// By walks.
     Walk(Aim),
     /// By a comparison with all pages.
-    Whole(Wanted),
+    Whole,
 }
 
 /// How a search is to go.
@@ -217,7 +217,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let walks = match decided.0.way {
             Way::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
-            Way::Whole(_) => None,
+            Way::Whole => None,
         };
         let working =
             walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
@@ -261,7 +261,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
                 let of_walk = Walks::<T>::walk_bytes(facts, aim, strategy);
                 2 * context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks)
             }
-            Way::Whole(_) => whole::working_bytes::<T>(context, facts),
+            Way::Whole => whole::working_bytes::<T>(context, facts),
         };
         reading + workers + 4 * queries * Self::query_bytes(index, wanted)
     }
@@ -346,7 +346,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let (probes, t) = match self.decided.0.way {
             Way::Walk(aim) if aim.by_codes => ("codes", Some(aim.list as f64)),
             Way::Walk(aim) => ("walk", Some(aim.list as f64)),
-            Way::Whole(_) => ("whole", None),
+            Way::Whole => ("whole", None),
         };
         let order = Some(self.index.facts().layout.name());
         StrategyStatistics { order, probes: Some(probes), t, ..StrategyStatistics::default() }

@@ -7,8 +7,12 @@ use adjoin_device::{AlignedBuffer, Reservation};
 
 use super::Index;
 use super::admitted::Admitted;
+use super::cache::PageCache;
 use super::calibration::{NOTED, noted};
 use super::page::Page;
+use super::run::Walks;
+use super::strategy::WalkStrategy;
+use super::walk::Aim;
 use super::whole::{self, Whole};
 use crate::context::Context;
 use crate::error::Result;
@@ -119,7 +123,7 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     /// Where they cannot be read or are none that the index can have, or memory does not suffice.
-    pub(super) fn of_queries(
+    fn of_queries(
         (context, index): (&'a Context, &'a Index),
         admitted: Option<&'a Admitted>,
         queries: SourceQueries<'_>,
@@ -136,6 +140,21 @@ impl<'a> Sample<'a> {
             Ok(())
         })?;
         Ok(Self { context, index, admitted, vectors, stored, own: Vec::new(), _memory: memory })
+    }
+
+    /// Queries of a source, or rows of the index where there is none.
+    ///
+    /// # Errors
+    /// As those of both.
+    pub(super) fn draw(
+        of: (&'a Context, &'a Index),
+        admitted: Option<&'a Admitted>,
+        (like, seed): (Option<SourceQueries<'_>>, u64),
+    ) -> Result<Self> {
+        match like {
+            None => Self::of_rows(of, admitted),
+            Some(queries) => Self::of_queries(of, admitted, queries, seed),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -175,6 +194,42 @@ impl<'a> Sample<'a> {
     /// is then like one that the index has never seen.
     pub(super) fn hidden(&self, query: usize) -> Option<u32> {
         self.own.get(query).filter(|own| own.alone).map(|own| own.vertex)
+    }
+
+    /// Whether walks find each of the noted hits of all queries, in the order of these, where each query takes the memory of `k`
+    /// hits; what they read is added to `reads`.
+    ///
+    /// # Errors
+    /// Where pages cannot be read, memory does not suffice, or the work is cancelled.
+    pub(super) fn find_noted<'n, T: Coordinate>(
+        &self,
+        (aim, k): (Aim, u64),
+        (strategy, cache): (WalkStrategy, &PageCache),
+        noted: impl Fn(usize) -> &'n [u32],
+        reads: &mut ReadCounts,
+    ) -> Result<Vec<bool>> {
+        let Self { context, index, admitted, .. } = *self;
+        let mut all = Vec::new();
+        context.progress.begin("calibrate", "queries", self.len() as u64);
+        for part in self.parts::<T>(k) {
+            let (members, _memory) = self.members::<T>(part.clone(), k)?;
+            let hidden: Vec<Option<u32>> = part.clone().map(|query| self.hidden(query)).collect();
+            let walks = Walks::<T>::new((context, index), (aim, admitted), (strategy, cache));
+            let find = |range| walks.search((&members, &hidden), range);
+            in_halves(part.len() as u32, find, |_, found| {
+                for found in found {
+                    let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
+                    entries.sort_unstable();
+                    let noted = noted(part.start + found.query as usize).iter();
+                    all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
+                    let bytes = found.pages_read * index.facts().shape().bytes() as u64;
+                    *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
+                }
+                Ok(())
+            })?;
+            context.progress.advance(part.end as u64);
+        }
+        Ok(all)
     }
 
     /// Takes its own row out of what a query finds.

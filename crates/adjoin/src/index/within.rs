@@ -13,7 +13,7 @@ use super::cache::PageCache;
 use super::calibration::{NOTED, Reached, next_list};
 use super::options::IndexSearchOptions;
 use super::promise::{least_bytes, recall_of};
-use super::run::{Decided, Walks, Way};
+use super::run::{Decided, Way};
 use super::sample::{Sample, Truth, drawn};
 use super::walk::Aim;
 use crate::context::Context;
@@ -22,7 +22,7 @@ use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
-use crate::search::{SourceQueries, in_halves};
+use crate::search::SourceQueries;
 use crate::source::VectorSource;
 use crate::truth::{NeighbourSample, setting_half};
 
@@ -45,8 +45,7 @@ pub(super) fn decide<T: Coordinate>(
     (predicate, admitted): (Predicate, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
 ) -> Result<Decided> {
-    let way = Way::Whole(options.wanted);
-    let whole = |reads| Decided { way, recall: Some(RecallStatistics::proved_at_k(target)), reads };
+    let whole = |reads| Decided { way: Way::Whole, recall: Some(RecallStatistics::proved_at_k(target)), reads };
     let facts = index.facts();
     if queries.info().rows <= drawn(index, like) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
@@ -56,12 +55,9 @@ pub(super) fn decide<T: Coordinate>(
     let reading = like_them.map_or(0, SourceQueries::reading_bytes);
     let least = reading + least_bytes::<T>(context, facts, vectors, (NOTED as u64, LONGEST));
     let context = &context.for_run(least, PURPOSE)?;
-    let sample = match like_them {
-        None => Sample::of_rows((context, index), admitted)?,
-        Some(queries) => Sample::of_queries((context, index), admitted, queries, options.seed)?,
-    };
+    let sample = Sample::draw((context, index), admitted, (like_them, options.seed))?;
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
-    let mut tried = Tried { context, index, admitted, sample, truth, sets: Vec::new(), predicate, options, reads };
+    let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };
     tried.sets = setting_half(tried.truth.counts.len(), options.seed);
     let found = tried.first_that_supports::<T>(target)?;
     let reads = Some(tried.reads);
@@ -78,7 +74,6 @@ pub(super) fn decide<T: Coordinate>(
 struct Tried<'a> {
     context: &'a Context,
     index: &'a Index,
-    admitted: Option<&'a Admitted>,
     sample: Sample<'a>,
     truth: Truth,
     /// Which of them decide; the others say what is reached.
@@ -129,31 +124,12 @@ impl Tried<'_> {
 
     /// Whether walks find each of the noted hits.
     fn walk<T: Coordinate>(&mut self, aim: Aim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
-        let Self { context, index, admitted, sample, truth, options, reads, .. } = self;
-        let k = NOTED as u64;
+        let Self { context, index, sample, truth, options, reads, .. } = self;
         let cache = match cache {
             Some(cache) => cache,
             None => cache.insert(PageCache::beside(context, index, context.budget().free() / 2)?),
         };
-        let mut all = Vec::with_capacity(truth.entries.len());
-        for part in sample.parts::<T>(k) {
-            let (members, _memory) = sample.members::<T>(part.clone(), k)?;
-            let hidden: Vec<Option<u32>> = part.clone().map(|query| sample.hidden(query)).collect();
-            let walks = Walks::<T>::new((context, index), (aim, *admitted), (options.strategy, cache));
-            let find = |range| walks.search((&members, &hidden), range);
-            in_halves(part.len() as u32, find, |_, found| {
-                for found in found {
-                    let query = part.start + found.query as usize;
-                    let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
-                    entries.sort_unstable();
-                    let noted = truth.entries[truth.noted_of(query)].iter();
-                    all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
-                    let bytes = found.pages_read * index.facts().shape().bytes() as u64;
-                    *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
-                }
-                Ok(())
-            })?;
-        }
-        Ok(all)
+        let noted = |query| &truth.entries[truth.noted_of(query)];
+        sample.find_noted::<T>((aim, NOTED as u64), (options.strategy, cache), noted, reads)
     }
 }
