@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::centroids::{Centroids, Short};
 use crate::columns::PackedColumns;
 use crate::lists::Lists;
 use crate::lookup::{CodeRows, Lookup, TABLE_ENTRIES};
@@ -98,9 +99,9 @@ seal!(u8, first_least_u32);
 seal!(f32, first_least_f32);
 
 /// What a level makes of plain loops.
-trait Loops: Lists + Lookup + Near + Rounding + Wide {}
+trait Loops: Lists + Lookup + Near + Rounding + Short + Wide {}
 
-impl<L: Lists + Lookup + Near + Rounding + Wide> Loops for L {}
+impl<L: Lists + Lookup + Near + Rounding + Short + Wide> Loops for L {}
 
 /// A level and the proof of it.
 #[derive(Clone, Copy, Debug)]
@@ -283,6 +284,23 @@ impl Kernel {
     /// How many values are at most `most`.
     pub fn count_at_most(&self, values: &[u32], most: u32) -> u64 {
         self.loops().count_at_most(values, most)
+    }
+
+    /// Into `out[r]`, the nearest centroid of `points.row(r)` from the coordinate `start` on, the first of equally near ones, and
+    /// its squared distance: a sum in f32 in the order of the coordinates. A point of which no distance is finite gets centroid
+    /// 0 and infinity.
+    ///
+    /// # Panics
+    /// If there are fewer points than places in `out`, or these end before the last coordinate.
+    pub fn nearest_centroids(
+        &self,
+        (points, start): (&Panel<f32>, usize),
+        centroids: &Centroids,
+        out: &mut [(u32, f32)],
+    ) {
+        assert!(out.len() <= points.rows(), "a point for each place");
+        assert!(start + centroids.dimensions() <= points.dimensions(), "coordinates of points");
+        self.loops().nearest_centroids((points, start), centroids, out);
     }
 
     /// For each row `rows[k]`, into `out[k]`, the sum of one entry of each table: that of table `j` is picked by byte `j` of

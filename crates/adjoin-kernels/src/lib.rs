@@ -24,12 +24,13 @@
 //! The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on the level.
 //!
 //! `panel.rs` and `columns.rs` hold the data, `tile.rs` the loops over tiles and the rounding rule, `dispatch.rs` the
-//! choice of a level, `x86/` the fast levels, `wide.rs` sums in f64, `near.rs` quick ones in f32,
+//! choice of a level, `x86/` the fast levels, `centroids.rs` the nearest of short vectors, `wide.rs` sums in f64, `near.rs` quick ones in f32,
 //! `rounding.rs` floats as bytes, `lists.rs` searches in lists of distances, `lookup.rs` distances by codes, `prefetch.rs`
 //! memory asked for ahead.
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
 
+mod centroids;
 mod columns;
 mod dispatch;
 mod lists;
@@ -44,6 +45,7 @@ mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use centroids::Centroids;
 pub use columns::PackedColumns;
 pub use dispatch::{Kernel, Scalar};
 pub use lookup::{CodeRows, TABLE_ENTRIES};

@@ -3,7 +3,7 @@
 //! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, whose absence fails instead of being printed.
 
 use adjoin_kernels::{
-    CodeRows, Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar,
+    Centroids, CodeRows, Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar,
     TABLE_ENTRIES, TILE_COLUMNS, TILE_ROWS, near_error, relative_error, wide_error,
 };
 use proptest::prelude::*;
@@ -402,6 +402,42 @@ fn searches_in_lists_find_what_plain_loops_find() {
                 assert_eq!(kernel.count_at_most(&values, most), expected.len() as u64);
             }
         }
+    }
+}
+
+/// The nearest centroid is the same on every level, and none is nearer by more than rounding.
+#[test]
+fn nearest_centroids_are_the_nearest() {
+    let mut random = Random(13);
+    for (dimensions, count, start) in [(1, 1, 0), (1, 255, 3), (2, 16, 1), (4, 256, 0), (7, 17, 5), (24, 200, 8), (96, 33, 0)] {
+        let (points, centroids) = (
+            random.vectors(40, start + dimensions + 2, Random::float),
+            random.vectors(count, dimensions, Random::float),
+        );
+        let (points, columns) = (panel(&points, start + dimensions + 2), Centroids::new(&panel(&centroids, dimensions)));
+        let mut expected = vec![(0, 0.0); points.rows()];
+        Kernel::available()[0].nearest_centroids((&points, start), &columns, &mut expected);
+        for (row, &(centroid, distance)) in expected.iter().enumerate() {
+            let point = &points.row(row)[start..][..dimensions];
+            let least = centroids.iter().map(|centroid| exact_f32(point, centroid)).fold(f64::INFINITY, f64::min);
+            let found = exact_f32(point, &centroids[centroid as usize]);
+            assert!(found <= least * (1.0 + 1e-4), "{found} > {least}");
+            assert!((f64::from(distance) - found).abs() <= found * 1e-4, "{distance} for {found}");
+        }
+        for kernel in Kernel::available() {
+            let mut nearest = vec![(9, 9.0); points.rows()];
+            kernel.nearest_centroids((&points, start), &columns, &mut nearest);
+            assert_eq!(nearest, expected, "{} of {dimensions}", kernel.name());
+        }
+    }
+    // Equally near ones: the first. Infinitely far ones: the first, at infinity.
+    let (same, far) = (panel(&vec![vec![1.0_f32; 3]; 40], 3), panel(&[vec![f32::MAX; 3]], 3));
+    for kernel in Kernel::available() {
+        let mut nearest = [(7, 7.0)];
+        kernel.nearest_centroids((&same, 0), &Centroids::new(&same), &mut nearest);
+        assert_eq!(nearest, [(0, 0.0)], "{}", kernel.name());
+        kernel.nearest_centroids((&far, 0), &Centroids::new(&same), &mut nearest);
+        assert_eq!(nearest, [(0, f32::INFINITY)], "{}", kernel.name());
     }
 }
 

@@ -613,6 +613,24 @@ fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, 
     }
 }
 
+/// [`crate::lists::at_most`].
+#[target_feature(enable = "avx512f")]
+pub(super) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let limit = _mm512_set1_epi32(most.cast_signed());
+    for (chunk, start) in chunks.iter().zip((0..).step_by(LANES)) {
+        let mut near = u32::from(_mm512_cmple_epu32_mask(integers(chunk), limit));
+        while near != 0 {
+            let lane = near.trailing_zeros() as usize;
+            found.push(u64::from(chunk[lane]) << 32 | (start + lane) as u64);
+            near &= near - 1;
+        }
+    }
+    let start = values.len() - rest.len();
+    let near = rest.iter().zip(start..).filter(|(value, _)| **value <= most);
+    found.extend(near.map(|(&value, place)| u64::from(value) << 32 | place as u64));
+}
+
 /// `Tiles::nearest` for floats.
 #[target_feature(enable = "avx512f")]
 fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {

@@ -13,6 +13,7 @@ mod avx512;
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 
+use crate::centroids::{self, Centroids, Points, Short};
 use crate::lists::{self, Lists};
 use crate::lookup::{self, CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::{self, Near};
@@ -39,10 +40,18 @@ macro_rules! compiled {
     };
 }
 
-compiled!(Lists {
+compiled!(Avx2, "avx2", Lists {
     fn first_least_u32(values: &[u32]) -> usize = lists::first_least;
     fn first_least_f32(values: &[f32]) -> usize = lists::first_least;
     fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) = lists::at_most;
+    fn count_at_most(values: &[u32], most: u32) -> u64 = lists::count_at_most;
+});
+
+// The compiler makes no mask of sixteen comparisons itself.
+compiled!(Avx512, "avx512f,avx512bw,avx512vl", Lists {
+    fn first_least_u32(values: &[u32]) -> usize = lists::first_least;
+    fn first_least_f32(values: &[f32]) -> usize = lists::first_least;
+    fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) = avx512::at_most;
     fn count_at_most(values: &[u32], most: u32) -> u64 = lists::count_at_most;
 });
 
@@ -63,4 +72,8 @@ compiled!(Near {
 
 compiled!(Rounding {
     fn round(vector: &[f32], scale: f32, grid: Grid<'_>, bytes: &mut [u8]) -> f32 = rounding::round;
+});
+
+compiled!(Short {
+    fn nearest_centroids(points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) = centroids::nearest_centroids;
 });

@@ -4,6 +4,7 @@
 //! What is looked for in two buckets is the [`Visitor`]'s business: a join's, a search's, a graph's. `tiles.rs` compares
 //! their members.
 
+mod near_places;
 mod nearest;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use crate::plan::{BucketSizes, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
+pub(crate) use near_places::{NearComparison, NearPlaces};
 pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch};
 pub(crate) use tiles::{Ordered, Tiles};
 

@@ -20,17 +20,30 @@ impl<T> Clone for Vectors<'_, T> {
 
 impl<T> Copy for Vectors<'_, T> {}
 
-/// Kept neighbours that a candidate is compared with at once.
-const TOGETHER: usize = 16;
+/// A candidate that may be kept.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    candidate: Candidate,
+    /// The least squared distance to what is kept of the nearer ones; not a number where nothing is.
+    least: f64,
+}
+
+impl Open {
+    /// Whether something that is kept removes the candidate by this factor of squared distances.
+    fn is_removed<T: Coordinate>(&self, factor: f64) -> bool {
+        factor * self.least <= self.candidate.squared::<T>()
+    }
+}
 
 /// Candidates of a vertex, and what is kept of them.
 pub(crate) struct Pruner<T: Coordinate> {
     vertex: u32,
-    /// Candidates that were not kept, ascending once they are looked at.
     pool: Vec<Candidate>,
-    /// What is kept, ascending, and the same as vertices.
+    /// Those that may still be kept by some factor up to alpha, ascending.
+    open: Vec<Open>,
     kept: Vec<Candidate>,
-    kept_vertices: Vec<u32>,
+    /// Vertices that are compared, and their distances; at the end, what is kept.
+    vertices: Vec<u32>,
     distances: Vec<T::Distance>,
     degree: usize,
     /// The square of alpha, as distances are squared.
@@ -42,8 +55,9 @@ impl<T: Coordinate> Pruner<T> {
         Self {
             vertex: 0,
             pool: Vec::new(),
+            open: Vec::new(),
             kept: Vec::new(),
-            kept_vertices: Vec::new(),
+            vertices: Vec::new(),
             distances: Vec::new(),
             degree: options.degree,
             alpha_squared: options.alpha * options.alpha,
@@ -80,62 +94,53 @@ impl<T: Coordinate> Pruner<T> {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
         self.pool.dedup();
+        self.open.clear();
+        self.open.extend(self.pool.iter().map(|&candidate| Open { candidate, least: f64::NAN }));
         self.kept.clear();
-        self.kept_vertices.clear();
         self.keep(vectors, 1.0);
         self.keep(vectors, self.alpha_squared);
-        &self.kept_vertices
+        self.kept.sort_unstable();
+        self.vertices.clear();
+        self.vertices.extend(self.kept.iter().map(|candidate| candidate.vertex()));
+        &self.vertices
     }
 
     /// All candidates as vertices, nearest first.
     pub(crate) fn sorted(&mut self) -> &[u32] {
         self.pool.sort_unstable();
-        self.kept_vertices.clear();
-        self.kept_vertices.extend(self.pool.iter().map(|candidate| candidate.vertex()));
-        &self.kept_vertices
+        self.vertices.clear();
+        self.vertices.extend(self.pool.iter().map(|candidate| candidate.vertex()));
+        &self.vertices
     }
 
-    /// Keeps candidates that nothing nearer removes by this factor of squared distances. What can be kept by no factor up
-    /// to alpha leaves the pool.
+    /// Keeps candidates that nothing nearer removes by this factor.
     fn keep(&mut self, vectors: Vectors<'_, T>, factor: f64) {
-        let (mut nearer, mut left) = (0, 0);
-        for place in 0..self.pool.len() {
-            if self.kept.len() == self.degree {
-                return;
-            }
-            let candidate = self.pool[place];
-            nearer += self.kept[nearer..].iter().take_while(|kept| **kept < candidate).count();
-            match self.removed_by(vectors, candidate, nearer, factor) {
-                None => {
-                    self.kept.insert(nearer, candidate);
-                    self.kept_vertices.insert(nearer, candidate.vertex());
-                }
-                Some(squared) if self.alpha_squared * squared > candidate.squared::<T>() => {
-                    self.pool[left] = candidate;
-                    left += 1;
-                }
-                Some(_) => {}
+        let mut at = 0;
+        while at < self.open.len() && self.kept.len() < self.degree {
+            match self.open[at].is_removed::<T>(factor) {
+                true => at += 1,
+                false => self.take(vectors, at),
             }
         }
-        self.pool.truncate(left);
     }
 
-    /// How far from a candidate that is which removes it, among the first of the kept ones: squared.
-    fn removed_by(
-        &self,
-        Vectors { kernel, panel }: Vectors<'_, T>,
-        candidate: Candidate,
-        nearer: usize,
-        factor: f64,
-    ) -> Option<f64> {
-        let (x, own) = (panel.row(candidate.vertex() as usize), candidate.squared::<T>());
-        let mut distances = [T::Distance::default(); TOGETHER];
-        let mut least_of = self.kept_vertices[..nearer].chunks(TOGETHER).map(|kept| {
-            let distances = &mut distances[..kept.len()];
-            kernel.one_to_some(x, panel, kept, distances);
-            let keys = distances.iter().map(|&distance| T::distance_key(distance));
-            T::distance_of(keys.min().unwrap_or(u32::MAX))
-        });
-        least_of.find(|least| factor * least <= own)
+    /// Keeps an open candidate, and compares the farther ones with it.
+    fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, at: usize) {
+        let taken = self.open[at].candidate;
+        self.kept.push(taken);
+        self.vertices.clear();
+        self.vertices.extend(self.open[at + 1..].iter().map(|open| open.candidate.vertex()));
+        self.distances.resize(self.vertices.len(), T::Distance::default());
+        kernel.one_to_some(panel.row(taken.vertex() as usize), panel, &self.vertices, &mut self.distances);
+        let mut left = at;
+        for (other, &distance) in (at + 1..).zip(&self.distances) {
+            let mut open = self.open[other];
+            open.least = open.least.min(T::distance_of(T::distance_key(distance)));
+            if !open.is_removed::<T>(self.alpha_squared) {
+                self.open[left] = open;
+                left += 1;
+            }
+        }
+        self.open.truncate(left);
     }
 }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::fmt;
 
-use adjoin_kernels::{CodeRows, Kernel, Panel, TABLE_ENTRIES};
+use adjoin_kernels::{Centroids, CodeRows, Kernel, Panel, TABLE_ENTRIES};
 
 use self::product::ProductQuantizer;
 use self::rabitq::{FACTOR_BYTES, RabitQuantizer};
@@ -124,12 +124,12 @@ impl Quantizer {
         assert_eq!(vectors.dimensions(), dimensions, "dimensions of what is encoded");
         let of_thread = 3 * Panel::<f32>::bytes_for(BLOCK_ROWS, dimensions);
         let codes = 2 * (rows * self.code_bytes()) as u64; // while they are put together
-        let packed_bytes = Panel::<f32>::bytes_for(TABLE_ENTRIES, 1) * self.code_bytes() as u64;
+        let packed_bytes = Centroids::bytes_for(TABLE_ENTRIES, dimensions);
         let bytes = context.threads as u64 * of_thread + codes + packed_bytes;
         let _memory = context.reserve(bytes, "encoding vectors")?;
         let kernel = context.kernel;
         let packed = match &self.0 {
-            Method::Product(product) => product.packed(kernel),
+            Method::Product(product) => product.packed(),
             Method::Rabitq(_) => Vec::new(),
         };
         let encode = |block: &mut Panel<f32>, number: usize| {

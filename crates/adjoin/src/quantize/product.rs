@@ -2,7 +2,7 @@
 //! quantization for nearest neighbor search", TPAMI 2011), on axes that make the chunks vary alike (`rotation.rs`) where these
 //! leave less of the vectors out.
 
-use adjoin_kernels::{Kernel, PackedColumns, Panel, TABLE_ENTRIES};
+use adjoin_kernels::{Centroids, Kernel, Panel, TABLE_ENTRIES};
 
 use super::Table;
 use super::chunks::Chunks;
@@ -69,20 +69,18 @@ impl ProductQuantizer {
     }
 
     /// The codebooks as a kernel compares with them.
-    pub(super) fn packed(&self, kernel: Kernel) -> Vec<PackedColumns<f32>> {
-        self.codebooks.iter().map(|codebook| kernel.pack(codebook, &numbers(codebook.rows()))).collect()
+    pub(super) fn packed(&self) -> Vec<Centroids> {
+        self.codebooks.iter().map(Centroids::new).collect()
     }
 
     /// The codes of the vectors of a block.
-    pub(super) fn encode(&self, kernel: Kernel, packed: &[PackedColumns<f32>], vectors: &Panel<f32>) -> Vec<u8> {
+    pub(super) fn encode(&self, kernel: Kernel, packed: &[Centroids], vectors: &Panel<f32>) -> Vec<u8> {
         let mut turned = Panel::zeroed(0, 0);
         let vectors = self.turned(kernel, vectors, &mut turned);
         let (rows, count) = (vectors.rows(), self.chunks.count);
-        let mut codes = vec![0; rows * count];
-        let (order, mut nearest, mut part) = (numbers(rows), vec![(0, 0.0); rows], Panel::zeroed(0, 0));
-        for (chunk, columns) in packed.iter().enumerate() {
-            self.chunks.cut(chunk, vectors, rows, &mut part);
-            kernel.nearest(&part, &order, columns, &mut nearest);
+        let (mut codes, mut nearest) = (vec![0; rows * count], vec![(0, 0.0); rows]);
+        for (chunk, centroids) in packed.iter().enumerate() {
+            kernel.nearest_centroids((vectors, self.chunks.range(chunk).start), centroids, &mut nearest);
             let codes = codes[chunk..].iter_mut().step_by(count);
             codes.zip(&nearest).for_each(|(code, &(centroid, _))| *code = centroid as u8);
         }
@@ -139,14 +137,10 @@ impl ProductQuantizer {
 /// Bytes that training holds beside the sample.
 fn training_bytes(threads: usize, sample: &Panel<f32>, chunks: Chunks) -> u64 {
     let (rows, widest) = (sample.rows(), chunks.dimensions.div_ceil(chunks.count));
-    let codebook = PackedColumns::<f32>::bytes_for(TABLE_ENTRIES, widest);
+    let codebook = Centroids::bytes_for(TABLE_ENTRIES, widest);
     let of_thread = Panel::<f32>::bytes_for(rows, widest) + 4 * codebook + 16 * rows as u64;
     let turned = Panel::<f32>::bytes_for(rows, chunks.dimensions);
     turned + threads as u64 * of_thread + chunks.count as u64 * codebook
-}
-
-fn numbers(count: usize) -> Vec<u32> {
-    (0..count as u32).collect()
 }
 
 /// How codebooks are learned.
@@ -191,10 +185,9 @@ impl Learning<'_> {
 fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) -> (Panel<f32>, f64) {
     let mut centroids = Panel::zeroed(first.len(), points.dimensions());
     first.iter().enumerate().for_each(|(at, &row)| copy_row(points, row as usize, &mut centroids, at));
-    let (all, order) = (numbers(first.len()), numbers(points.rows()));
     let mut nearest = vec![(0, 0.0); points.rows()];
     for round in 1..=rounds {
-        kernel.nearest(points, &order, &kernel.pack(&centroids, &all), &mut nearest);
+        kernel.nearest_centroids((points, 0), &Centroids::new(&centroids), &mut nearest);
         let of: Vec<u32> = nearest.iter().map(|&(centroid, _)| centroid).collect();
         move_to_means(points, &of, &mut centroids);
         if round < rounds {

@@ -20,8 +20,6 @@ use crate::load::BucketPass;
 use crate::plan::Probes;
 use crate::workers::map_items;
 
-/// Bytes of a bucket that a query looks into: in the list of the query, which may have doubled, and that of the bucket.
-pub(super) const BYTES_OF_VISIT: u64 = 4 * size_of::<u32>() as u64;
 /// Queries that go ahead, at most.
 const SCOUTS: usize = 16;
 /// Queries that lie near each other are compared in groups of this many times as many as each is to find.
@@ -110,20 +108,8 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     /// # Errors
     /// Where the store cannot be read.
     pub(super) fn by_rule(&self, probes: Probes) -> Result<bool> {
-        let Searcher { context, buckets, .. } = self.searcher;
-        let room = AtomicU64::new(context.budget().free());
-        let (least_rows, rows) = (self.least_rows(), |bucket| self.searcher.rows(bucket));
-        let lists = self.measure(self.range.clone(), |_, measured| {
-            let list: Vec<u32> = measured.probed::<T>(probes, least_rows, rows).collect();
-            let bytes = list.len() as u64 * BYTES_OF_VISIT;
-            let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
-            if fits || self.range.len() == 1 { Some(list) } else { None }
-        })?;
-        let Some(lists) = lists.into_iter().collect::<Option<Vec<_>>>() else { return Ok(false) };
-        let visits: usize = lists.iter().map(Vec::len).sum();
-        let _memory = context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
-        let visits = Visits::of_lists(&lists, self.range.start, buckets.count());
-        drop(lists);
+        let (some, looks) = ((self.queries, self.range.clone()), (probes, self.least_rows()));
+        let Some((visits, _memory)) = self.searcher.visits(some, looks, &self.counts)? else { return Ok(false) };
         self.at_each_other(|bucket, query| visits.holds(bucket, query))?;
         self.look(&visits)?;
         Ok(true)
@@ -260,10 +246,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         queries: impl Iterator<Item = u32>,
         work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
     ) -> Result<Vec<R>> {
-        let Searcher { context, prober, buckets, .. } = self.searcher;
-        let measured = prober.map(context, &self.queries.members.panel, queries, work)?;
-        self.counts.add_center_distances(measured.len() as u64 * u64::from(buckets.count()));
-        Ok(measured)
+        self.searcher.measure((self.queries, queries), &self.counts, work)
     }
 
     /// As many as there are to find, and the query itself.

@@ -7,9 +7,10 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::halves::in_halves;
-use super::looking::{BYTES_OF_VISIT, Looking};
+use super::looking::Looking;
 use super::options::Wanted;
-use super::probing::Prober;
+use super::probing::{Measured, Prober};
+use super::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest, NearestSearch};
@@ -20,6 +21,8 @@ use crate::plan::Probes;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
+/// Bytes of a bucket that a query looks into: in the list of the query, which may have doubled, and that of the bucket.
+const BYTES_OF_VISIT: u64 = 4 * size_of::<u32>() as u64;
 /// Hits that queries without a limit on their number hold at least, before fewer are searched at once.
 const HITS_EXPECTED: u64 = 1_000;
 /// Queries that are searched at once, at most: more would not make it faster.
@@ -149,13 +152,52 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             // In a heap that doubles as it grows.
             Wanted::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
         };
+        answers.saturating_add(Self::bytes_of_vector(buckets, queries))
+    }
+
+    /// The same without what it finds.
+    pub(super) fn bytes_of_vector(buckets: &Buckets<'_>, queries: VectorType) -> u64 {
         let members = Members::<T>::memory_bytes(1, buckets.space().of_queries(queries));
-        answers.saturating_add(2 * queries.bytes() as u64 + members + 64)
+        2 * queries.bytes() as u64 + members + 64
     }
 
     /// Queries that are searched at once, at least one: half of the memory is for lists of the buckets that they look into.
     pub(super) fn queries_at_once(&self, of: u64) -> u64 {
         (self.context.budget().free() / 2 / of).clamp(1, QUERIES_MAX)
+    }
+
+    /// Measures some queries against all centers.
+    pub(super) fn measure<R: Send>(
+        &self,
+        (queries, numbers): (&Queries<T>, impl Iterator<Item = u32>),
+        counts: &Counts,
+        work: impl Fn(u32, &mut Measured<'_>) -> R + Sync,
+    ) -> Result<Vec<R>> {
+        let measured = self.prober.map(self.context, &queries.members.panel, numbers, work)?;
+        counts.add_center_distances(measured.len() as u64 * u64::from(self.buckets.count()));
+        Ok(measured)
+    }
+
+    /// The buckets that some queries look into by a rule, at least until these have so many rows; none where memory does not
+    /// hold that of several queries.
+    pub(super) fn visits(
+        &self,
+        (queries, range): (&Queries<T>, Range<u32>),
+        (probes, least_rows): (Probes, u64),
+        counts: &Counts,
+    ) -> Result<Option<(Visits, Reservation)>> {
+        let Self { context, buckets, .. } = *self;
+        let room = AtomicU64::new(context.budget().free());
+        let lists = self.measure((queries, range.clone()), counts, |_, measured| {
+            let list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
+            let bytes = list.len() as u64 * BYTES_OF_VISIT;
+            let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
+            if fits || range.len() == 1 { Some(list) } else { None }
+        })?;
+        let Some(lists) = lists.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let visits: usize = lists.iter().map(Vec::len).sum();
+        let memory = context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
+        Ok(Some((Visits::of_lists(&lists, range.start, buckets.count()), memory)))
     }
 
     /// What queries find. Fewer are searched at once where memory does not hold what they look into or find; that changes

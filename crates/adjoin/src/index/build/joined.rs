@@ -9,12 +9,11 @@ use std::path::Path;
 
 use adjoin_kernels::Panel;
 
-use super::gathering::{Gathering, Vectors, Wanted};
+use super::gathering::{Gathering, Wanted};
 use super::lists::{Edges, ListWriter, Lists, Sources, Windows};
 use crate::error::Result;
-use crate::execute::Hit;
 use crate::geometry::Coordinate;
-use crate::graph::{GraphOptions, Pruner, Vectors as Compared};
+use crate::graph::{GraphOptions, Pruner, Vectors};
 use crate::load::Buckets;
 use crate::search::NearRows;
 use crate::workers::map_items;
@@ -42,8 +41,10 @@ pub(super) fn candidates_max(options: &GraphOptions) -> u64 {
 }
 
 /// A build under way.
-pub(super) struct Joined<'a> {
+pub(super) struct Joined<'a, T: Coordinate> {
     pub(super) gathering: &'a Gathering<'a>,
+    /// The vectors of all vertices, where memory holds them: others are gathered where they are compared.
+    pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
     pub(super) temporary: &'a Path,
     /// Memory for the lists and for edges back, each.
@@ -72,21 +73,21 @@ pub(super) fn bytes_of_vertex(options: &GraphOptions) -> u64 {
     ((2 * candidates + 2 * options.degree + 8) * size_of::<u32>()) as u64
 }
 
-impl Joined<'_> {
+impl<T: Coordinate> Joined<'_, T> {
     /// The graph, in which not every vertex may be reached.
     ///
     /// # Errors
     /// Where the store cannot be read, a temporary file cannot be written, or memory does not suffice.
-    pub(super) fn build<T: Coordinate>(&self, centers: &Panel<T>) -> Result<(Lists, u64)> {
-        let (own, sources) = self.near::<T>(centers)?;
+    pub(super) fn build(&self, centers: &Panel<T>) -> Result<(Lists, u64)> {
+        let (own, sources) = self.near(centers)?;
         let spilled = own.spilled() + sources.spilled();
-        let lists = self.with_back_edges::<T>(&own, &sources)?;
+        let lists = self.with_back_edges(&own, &sources)?;
         let spilled = spilled + lists.spilled();
         Ok((lists, spilled))
     }
 
     /// The out-neighbours of each vertex among the nearest rows, and where edges come from.
-    fn near<T: Coordinate>(&self, centers: &Panel<T>) -> Result<(Lists, Sources)> {
+    fn near(&self, centers: &Panel<T>) -> Result<(Lists, Sources)> {
         let Gathering { context, buckets, map, .. } = *self.gathering;
         let windows = Windows::within(self.memory, map.len());
         let mut lists = ListWriter::new(context, self.temporary, windows)?;
@@ -98,12 +99,12 @@ impl Joined<'_> {
         near.each(context, &mut |first, found| {
             let mut found = (first..).zip(found);
             let mut next = |all: &mut Vec<u32>| {
-                let (vertex, hits) = found.next()?;
+                let (vertex, places) = found.next()?;
                 while vertex >= map.of_bucket(bucket).end {
                     bucket += 1;
                 }
                 let start = all.len();
-                all.extend(hits.iter().map(|hit: &Hit| map.vertex_of(hit.place.0, hit.place.1).0));
+                all.extend(places.into_iter().map(|place| map.vertex_at(place)));
                 for &other in &representatives[bucket as usize] {
                     if other != vertex && !all[start..].contains(&other) {
                         all.push(other);
@@ -111,7 +112,7 @@ impl Joined<'_> {
                 }
                 Some(vertex)
             };
-            self.prune_all::<T>(&mut next, &mut |vertex, neighbours| {
+            self.prune_all(&mut next, &mut |vertex, neighbours| {
                 lists.push(vertex, neighbours)?;
                 neighbours.iter().try_for_each(|&neighbour| edges.push(vertex, neighbour))
             })
@@ -120,7 +121,7 @@ impl Joined<'_> {
     }
 
     /// For each bucket the representatives of the nearest buckets.
-    fn representatives<T: Coordinate>(&self, buckets: &Buckets<'_>, centers: &Panel<T>) -> Vec<Vec<u32>> {
+    fn representatives(&self, buckets: &Buckets<'_>, centers: &Panel<T>) -> Vec<Vec<u32>> {
         let Gathering { context, map, .. } = *self.gathering;
         let mut distances = vec![T::Distance::default(); centers.rows()];
         let of_bucket = |bucket: u32| {
@@ -136,7 +137,7 @@ impl Joined<'_> {
     }
 
     /// All lists with edges back to them, pruned where they are too long.
-    fn with_back_edges<T: Coordinate>(&self, own: &Lists, sources: &Sources) -> Result<Lists> {
+    fn with_back_edges(&self, own: &Lists, sources: &Sources) -> Result<Lists> {
         let Gathering { context, .. } = *self.gathering;
         let windows = own.windows();
         let mut lists = ListWriter::new(context, self.temporary, windows)?;
@@ -154,7 +155,7 @@ impl Joined<'_> {
                 all.extend(spread(back, BACK_MAX * self.options.degree).filter(|source| !known.contains(source)));
                 Some(vertex)
             };
-            self.prune_all::<T>(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
+            self.prune_all(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
             context.progress.advance(u64::from(window) + 1);
         }
         lists.finish()
@@ -162,43 +163,50 @@ impl Joined<'_> {
 
     /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next
     /// vertex to a list.
-    fn prune_all<T: Coordinate>(
+    fn prune_all(
         &self,
         next: &mut dyn FnMut(&mut Vec<u32>) -> Option<u32>,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {
-        let most = self.gathering.most;
         let vertices_max = (self.gathering.beside / bytes_of_vertex(self.options)).max(1) as usize;
         let room = candidates_max(self.options) as usize;
         loop {
-            let mut wanted = Wanted::none(self.gathering.map.len());
+            let mut wanted = Wanted::none(if self.all.is_some() { 0 } else { self.gathering.map.len() });
             let mut some = Batch::default();
-            while wanted.len() + room <= most && some.ends.len() < vertices_max {
+            while wanted.len() + room <= self.gathering.most && some.ends.len() < vertices_max {
                 let start = some.all.len();
                 let Some(vertex) = next(&mut some.all) else { break };
                 if some.ends.is_empty() {
                     some.first = vertex;
                 }
-                wanted.add(vertex);
-                some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
+                if self.all.is_none() {
+                    wanted.add(vertex);
+                    some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
+                }
                 some.ends.push(some.all.len());
             }
             if some.ends.is_empty() {
                 return Ok(());
             }
-            let vectors = self.gathering.vectors::<T>(wanted)?;
-            self.prune_some(&vectors, &some, take)?;
+            match self.all {
+                Some(panel) => self.prune_some((panel, |vertex| vertex), &some, take)?,
+                None => {
+                    let vectors = self.gathering.vectors::<T>(wanted)?;
+                    self.prune_some((&vectors.panel, |vertex| vectors.row_of(vertex)), &some, take)?;
+                }
+            }
         }
     }
 
-    fn prune_some<T: Coordinate>(
+    /// The same with some vertices, whose vectors and those of their candidates are rows of a panel.
+    fn prune_some(
         &self,
-        vectors: &Vectors<T>,
+        (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),
         candidates: &Batch,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {
         let Gathering { context, .. } = *self.gathering;
-        let compared = Compared { kernel: context.kernel, panel: &vectors.panel };
+        let compared = Vectors { kernel: context.kernel, panel };
         let count = candidates.ends.len();
         let state = || (Pruner::<T>::new(self.options), Vec::new(), Vec::new());
         let chunks = count.div_ceil(PRUNED_TOGETHER);
@@ -211,8 +219,8 @@ impl Joined<'_> {
                 sorted.extend_from_slice(of_vertex);
                 sorted.sort_unstable();
                 rows.clear();
-                rows.extend(sorted.iter().map(|&candidate| vectors.row_of(candidate)));
-                pruner.begin(vectors.row_of(vertex));
+                rows.extend(sorted.iter().map(|&candidate| row_of(candidate)));
+                pruner.begin(row_of(vertex));
                 pruner.add_vertices(compared, rows);
                 let chosen = match of_vertex.len() <= self.options.degree {
                     true => pruner.sorted(),

@@ -18,6 +18,7 @@ mod writing;
 use std::ops::Range;
 use std::path::Path;
 
+use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use self::gathering::{Gathering, Wanted};
@@ -54,6 +55,8 @@ const VECTORS_OF_VERTEX: u64 = 4;
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
 /// Bytes for what is small and not counted one by one: where blocks of temporary files lie, lists that grow.
 const SMALL_BYTES: u64 = 4 << 20;
+/// Share of the spare memory for the vectors of all vertices.
+const ALL_SHARE: u64 = 4;
 /// Share of the spare memory for lists, for edges back, and for the lists with these: each.
 const LISTS_SHARE: u64 = 16;
 
@@ -175,7 +178,9 @@ impl Build<'_> {
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {
             GraphMethod::Near => {
-                let joined = Joined { gathering, options: &options.graph, temporary, memory: spare / LISTS_SHARE };
+                let all = self.all::<T>(gathering, spare / ALL_SHARE)?;
+                let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare / LISTS_SHARE);
+                let joined = Joined { gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
                 (lists, navigation.entry(), spilled)
             }
@@ -253,6 +258,18 @@ impl Build<'_> {
         Ok(gathering.vectors::<T>(wanted)?.panel)
     }
 
+    /// The vectors of all vertices, where so much memory holds them.
+    fn all<T: Coordinate>(&self, gathering: &Gathering<'_>, memory: u64) -> Result<Option<(Panel<T>, Reservation)>> {
+        let vertices = gathering.map.len();
+        let bytes = Panel::<T>::bytes_for(vertices as usize, gathering.buckets.space().dimensions());
+        if bytes > memory {
+            return Ok(None);
+        }
+        let memory = self.context.reserve(bytes, PURPOSE)?;
+        let panel = gathering.vectors::<T>(Wanted::of(vertices, 0..vertices))?.panel;
+        Ok(Some((panel, memory)))
+    }
+
     fn navigation<T: Coordinate>(&self, gathering: &Gathering<'_>, space: Space<'_>) -> Result<Navigation> {
         let Self { context, options, .. } = *self;
         let sample = Navigation::sample(gathering.map.len(), &options.graph);
@@ -272,13 +289,9 @@ impl Build<'_> {
         (temporary, memory): (&Path, u64),
     ) -> Result<(Lists, u32, u64)> {
         let Self { context, options, .. } = *self;
-        let vertices = gathering.map.len();
-        let dimensions = gathering.buckets.space().dimensions();
-        let _panel = context.reserve(Panel::<T>::bytes_for(vertices as usize, dimensions), PURPOSE)?;
-        let all = Wanted::of(vertices, 0..vertices);
-        let panel = gathering.vectors::<T>(all)?.panel;
+        let (panel, of_panel) = self.all::<T>(gathering, u64::MAX)?.expect("all memory may be taken");
         let graph = Graph::build(context, &panel, &options.graph)?;
-        drop(panel);
+        drop((panel, of_panel));
         let lists = Lists::of_graph(context, temporary, &graph, memory)?;
         let spilled = lists.spilled();
         Ok((lists, graph.entry().expect("there is a vertex"), spilled))

@@ -1,0 +1,84 @@
+//! The nearest of up to a few hundred short vectors: what product codes are made of. Kernels of whole panels add up lanes at
+//! the end of each vector, which costs more than all else where vectors are short; here a lane is a centroid.
+
+use crate::panel::Panel;
+use crate::reference::Reference;
+
+/// Centroids that are compared at once.
+const LANES: usize = 16;
+
+/// Centroids of one length, ready for [`crate::Kernel::nearest_centroids`].
+#[derive(Debug, Clone)]
+pub struct Centroids {
+    dimensions: usize,
+    /// Of sixteen centroids after the other, each coordinate of all of these. What is beyond the last is infinitely far.
+    lanes: Vec<[f32; LANES]>,
+}
+
+impl Centroids {
+    /// The rows of a panel.
+    pub fn new(panel: &Panel<f32>) -> Self {
+        let dimensions = panel.dimensions();
+        let mut lanes = vec![[f32::INFINITY; LANES]; panel.rows().div_ceil(LANES) * dimensions];
+        for row in 0..panel.rows() {
+            let block = &mut lanes[row / LANES * dimensions..][..dimensions];
+            block.iter_mut().zip(panel.row(row)).for_each(|(lanes, &x)| lanes[row % LANES] = x);
+        }
+        Self { dimensions, lanes }
+    }
+
+    /// Coordinates of each.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Bytes that so many take.
+    pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
+        (rows.next_multiple_of(LANES) * dimensions * size_of::<f32>()) as u64
+    }
+}
+
+/// What a level computes.
+pub(crate) trait Short {
+    fn nearest_centroids(&self, points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]);
+}
+
+/// Rows of a panel from one coordinate on.
+pub(crate) type Points<'a> = (&'a Panel<f32>, usize);
+
+impl Short for Reference {
+    fn nearest_centroids(&self, points: Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) {
+        nearest_centroids(points, centroids, out);
+    }
+}
+
+/// [`crate::Kernel::nearest_centroids`]. Squares are added in the order of the coordinates, without fusing: the same bits on
+/// every level.
+#[inline(always)]
+pub(crate) fn nearest_centroids((panel, start): Points<'_>, centroids: &Centroids, out: &mut [(u32, f32)]) {
+    let dimensions = centroids.dimensions;
+    for (row, out) in out.iter_mut().enumerate() {
+        let point = &panel.row(row)[start..][..dimensions];
+        let (mut nearest, mut blocks) = ([f32::INFINITY; LANES], [0_u32; LANES]);
+        for (block, lanes) in (0..).zip(centroids.lanes.chunks_exact(dimensions)) {
+            let mut sums = [0.0_f32; LANES];
+            for (lanes, x) in lanes.iter().zip(point) {
+                for lane in 0..LANES {
+                    let difference = lanes[lane] - x;
+                    sums[lane] += difference * difference;
+                }
+            }
+            for lane in 0..LANES {
+                let is_nearer = sums[lane] < nearest[lane];
+                nearest[lane] = if is_nearer { sums[lane] } else { nearest[lane] };
+                blocks[lane] = if is_nearer { block } else { blocks[lane] };
+            }
+        }
+        *out = (0, nearest[0]);
+        for lane in 0..LANES {
+            let found = (blocks[lane] * LANES as u32 + lane as u32, nearest[lane]);
+            let is_nearer = found.1 < out.1 || (found.1 == out.1 && found.0 < out.0);
+            *out = if lane == 0 || is_nearer { found } else { *out };
+        }
+    }
+}

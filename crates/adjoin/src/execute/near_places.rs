@@ -1,0 +1,154 @@
+//! Where the nearest members of many queries lie, by computed distances alone: enough for those who compare what was found
+//! themselves, and much cheaper than exact hits ([`super::NearestSearch`]) where each of many rows looks for many.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_ROWS};
+
+use crate::geometry::Coordinate;
+use crate::load::{LoadedBucket, Members, Subset};
+use crate::workers::lock;
+
+/// Queries that are compared with a bucket at once: their distances stay in the cache.
+const QUERIES_TOGETHER: usize = 4 * TILE_ROWS;
+
+/// The nearest members that queries have found so far. Which these are depends on no order.
+pub(crate) struct NearPlaces {
+    /// So many of each query.
+    count: usize,
+    /// Keys of distances beyond which nothing counts any more. Looking costs no lock: one may be a moment old, and is then
+    /// too large.
+    most: Vec<AtomicU32>,
+    /// Keys of distances in the upper half and places in the lower one: up to twice as many as are wanted, so that the
+    /// farthest are left out many at a time.
+    found: Vec<Mutex<Vec<u64>>>,
+}
+
+impl NearPlaces {
+    pub(crate) fn new(queries: usize, count: usize) -> Self {
+        let most = (0..queries).map(|_| AtomicU32::new(u32::MAX)).collect();
+        Self { count, most, found: (0..queries).map(|_| Mutex::new(Vec::with_capacity(2 * count))).collect() }
+    }
+
+    /// Bytes of a query that finds so many, until it is told where they lie.
+    pub(crate) fn memory_bytes(count: u64) -> u64 {
+        let one = (size_of::<Mutex<Vec<u64>>>() + size_of::<AtomicU32>() + size_of::<Vec<u32>>()) as u64;
+        one + count.saturating_mul((2 * size_of::<u64>() + size_of::<u32>()) as u64)
+    }
+
+    /// Adds what `some` has of a query, its own place left out.
+    fn add(&self, query: usize, own: u32, some: impl Iterator<Item = u64>) {
+        let mut found = lock(&self.found[query]);
+        for one in some.filter(|&one| one as u32 != own) {
+            if found.len() == 2 * self.count {
+                self.leave_out(query, &mut found);
+            }
+            found.push(one);
+        }
+    }
+
+    /// Leaves out what is farther than the nearest.
+    fn leave_out(&self, query: usize, found: &mut Vec<u64>) {
+        if found.len() > self.count {
+            let (_, last, _) = found.select_nth_unstable(self.count - 1);
+            self.most[query].store((*last >> 32) as u32, Ordering::Relaxed);
+            found.truncate(self.count);
+        }
+    }
+
+    /// The places that each query found, in no order.
+    pub(crate) fn into_places(mut self) -> Vec<Vec<u32>> {
+        let found = std::mem::take(&mut self.found);
+        let places = found.into_iter().enumerate().map(|(query, found)| {
+            let mut found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.leave_out(query, &mut found);
+            found.into_iter().map(|one| one as u32).collect()
+        });
+        places.collect()
+    }
+}
+
+/// One worker's comparison of queries with buckets.
+pub(crate) struct NearComparison<'a, T: Coordinate> {
+    kernel: Kernel,
+    queries: &'a Members<T>,
+    /// Where each query lies itself.
+    own: &'a [u32],
+    /// The number of the first query that is looked for.
+    first: u32,
+    near: &'a NearPlaces,
+    /// The members that may be found.
+    subset: Subset<'a>,
+    columns: PackedColumns<T>,
+    order: Vec<u32>,
+    distances: Vec<T::Distance>,
+    keys: Vec<u32>,
+    found: Vec<u64>,
+}
+
+impl<'a, T: Coordinate> NearComparison<'a, T> {
+    /// Of queries from a number on, which lie at these places, and what each of these has found, among some members.
+    pub(crate) fn new(
+        kernel: Kernel,
+        (queries, own, first): (&'a Members<T>, &'a [u32], u32),
+        (near, subset): (&'a NearPlaces, Subset<'a>),
+    ) -> Self {
+        let columns = kernel.pack(&Panel::zeroed(0, queries.panel.dimensions()), &[]);
+        let (order, distances, keys, found) = Default::default();
+        Self { kernel, queries, own, first, near, subset, columns, order, distances, keys, found }
+    }
+
+    /// Bytes that it holds for buckets of at most `rows` members.
+    pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        let of_query = rows * size_of::<T::Distance>();
+        let of_member = 2 * (2 * size_of::<u32>() + size_of::<u64>());
+        PackedColumns::<T>::bytes_for(rows, dimensions) + (QUERIES_TOGETHER * of_query + rows * of_member) as u64
+    }
+
+    /// Compares the queries of a range with each other, which are all members of a bucket that count: first of all, so that
+    /// little of other buckets is near enough.
+    pub(crate) fn compare_own(&mut self, range: Range<u32>) {
+        self.order.clear();
+        self.order.extend(range);
+        self.kernel.pack_into(&self.queries.panel, &self.order, &mut self.columns);
+        let (all, own) = (std::mem::take(&mut self.order), self.own);
+        let place = |column: u32| own[all[column as usize] as usize];
+        all.chunks(QUERIES_TOGETHER).for_each(|some| self.compare_some(some, place));
+        self.order = all;
+    }
+
+    /// Compares queries with all members of a bucket that count.
+    pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) {
+        let members = &bucket.members;
+        let subset = self.subset;
+        self.order.clear();
+        self.order.extend((0..members.len() as u32).filter(|&member| subset.contains(number, member)));
+        self.kernel.pack_into(&members.panel, &self.order, &mut self.columns);
+        let start = subset.starts[number as usize];
+        self.order.iter_mut().for_each(|member| *member += start);
+        let places = std::mem::take(&mut self.order);
+        queries.chunks(QUERIES_TOGETHER).for_each(|some| self.compare_some(some, |column| places[column as usize]));
+        self.order = places;
+    }
+
+    /// Compares some queries with the columns, whose places are told.
+    fn compare_some(&mut self, queries: &[u32], place: impl Fn(u32) -> u32) {
+        let Self { kernel, near, first, .. } = *self;
+        let count = self.columns.len();
+        self.distances.resize(queries.len() * count, T::Distance::default());
+        kernel.many_to_many(&self.queries.panel, queries, &self.columns, &mut self.distances);
+        for (&query, distances) in queries.iter().zip(self.distances.chunks_exact(count.max(1))) {
+            let at = (query - first) as usize;
+            self.keys.clear();
+            self.keys.extend(distances.iter().map(|&distance| T::distance_key(distance)));
+            self.found.clear();
+            kernel.at_most(&self.keys, near.most[at].load(Ordering::Relaxed), &mut self.found);
+            if !self.found.is_empty() {
+                let some = self.found.iter().map(|&one| one >> 32 << 32 | u64::from(place(one as u32)));
+                near.add(at, self.own[query as usize], some);
+            }
+        }
+    }
+}
