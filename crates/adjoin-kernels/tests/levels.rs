@@ -409,12 +409,15 @@ fn searches_in_lists_find_what_plain_loops_find() {
 #[test]
 fn nearest_centroids_are_the_nearest() {
     let mut random = Random(13);
-    for (dimensions, count, start) in [(1, 1, 0), (1, 255, 3), (2, 16, 1), (4, 256, 0), (7, 17, 5), (24, 200, 8), (96, 33, 0)] {
+    for (dimensions, count, start) in
+        [(1, 1, 0), (1, 255, 3), (2, 16, 1), (4, 256, 0), (7, 17, 5), (24, 200, 8), (96, 33, 0)]
+    {
         let (points, centroids) = (
             random.vectors(40, start + dimensions + 2, Random::float),
             random.vectors(count, dimensions, Random::float),
         );
-        let (points, columns) = (panel(&points, start + dimensions + 2), Centroids::new(&panel(&centroids, dimensions)));
+        let (points, columns) =
+            (panel(&points, start + dimensions + 2), Centroids::new(&panel(&centroids, dimensions)));
         let mut expected = vec![(0, 0.0); points.rows()];
         Kernel::available()[0].nearest_centroids((&points, start), &columns, &mut expected);
         for (row, &(centroid, distance)) in expected.iter().enumerate() {

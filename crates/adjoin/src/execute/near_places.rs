@@ -21,28 +21,34 @@ pub(crate) struct NearPlaces {
     /// Keys of distances beyond which nothing counts any more. Looking costs no lock: one may be a moment old, and is then
     /// too large.
     most: Vec<AtomicU32>,
-    /// Keys of distances in the upper half and places in the lower one: up to twice as many as are wanted, so that the
+    /// Keys of distances in the upper half and places in the lower one: up to half as many again as are wanted, so that the
     /// farthest are left out many at a time.
     found: Vec<Mutex<Vec<u64>>>,
+}
+
+/// Found members that a query holds, of which so many are wanted.
+fn held_at_once(count: usize) -> usize {
+    count + count / 2 + 1
 }
 
 impl NearPlaces {
     pub(crate) fn new(queries: usize, count: usize) -> Self {
         let most = (0..queries).map(|_| AtomicU32::new(u32::MAX)).collect();
-        Self { count, most, found: (0..queries).map(|_| Mutex::new(Vec::with_capacity(2 * count))).collect() }
+        Self { count, most, found: (0..queries).map(|_| Mutex::new(Vec::with_capacity(held_at_once(count)))).collect() }
     }
 
     /// Bytes of a query that finds so many, until it is told where they lie.
     pub(crate) fn memory_bytes(count: u64) -> u64 {
         let one = (size_of::<Mutex<Vec<u64>>>() + size_of::<AtomicU32>() + size_of::<Vec<u32>>()) as u64;
-        one + count.saturating_mul((2 * size_of::<u64>() + size_of::<u32>()) as u64)
+        let held = held_at_once(count as usize) * size_of::<u64>();
+        one + held as u64 + count * size_of::<u32>() as u64
     }
 
     /// Adds what `some` has of a query, its own place left out.
     fn add(&self, query: usize, own: u32, some: impl Iterator<Item = u64>) {
         let mut found = lock(&self.found[query]);
         for one in some.filter(|&one| one as u32 != own) {
-            if found.len() == 2 * self.count {
+            if found.len() == held_at_once(self.count) {
                 self.leave_out(query, &mut found);
             }
             found.push(one);

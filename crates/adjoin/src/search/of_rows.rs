@@ -123,13 +123,17 @@ impl NearRows<'_> {
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
         // A bucket of which no member may be found is not read.
         let loads = visits.loads(buckets.count()).filter(|load| searcher.rows(load.bucket) > 0);
-        pass.run_over(loads, || (comparison(), Vec::new(), Vec::new()), |(comparison, buffer, others), number, bucket| {
-            let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
-            others.clear();
-            others.extend(visits.of(number, buffer).iter().filter(|query| !own.contains(query)));
-            comparison.compare(number, bucket, others);
-            Ok(())
-        })?;
+        pass.run_over(
+            loads,
+            || (comparison(), Vec::new(), Vec::new()),
+            |(comparison, buffer, others), number, bucket| {
+                let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
+                others.clear();
+                others.extend(visits.of(number, buffer).iter().filter(|query| !own.contains(query)));
+                comparison.compare(number, bucket, others);
+                Ok(())
+            },
+        )?;
         Ok(Some(near.into_places()))
     }
 

@@ -21,8 +21,8 @@ use crate::plan::Probes;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
-/// Bytes of a bucket that a query looks into: in the list of the query, which may have doubled, and that of the bucket.
-const BYTES_OF_VISIT: u64 = 4 * size_of::<u32>() as u64;
+/// Bytes of a bucket that a query looks into: in the list of the query and in that of the bucket.
+const BYTES_OF_VISIT: u64 = 2 * size_of::<u32>() as u64;
 /// Hits that queries without a limit on their number hold at least, before fewer are searched at once.
 const HITS_EXPECTED: u64 = 1_000;
 /// Queries that are searched at once, at most: more would not make it faster.
@@ -130,7 +130,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     /// The least bytes of a search beside `of_queries`: a query may look into every bucket.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
         // Half of the memory is for queries.
-        let visits = 2 * BYTES_OF_VISIT * u64::from(buckets.count());
+        let visits = 4 * BYTES_OF_VISIT * u64::from(buckets.count());
         let fixed = Self::fixed_bytes(buckets, threads) + 2 * least_read_ahead(buckets.extents(), true);
         of_queries.saturating_add(fixed + visits)
     }
@@ -189,7 +189,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let Self { context, buckets, .. } = *self;
         let room = AtomicU64::new(context.budget().free());
         let lists = self.measure((queries, range.clone()), counts, |_, measured| {
-            let list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
+            let mut list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
+            list.shrink_to_fit();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
             let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
             if fits || range.len() == 1 { Some(list) } else { None }

@@ -73,39 +73,58 @@ pub(super) struct Build<'a> {
 
 /// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
 pub(super) fn least_bytes<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> u64 {
-    let buckets = &Buckets::of(store).between_rows();
-    let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
-    let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
-    let shape = PageShape::new(vectors, degree, options.page_bytes);
-    let (most, beside) = gathered::<T>(buckets, options, 0);
-    let gathering = Gathering::bytes::<T>(buckets, most, beside);
-    let held = VertexMap::memory_bytes(buckets)
-        + gathering
-        + Panel::<T>::bytes_for(buckets.count() as usize, dimensions)
-        + navigation::held_bytes(rows, space, &options.graph)
-        + SMALL_BYTES;
-    let leading_in = navigation::memory_bytes(rows, space, &options.graph);
-    let windows = Windows::within(0, rows as u32);
-    let graph = match options.method {
-        GraphMethod::Near => {
-            let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
-            near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes()
-        }
-        GraphMethod::Vamana => {
-            let panel = Panel::<T>::bytes_for(rows as usize, dimensions);
-            panel + Graph::build_bytes(context.threads, rows as usize, &options.graph) + windows.bytes()
-        }
-    };
-    let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
-    let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, dimensions) + (2 << 20);
-    let largest = largest_window(options.layout, rows as u32, shape) as u64;
-    let lists = windows.range_bytes(largest, degree);
-    let laying_out = window_bytes(options.layout, largest as usize, degree) + lists;
-    let writing = lists + Places::memory_bytes(largest) + writing::FIXED_BYTES + encoding;
-    // What was repaired of the lists is not known yet; mostly it is nothing.
-    let reaching = reach::memory_bytes(rows) + 2 * lists;
-    let after = Places::memory_bytes(rows) + windows.bytes() + laying_out.max(writing).max(sample).max(reaching);
-    held + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph).max(after)
+    Needs::of::<T>(context, store, options).least()
+}
+
+/// Bytes that a build holds at least.
+struct Needs {
+    /// From the first to the last.
+    held: u64,
+    /// While a graph is made, and after that.
+    graph: u64,
+    rest: u64,
+}
+
+impl Needs {
+    fn least(&self) -> u64 {
+        self.held + self.graph.max(self.rest)
+    }
+
+    fn of<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> Self {
+        let buckets = &Buckets::of(store).between_rows();
+        let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
+        let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
+        let shape = PageShape::new(vectors, degree, options.page_bytes);
+        let (most, beside) = gathered::<T>(buckets, options, 0);
+        let gathering = Gathering::bytes::<T>(buckets, most, beside);
+        let held = VertexMap::memory_bytes(buckets) + navigation::held_bytes(rows, space, &options.graph) + SMALL_BYTES;
+        let centers = Panel::<T>::bytes_for(buckets.count() as usize, dimensions);
+        let leading_in = navigation::memory_bytes(rows, space, &options.graph);
+        let windows = Windows::within(0, rows as u32);
+        let graph = match options.method {
+            GraphMethod::Near => {
+                let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
+                near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes()
+            }
+            GraphMethod::Vamana => {
+                let panel = Panel::<T>::bytes_for(rows as usize, dimensions);
+                panel + Graph::build_bytes(context.threads, rows as usize, &options.graph) + windows.bytes()
+            }
+        };
+        let making_graph =
+            centers + gathering + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph);
+        let largest = largest_window(options.layout, rows as u32, shape) as u64;
+        let lists = windows.range_bytes(largest, degree);
+        // What was repaired of the lists is not known yet; mostly it is nothing.
+        let reaching = reach::memory_bytes(rows) + lists;
+        let rows_in_order = if options.layout == Layout::Rows { gathering } else { 0 };
+        let laying_out = window_bytes(options.layout, largest as usize, degree) + lists + rows_in_order;
+        let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
+        let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, dimensions) + (2 << 20);
+        let writing = writing::least_bytes(lists + Places::memory_bytes(largest) + encoding);
+        let with_places = Places::memory_bytes(rows) + laying_out.max(gathering + writing.max(sample));
+        Self { held, graph: making_graph, rest: windows.bytes() + reaching.max(with_places) }
+    }
 }
 
 /// Vectors that are gathered at once with so many bytes of spare memory, and bytes for what is done with these.
@@ -161,37 +180,40 @@ impl Build<'_> {
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
         // What is free beyond the least goes to whoever is faster with more.
-        let least = least_bytes::<T>(context, store, options) + self.of_attributes;
-        let spare = context.budget().free().saturating_sub(least);
+        let needs = Needs::of::<T>(context, store, options);
+        let free = context.budget().free().saturating_sub(needs.held);
+        let (of_graph, spare) =
+            (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.of_attributes));
         // Neighbours are rows that are near each other, whatever is looked for.
         let buckets = &Buckets::of(store).between_rows();
+        let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.dimensions());
-        let _centers = context.reserve(centers_bytes + SMALL_BYTES, PURPOSE)?;
+        let of_centers = context.reserve(centers_bytes, PURPOSE)?;
         let centers = buckets.centers::<T>()?;
-        let map = VertexMap::find(context, buckets, &centers, temporary)?;
-        let room = gathered::<T>(buckets, options, spare / 4);
-        let gathering = Gathering::new::<T>(context, (buckets, &map), room)?;
-        let gathering = &gathering.reading_ahead(spare / 8)?;
+        let map = &VertexMap::find(context, buckets, &centers, temporary)?;
+        let gathering = self.gathering::<T>((buckets, map), of_graph)?;
         let of_vertices = Navigation::stored_bytes(map.len().into(), space);
         let _of_navigation = context.reserve(of_vertices, PURPOSE)?;
-        let navigation = self.navigation::<T>(gathering, space)?;
+        let navigation = self.navigation::<T>(&gathering, space)?;
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {
             GraphMethod::Near => {
-                let all = self.all::<T>(gathering, spare / ALL_SHARE)?;
-                let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare / LISTS_SHARE);
-                let joined = Joined { gathering, all, options: &options.graph, temporary, memory };
+                let all = self.all::<T>(&gathering, of_graph / ALL_SHARE)?;
+                let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare.min(of_graph) / LISTS_SHARE);
+                let joined = Joined { gathering: &gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
                 (lists, navigation.entry(), spilled)
             }
-            GraphMethod::Vamana => self.inserted::<T>(gathering, (temporary, spare / LISTS_SHARE))?,
+            GraphMethod::Vamana => self.inserted::<T>(&gathering, (temporary, spare.min(of_graph) / LISTS_SHARE))?,
         };
+        drop((gathering, centers, of_centers));
         let graph = reach::repair(context, lists, (entry, options.graph.degree))?;
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &self.arrange(gathering, &graph, shape)?;
+        let places = &self.arrange::<T>((buckets, map), &graph, shape)?;
         let layout_seconds = watch.lap();
+        let gathering = &self.gathering::<T>((buckets, map), spare)?;
         let quantizer = &self.quantizer::<T>(gathering)?;
         let drafts = &self.drafts;
         let writing = Writing { gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
@@ -250,6 +272,19 @@ impl Build<'_> {
         }
     }
 
+    /// Where vectors come from, with what is due of so much spare memory.
+    fn gathering<'b, T: Coordinate>(
+        &self,
+        (buckets, map): (&'b Buckets<'b>, &'b VertexMap),
+        spare: u64,
+    ) -> Result<Gathering<'b>>
+    where
+        Self: 'b,
+    {
+        let room = gathered::<T>(buckets, self.options, spare / 4);
+        Gathering::new::<T>(self.context, (buckets, map), room)?.reading_ahead(spare / 8)
+    }
+
     /// The vectors of some vertices, drawn for `purpose`.
     fn drawn<T: Coordinate>(&self, gathering: &Gathering<'_>, count: u64, purpose: &str) -> Result<Panel<T>> {
         let vertices = gathering.map.len();
@@ -306,11 +341,16 @@ impl Build<'_> {
     }
 
     /// In which order vertices lie on pages.
-    fn arrange(&self, gathering: &Gathering<'_>, graph: &Repaired, shape: PageShape) -> Result<Places> {
+    fn arrange<T: Coordinate>(
+        &self,
+        of: (&Buckets<'_>, &VertexMap),
+        graph: &Repaired,
+        shape: PageShape,
+    ) -> Result<Places> {
         let Self { context, options, .. } = *self;
-        let (vertices, layout) = (gathering.map.len(), options.layout);
+        let (vertices, layout) = (of.1.len(), options.layout);
         if layout == Layout::Rows {
-            return Ok(Places::of_windows(vertices, [(0, self.by_row(gathering, graph, shape)?)]));
+            return Ok(Places::of_windows(vertices, [(0, self.by_row(&self.gathering::<T>(of, 0)?, graph, shape)?)]));
         }
         let windows = self.windows(vertices, shape);
         // Its lists are reserved where they are read.

@@ -11,9 +11,10 @@ use super::reach;
 use super::vertices::VertexMap;
 use crate::context::Context;
 use crate::index::{self, Index, IndexOptions, Layout};
-use crate::load::{Buckets, ReadAhead, least_read_ahead};
+use crate::load::{Buckets, ReadAhead, least_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::random::Random;
+use crate::search::{NearRows, least_near_rows};
 use crate::source::{self, IdKind, Ids, SourceOptions};
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
@@ -138,6 +139,63 @@ fn equal_vectors_share_a_vertex_wherever_they_lie() {
             let least = bytes.chunks(2).position(|other| other == vector).unwrap() as u64;
             assert_eq!(first_row[&vertex], least, "{vector:?} stands for the least row");
         }
+    }
+}
+
+/// The places of what is nearest to each row that counts, ascending, with so much memory.
+fn near_places(context: &Context, near: NearRows<'_>) -> Vec<Vec<u32>> {
+    let mut all = Vec::new();
+    near.each(context, &mut |first, found| {
+        assert_eq!(first as usize, all.len(), "rows come in their order");
+        all.extend(found.into_iter().map(|mut places| {
+            places.sort_unstable();
+            places
+        }));
+        Ok(())
+    })
+    .unwrap();
+    all
+}
+
+#[test]
+fn near_rows_are_the_nearest_others_whatever_memory_there_is() {
+    let mut random = Random::new(5, "near rows");
+    for (rows, values, count) in [(1, 9, 3), (2, 9, 5), (300, 16, 4), (1_400, 250, 10), (6_000, 250, 20)] {
+        let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
+        let (folder, context) = (tempfile::tempdir().unwrap(), Context::default());
+        let store = store_of(&context, folder.path(), &bytes);
+        let buckets = Buckets::of(&store);
+        let centers = buckets.centers::<u8>().unwrap();
+        let map = VertexMap::find(&context, &buckets, &centers, folder.path()).unwrap();
+        let subset = map.subset();
+        let near = NearRows { buckets: &buckets, subset, count, recall: 0.8, seed: 1 };
+        let found = near_places(&context, near);
+        let little = context.for_run(least_near_rows(&context, &buckets, count), "a test").unwrap();
+        assert_eq!(near_places(&little, near), found, "{rows} rows with the least memory");
+        let one = Context { threads: 1, ..Context::default() };
+        assert_eq!(near_places(&one, near), found, "{rows} rows on one thread");
+
+        let places = subset.draw(u64::MAX, 1, "all");
+        let vectors = read_coordinates::<u8>(&context, &buckets, &places).unwrap();
+        let places: Vec<u32> = places.iter().map(|&(bucket, member)| subset.starts[bucket as usize] + member).collect();
+        assert_eq!(found.len(), places.len());
+        let (mut missed, mut wanted) = (0, 0);
+        for (x, found) in found.iter().enumerate() {
+            let squared = |y: usize| -> u32 {
+                let of = |k| u32::from(vectors.row(x)[k].abs_diff(vectors.row(y)[k])).pow(2);
+                (0..2).map(of).sum()
+            };
+            let others = (0..places.len()).filter(|&y| y != x);
+            let mut nearest: Vec<(u32, u32)> = others.map(|y| (squared(y), places[y])).collect();
+            nearest.sort_unstable();
+            nearest.truncate(count as usize);
+            assert_eq!(found.len(), nearest.len());
+            missed += nearest.iter().filter(|(_, place)| found.binary_search(place).is_err()).count();
+            wanted += nearest.len();
+        }
+        // Of few rows all are compared.
+        let most = if rows < 1_500 { 0 } else { wanted / 4 };
+        assert!(missed <= most, "{missed} of {wanted} of {rows} rows");
     }
 }
 

@@ -52,8 +52,13 @@ pub(super) fn bytes_of_vertex(buckets: &Buckets<'_>, shape: PageShape, code_byte
     (shape.bytes() / shape.records() + 1 + 3 * code_bytes) as u64 + of_id
 }
 
-/// Bytes that writing takes beside the vectors and those.
-pub(super) const FIXED_BYTES: u64 = SORTER_BYTES_MIN + (6 << 20);
+/// Bytes of files that are being written.
+const FILES_BYTES: u64 = 6 << 20;
+
+/// Bytes that writing takes beside the vectors and those, where the largest window takes so many.
+pub(super) fn least_bytes(of_window: u64) -> u64 {
+    FILES_BYTES + of_window.max(SORTER_BYTES_MIN)
+}
 
 impl Writing<'_> {
     /// Writes pages, codes and ids, window by window.
