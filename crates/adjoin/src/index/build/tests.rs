@@ -172,7 +172,8 @@ fn near_rows_are_the_nearest_others_whatever_memory_there_is() {
         let found = near_places(&context, near);
         let little = context.for_run(least_near_rows(&context, &buckets, count), "a test").unwrap();
         assert_eq!(near_places(&little, near), found, "{rows} rows with the least memory");
-        let one = Context { threads: 1, ..Context::default() };
+        let mut one = Context::default();
+        one.threads = 1;
         assert_eq!(near_places(&one, near), found, "{rows} rows on one thread");
 
         let places = subset.draw(u64::MAX, 1, "all");
@@ -182,7 +183,7 @@ fn near_rows_are_the_nearest_others_whatever_memory_there_is() {
         let (mut missed, mut wanted) = (0, 0);
         for (x, found) in found.iter().enumerate() {
             let squared = |y: usize| -> u32 {
-                let of = |k| u32::from(vectors.row(x)[k].abs_diff(vectors.row(y)[k])).pow(2);
+                let of = |k: usize| u32::from(vectors.row(x)[k].abs_diff(vectors.row(y)[k])).pow(2);
                 (0..2).map(of).sum()
             };
             let others = (0..places.len()).filter(|&y| y != x);
