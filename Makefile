@@ -42,10 +42,11 @@ promises: build
 	bench/promises.sh $(CLI)
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
 
-# Searches of real sets by rows that were held out, with calibrations by many seeds: how often the promised recall is reached;
-# goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
+# Searches of real sets, by buckets and by indexes, by rows that were held out, with calibrations by many seeds: how often the
+# promised recall is reached; goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.
 promises-search: build
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises search
+	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises indexes
 
 # What each rule compares to reach a recall, on whole real sets, beside the figures of a study. Needs ADJOIN_DATA.
 rules: build

@@ -335,6 +335,10 @@ pub(crate) struct IndexBuild {
     /// Bytes of the code of a vector, which is held in memory
     #[arg(long, value_name = "B", default_value_t = 32)]
     pub(crate) code_bytes: usize,
+    /// Vectors of the graph that leads searches in, which is held in memory; one of a hundred, at most 10000, where not given
+    /// (for experts)
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) navigation: Option<u32>,
     /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub(crate) page: String,

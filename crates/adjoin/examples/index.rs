@@ -67,7 +67,7 @@ fn run(arguments: &[String]) -> Result<()> {
     if !at.exists() {
         store::build(&context, &*base, &at, &BuildOptions::default())?;
     }
-    let IndexOptions { layout, page_bytes, code_bytes, graph, method } = options;
+    let IndexOptions { layout, page_bytes, code_bytes, graph, method, .. } = options;
     let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
     let store = Store::open(&context, &at)?;
     if !place.exists() {

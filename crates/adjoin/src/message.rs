@@ -38,6 +38,8 @@ pub enum Argument {
     Metric,
     /// The bytes of the code of a vector.
     CodeBytes,
+    /// The vectors of the navigation graph.
+    Navigation,
     /// The bytes of a page.
     Page,
     /// The order of vectors on pages.
@@ -92,6 +94,7 @@ impl Argument {
             Self::Force => "force",
             Self::Metric => "metric",
             Self::CodeBytes => "code-bytes",
+            Self::Navigation => "navigation",
             Self::Page => "page",
             Self::Layout => "layout",
             Self::Graph => "graph",

@@ -269,6 +269,8 @@ pub struct SearchCounts {
     pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
+    /// Of the vertices on the pages that walks needed, the share that led them on (Starling, appendix B).
+    pub vertex_utilization: Option<f64>,
     pub queries_per_second: f64,
     /// Where queries are answered one by one.
     pub latency_ms: Option<LatencyStatistics>,

@@ -60,11 +60,11 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
-    let IndexBuild { degree, build_list, alpha, code_bytes, .. } = *arguments;
+    let IndexBuild { degree, build_list, alpha, code_bytes, navigation, .. } = *arguments;
     let graph = GraphOptions { degree, build_list, alpha, seed: arguments.store.seed };
     let page_bytes = parse_bytes(&arguments.page)?;
     let (method, layout) = (arguments.graph.parse()?, arguments.layout.parse()?);
-    Ok(IndexOptions { method, graph, code_bytes, page_bytes, layout })
+    Ok(IndexOptions { method, graph, code_bytes, navigation, page_bytes, layout })
 }
 
 fn summarise_build(built: &BuiltIndex, output: &Path) {

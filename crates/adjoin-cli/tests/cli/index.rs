@@ -190,6 +190,7 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("index build set.store -o new.index --build-list 5", &["build-list is 5"]),
         ("index build set.store -o new.index --alpha 0.5", &["alpha is 0.5"]),
         ("index build set.store -o new.index --code-bytes 0", &["code-bytes is 0"]),
+        ("index build set.store -o new.index --navigation 0", &["navigation is 0; give 1 or more"]),
         ("index build set.store -o new.index --page 5KiB", &["page is 5120 bytes", "4KiB"]),
         ("index build set.store -o new.index --layout best", &["layout is \"best\"", "bnf"]),
         ("index build set.store -o new.index --metric l2", &["--metric", "set.store is a store"]),

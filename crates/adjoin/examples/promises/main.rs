@@ -8,7 +8,7 @@
 //! every pair. Fewer runs, in `chosen.csv`, are those that a user gets.
 //!
 //! `promises DATA WORK rules` prints what each rule compares instead; `promises DATA WORK search` does the same as the first
-//! with searches, in `search.csv`.
+//! with searches, in `search.csv`, and `promises DATA WORK indexes` with those of graph indexes, in `index.csv`.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock is a bug here")]
 #![allow(clippy::disallowed_methods, reason = "half of the seeds are to be new ones")]

@@ -57,6 +57,9 @@ pub struct IndexManifest {
     pub seed: u64,
     /// Bytes of the code of a vector.
     pub code_bytes: usize,
+    /// Vertices of the navigation graph, where that many were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub navigation: Option<u32>,
     /// Bytes of a page; where a record is larger, it has several.
     pub page_bytes: u64,
     /// In which order vertices lie on pages.
@@ -122,9 +125,9 @@ impl IndexManifest {
 
     /// With which options it was built.
     pub fn options(&self) -> IndexOptions {
-        let Self { method, degree, build_list, alpha, seed, code_bytes, page_bytes, layout, .. } = *self;
+        let Self { method, degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, layout, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
-        IndexOptions { method, graph, code_bytes, page_bytes, layout }
+        IndexOptions { method, graph, code_bytes, navigation, page_bytes, layout }
     }
 
     pub(super) fn shape(&self) -> PageShape {

@@ -3,15 +3,15 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
+use super::options::IndexOptions;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 use crate::random::Random;
 
-/// One vertex of so many is in the sample.
+/// One vertex of so many is in the sample, and most vertices of it, where nobody asks for another number.
 const SHARE: u64 = 100;
-/// Most vertices of the sample.
 const SAMPLE_MAX: u64 = 10_000;
 /// Candidates that a search keeps.
 const LIST: usize = 32;
@@ -29,31 +29,34 @@ pub(super) struct Navigation {
 }
 
 /// Bytes that the navigation graph of an index of so many vertices takes while it is made or read.
-pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
-    let count = sample_len(vertices);
+pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+    let count = sample_len(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
-    2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.degree)
+    2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
 /// Bytes that it holds once it is built.
-pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &GraphOptions) -> u64 {
-    Navigation::stored_bytes(vertices, space) + Graph::memory_bytes(sample_len(vertices) as usize, options.degree)
+pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+    let count = sample_len(vertices, options);
+    Navigation::stored_bytes(count, space) + Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-fn sample_len(vertices: u64) -> u64 {
-    (vertices / SHARE).clamp(1, SAMPLE_MAX)
+/// How many of so many vertices a navigation graph is over.
+fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
+    let by_default = (vertices / SHARE).min(SAMPLE_MAX);
+    options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
 
 impl Navigation {
-    /// Bytes of its vertices and their vectors.
-    pub(super) fn stored_bytes(vertices: u64, space: Space<'_>) -> u64 {
-        sample_len(vertices) * (space.vectors.bytes() + NUMBER_BYTES) as u64
+    /// Bytes of so many of its vertices and their vectors.
+    pub(super) fn stored_bytes(count: u64, space: Space<'_>) -> u64 {
+        count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
     /// The vertices that it is over, ascending, of so many.
-    pub(super) fn sample(vertices: u32, options: &GraphOptions) -> Vec<u32> {
-        let mut random = Random::new(options.seed, "navigation graph");
-        let sample = random.ascending_sample(sample_len(vertices.into()), vertices.into());
+    pub(super) fn sample(vertices: u32, options: &IndexOptions) -> Vec<u32> {
+        let mut random = Random::new(options.graph.seed, "navigation graph");
+        let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
         sample.into_iter().map(|vertex| vertex as u32).collect()
     }
 

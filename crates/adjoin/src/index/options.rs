@@ -68,6 +68,9 @@ pub struct IndexOptions {
     pub graph: GraphOptions,
     /// Bytes of the code of a vector, 1 to 1,024; vectors of fewer dimensions have a byte for each.
     pub code_bytes: usize,
+    /// Vectors of the navigation graph, which a search holds in memory, at least 1 and at most all; one of a hundred, at most
+    /// 10,000, where not given.
+    pub navigation: Option<u32>,
     /// Bytes of a page: 4, 8 or 16 KiB.
     pub page_bytes: u64,
     /// In which order vectors lie on pages.
@@ -80,6 +83,7 @@ impl Default for IndexOptions {
             method: GraphMethod::default(),
             graph: GraphOptions::default(),
             code_bytes: 32,
+            navigation: None,
             page_bytes: PAGE_BYTES[0],
             layout: Layout::default(),
         }
@@ -96,6 +100,9 @@ impl IndexOptions {
         if !(1..=CODE_BYTES_MAX).contains(&self.code_bytes) {
             let range = format!(" is {}; give 1 to {CODE_BYTES_MAX}", self.code_bytes);
             return Err(Error::option(message![Argument::CodeBytes, range]));
+        }
+        if self.navigation == Some(0) {
+            return Err(Error::option(message![Argument::Navigation, " is 0; give 1 or more"]));
         }
         if !PAGE_BYTES.contains(&self.page_bytes) {
             let range = format!(" is {} bytes; give 4KiB, 8KiB or 16KiB", self.page_bytes);

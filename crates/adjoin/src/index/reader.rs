@@ -71,7 +71,7 @@ impl Index {
         let (space, options) = (manifest.space(), manifest.options());
         manifest.files[Role::Codes].bytes
             + 4 * small
-            + navigation::memory_bytes(manifest.vertices.into(), space, &options.graph)
+            + navigation::memory_bytes(manifest.vertices.into(), space, &options)
     }
 
     /// What a build has written into `drafts`, before anybody else can open it; its manifest has no names of files yet.

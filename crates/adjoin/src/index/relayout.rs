@@ -94,7 +94,7 @@ fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
     let order = Places::memory_bytes(facts.vertices.into());
     // The navigation graph counts what it holds itself, with room for more edges while it is read.
-    let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options().graph);
+    let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options());
     let open = Index::memory_bytes(facts) + of_navigation;
     let laying = open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts));
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))

@@ -112,8 +112,7 @@ struct Totals {
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
-        self.counts.reads += other.counts.reads;
-        self.counts.distances += other.counts.distances;
+        self.counts += other.counts;
         self.pages_read += other.pages_read;
         self.whole += other.whole;
         self.latencies_ms.extend(other.latencies_ms);
@@ -307,7 +306,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
     ) -> SearchStatistics {
         let Self { context, index, .. } = *self;
         let (facts, page_bytes) = (index.facts(), index.facts().shape().bytes() as u64);
-        let WalkCounts { reads, distances } = totals.counts;
+        let WalkCounts { reads, distances, led_on, on_pages } = totals.counts;
         let needed_bytes = if totals.whole.reads == 0 { reads * page_bytes } else { totals.whole.bytes_read };
         let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
         let search = SearchCounts {
@@ -324,6 +323,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
             center_distances_per_query: None,
             reads_per_query: per(reads),
             bytes_per_query: per(needed_bytes),
+            vertex_utilization: (on_pages > 0).then(|| led_on as f64 / on_pages as f64),
             queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
             latency_ms: LatencyStatistics::of(totals.latencies_ms),
         };
@@ -405,7 +405,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
         let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
-        let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared) };
+        let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared), ..WalkCounts::default() };
         Ok(Some((hits, Totals { counts, whole: reads, ..Totals::default() })))
     }
 }

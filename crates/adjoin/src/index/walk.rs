@@ -4,6 +4,8 @@
 //! not know. All vertices of a page are compared exactly and seen; those that are near enough to be kept lead on at once, so
 //! that no page is needed twice. A walk depends on nothing but the index and the query.
 
+use std::ops::AddAssign;
+
 use adjoin_kernels::{Kernel, prefetch};
 
 use super::Index;
@@ -90,6 +92,18 @@ impl<T: Coordinate> Searched<'_, T> {
 pub(super) struct WalkCounts {
     pub(super) reads: u64,
     pub(super) distances: u64,
+    /// Vertices on the pages that were needed, and those of them that led on.
+    pub(super) on_pages: u64,
+    pub(super) led_on: u64,
+}
+
+impl AddAssign for WalkCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.distances += other.distances;
+        self.on_pages += other.on_pages;
+        self.led_on += other.led_on;
+    }
 }
 
 /// The walk of a query, and the memory that it needs: made once, used for any number of queries.
@@ -235,6 +249,7 @@ impl<T: Coordinate> Walk<T> {
         if searched.aim.by_codes {
             return Ok(());
         }
+        self.counts.led_on += self.leading.len() as u64;
         for k in 0..self.leading.len() {
             self.expand(searched, (number, page), (self.leading[k] - vertices.start) as usize)?;
         }
@@ -287,8 +302,7 @@ impl<T: Coordinate> Walk<T> {
                 within
             });
         }
-        self.counts.reads += 1;
-        self.counts.distances += count as u64;
+        self.counts += WalkCounts { reads: 1, distances: count as u64, on_pages: count as u64, led_on: 0 };
     }
 
     /// How many hits it holds.

@@ -90,6 +90,7 @@ impl<T: Coordinate> Run<'_, T> {
             center_distances_per_query: Some(per(counted.center_distances)),
             reads_per_query: per(counted.reads.reads - calibration.reads.reads),
             bytes_per_query: per(counted.reads.bytes_read - calibration.reads.bytes_read),
+            vertex_utilization: None,
             queries_per_second: seconds.execute.map_or(0.0, |seconds| answered.queries as f64 / seconds),
             latency_ms: None,
         };

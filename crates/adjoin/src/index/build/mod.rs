@@ -97,9 +97,9 @@ impl Needs {
         let shape = PageShape::new(vectors, degree, options.page_bytes);
         let (most, beside) = gathered::<T>(buckets, options, 0);
         let gathering = Gathering::bytes::<T>(buckets, most, beside);
-        let held = VertexMap::memory_bytes(buckets) + navigation::held_bytes(rows, space, &options.graph) + SMALL_BYTES;
+        let held = VertexMap::memory_bytes(buckets) + navigation::held_bytes(rows, space, options) + SMALL_BYTES;
         let centers = Panel::<T>::bytes_for(buckets.count() as usize, dimensions);
-        let leading_in = navigation::memory_bytes(rows, space, &options.graph);
+        let leading_in = navigation::memory_bytes(rows, space, options);
         let windows = Windows::within(0, rows as u32);
         let graph = match options.method {
             GraphMethod::Near => {
@@ -192,9 +192,7 @@ impl Build<'_> {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
         let gathering = self.gathering::<T>((buckets, map), of_graph)?;
-        let of_vertices = Navigation::stored_bytes(map.len().into(), space);
-        let _of_navigation = context.reserve(of_vertices, PURPOSE)?;
-        let navigation = self.navigation::<T>(&gathering, space)?;
+        let (navigation, _of_navigation) = self.navigation::<T>(&gathering, space)?;
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {
             GraphMethod::Near => {
@@ -263,6 +261,7 @@ impl Build<'_> {
             alpha: options.graph.alpha,
             seed: options.graph.seed,
             code_bytes: code_bytes(options, of_store.vectors),
+            navigation: options.navigation,
             page_bytes: options.page_bytes,
             layout: options.layout,
             overlap_ratio,
@@ -305,16 +304,22 @@ impl Build<'_> {
         Ok(Some((panel, memory)))
     }
 
-    fn navigation<T: Coordinate>(&self, gathering: &Gathering<'_>, space: Space<'_>) -> Result<Navigation> {
+    /// The navigation graph, and the memory of its vectors.
+    fn navigation<T: Coordinate>(
+        &self,
+        gathering: &Gathering<'_>,
+        space: Space<'_>,
+    ) -> Result<(Navigation, Reservation)> {
         let Self { context, options, .. } = *self;
-        let sample = Navigation::sample(gathering.map.len(), &options.graph);
+        let sample = Navigation::sample(gathering.map.len(), options);
+        let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
         let wanted = Wanted::of(gathering.map.len(), sample.iter().copied());
         let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
         gathering.each(&wanted.ranked(), false, |row| {
             stored.extend_from_slice(row.stored);
             Ok(())
         })?;
-        Navigation::build::<T>(context, space, (sample, stored), &options.graph)
+        Ok((Navigation::build::<T>(context, space, (sample, stored), &options.graph)?, memory))
     }
 
     /// A graph of vertices that are inserted one after the other, in memory; its entry point, and bytes that went to disk.

@@ -76,6 +76,9 @@ fn other_ways_to_walk_find_as_much_with_a_list_that_is_long_enough() {
         let reached = recall(&of(strategy, 200).hits, &wanted);
         assert!(reached > least, "{strategy}: {reached}");
     }
+    let share = |found: &Found| found.statistics.search.vertex_utilization.unwrap();
+    assert_eq!(share(&of("expanded=1", 80)), 1.0);
+    assert!(share(&of("expanded=0", 80)) < share(&plain) && share(&plain) < 1.0);
     assert!(reads(&of("beam=8", 80)) > reads(&plain), "a beam reads pages that it comes not to need");
     assert!(reads(&of("entry=vertex", 80)) > reads(&plain), "the navigation graph saves the way in");
 }
@@ -91,4 +94,17 @@ fn a_recall_is_promised_for_the_walks_that_are_asked_for() {
         assert!(common.recall.as_ref().unwrap().kept && recall(&found.hits, &wanted) >= 0.9, "{strategy}");
         assert_eq!(common.seconds.calibrate.is_some(), learns, "what the index knows is of its own walks");
     }
+}
+
+#[test]
+fn a_larger_navigation_graph_saves_reads() {
+    let (set, queries) = sets(12_000, 200);
+    let reads = |navigation| {
+        let options = IndexOptions { navigation: Some(navigation), ..options() };
+        let indexed = Indexed::build(&Setup::default(), &set, &options);
+        let found = search(&indexed, &Setup::default(), &queries, "", IndexEffort::List(40));
+        found.statistics.search.reads_per_query
+    };
+    let (few, many, all) = (reads(10), reads(3_000), reads(u32::MAX));
+    assert!(few > many && many > all, "{few} {many} {all}");
 }
