@@ -71,6 +71,7 @@ tables: build
 # docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and what each idea
 # of walks is worth; goes on where it was interrupted. Real sets need ADJOIN_DATA.
 tables-search: build
+	$(CARGO) build --release --locked --workspace --quiet --example read_rates
 	python3 bench/search.py $(CLI) > target/benchmarks-search.md
 	mv target/benchmarks-search.md docs/benchmarks-search.md
 

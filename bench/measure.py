@@ -19,7 +19,8 @@ class Failed(Exception):
 
 
 def run(command: list[str | Path]) -> Record:
-    """Runs a program to its end: `seconds`, `peak_bytes` of its resident memory as the system accounts it, its `output`.
+    """Runs a program to its end: `seconds`, `peak_bytes` of its resident memory as the system accounts it, its `output` and
+    its `words`, which are on its standard error.
 
     The system counts what the caller held when it forked, so whoever calls this must stay small.
     """
@@ -30,10 +31,11 @@ def run(command: list[str | Path]) -> Record:
         seconds = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0), words.seek(0)
+        told = words.read().decode(errors="replace")
         if process.returncode:
-            lines = words.read().decode(errors="replace").strip().splitlines()
+            lines = told.strip().splitlines()
             raise Failed(lines[-1] if lines else f"exit code {process.returncode}")
-        return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode()}
+        return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode(), "words": told}
 
 
 class Ledger:

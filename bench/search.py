@@ -24,7 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import search_sweeps
 from measure import Failed, Ledger, Record, median, run
+from search_sweeps import LISTS, at_recall, shown, table
 
 THREADS = 2
 QUERIES = 1_000
@@ -33,7 +35,6 @@ KNOWN = 100
 #: Rows that are converted at once.
 PIECE = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
-LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
 RECALLS = (0.9, 0.95, 0.98, 0.99)
 #: What walks are without one of their ideas.
@@ -46,9 +47,6 @@ WITHOUT = {
     "one query at a time on a thread": "walks=1",
     "one query at a time on a thread, without looking ahead": "walks=1,ahead=1",
 }
-#: Orders of the pages beside the default.
-LAYOUTS = ("bnf", "bns", "bnp", "degree")
-
 
 @dataclass(frozen=True)
 class Set:
@@ -64,7 +62,7 @@ SETS = (
     Set("debdesc", "debdesc.f16.npy"),
     Set("wordnet", "wordnet-20k.f16.npy"),
     Set("generated, 1,000,000 x 128 bytes", shape=(1_000_000, 128, "u8")),
-    Set("generated, 200,000 x 768 floats", shape=(200_000, 768, "f32")),
+    Set("generated, 1,000,000 x 768 floats", shape=(1_000_000, 768, "f32")),
 )
 
 
@@ -139,26 +137,41 @@ class Bench:
         far.extend(squares[query * KNOWN + K - 1] ** 0.5 * (1 + 1e-6) for query in range(QUERIES))
         return far
 
-    def index(self, layout: str = "grown") -> Path:
-        """Builds an index, in the order of pages that is asked for."""
-        folder = self.work / f"index-{layout}"
+    def index(self, layout: str = "grown", navigation: int = 0) -> Path:
+        """Builds an index, in the order of pages that is asked for, with so many vectors in its navigation graph."""
+        folder = self.work / (f"index-{layout}" + (f"-{navigation}" if navigation else ""))
         shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
+        shape += ["--navigation", str(navigation)] if navigation else []
 
         def build() -> Record:
-            threads = ["--threads", str(THREADS), "--quiet", "--force"]
+            threads = ["--threads", str(THREADS), "--force"]
             if layout != "grown":
                 return run([self.adjoin, "index", "relayout", self.index(), "--layout", layout, "-o", folder, *threads])
             return run([self.adjoin, "index", "build", self.base, "-o", folder, *shape, *threads])
 
-        self.measured(["build", layout], build)
+        self.measured(["build", layout, navigation], build)
         if not folder.exists():
             build()
         return folder
 
-    def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown") -> Record:
+    def built(self, layout: str = "grown") -> Record:
+        """What an index took, and how good its order of pages is: `overlap`, `layout_seconds`."""
+        self.index(layout)
+        told = self.measured(["build", layout, 0], lambda: {})
+        overlap = re.search(r"([0-9.]+) % of a vector's page", told["words"])
+        seconds = re.search(r"order of pages in ([0-9.]+) s", told["words"])
+        return told | {"overlap": float(overlap[1]) / 100, "layout_seconds": float(seconds[1])}
+
+    def least_memory(self, navigation: int = 0) -> int:
+        """The megabytes with which an index is searched, those of queries and hits with it."""
+        refused = self.search(LISTS[-1], "16MB", navigation=navigation).get("failed", "")
+        named = re.search(r"give --memory (\d+)MB", refused)
+        return int(named[1]) + 12 if named else 16
+
+    def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown", navigation: int = 0) -> Record:
         """One search by a list of candidates."""
         truth = self.truth()
-        index = self.index(layout)
+        index = self.index(layout, navigation)
 
         def search() -> Record:
             hits, stats = self.work / "hits.csv", self.work / "stats.json"
@@ -174,9 +187,15 @@ class Bench:
             of_search = counted["search"]
             told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}
             told |= {"from_disk": counted["io"]["reads"] / QUERIES, "rate": of_search["queries_per_second"]}
-            return told | {"mean_ms": of_search["latency_ms"]["mean"], "p99_ms": of_search["latency_ms"]["p99"]}
+            told |= {"utilization": of_search["vertex_utilization"]}
+            return told | {f"{name}_ms": of_search["latency_ms"][name] for name in ("mean", "p95", "p99")}
 
-        return self.measured(["search", list_of, memory, strategy, layout], search)
+        return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
+
+    def disk(self) -> float:
+        """Random reads of 4 KiB that the disk gives in a second, at the best depth."""
+        told = self.measured("disk", lambda: run([self.adjoin.parent / "examples/read_rates", self.work]))
+        return max(float(line.split()[3]) for line in told["output"].splitlines() if " 4096 " in line)
 
     def diskann(self) -> tuple[Record, Record]:
         """The build of DiskANN, and its searches."""
@@ -206,26 +225,6 @@ class Bench:
         return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
 
 
-def at_recall(points: list[Record], recall: float, figure: str) -> float | None:
-    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
-    points = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
-    missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
-    for low, high in zip(points, points[1:]):
-        if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
-            share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
-            return float(low[figure] + share * (high[figure] - low[figure]))
-    return None
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def shown(value: float | None, digits: int = 1) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
 FIGURES = ("reads", "rate", "mean_ms", "p99_ms")
 
 
@@ -240,41 +239,38 @@ def beside_diskann(bench: Bench) -> str:
         {to: point[of] * scales.get(of, 1) for of, to in words.items()}
         for point in searched["output"]["search"]["search_results_per_l"]
     ]
-    memory = f"{math.ceil(searched['peak_bytes'] / 1e6)}MB"
-    refused = bench.search(LISTS[-1], memory).get("failed", "")
-    if named := re.search(r"give --memory (\d+)MB", refused):
-        memory = f"{int(named[1]) + 12}MB"  # the least that it takes, that of queries and hits with it
+    memory = f"{max(math.ceil(searched['peak_bytes'] / 1e6), bench.least_memory())}MB"
     ours, lone = ([bench.search(list_of, memory, strategy) for list_of in LISTS] for strategy in ("", "walks=1"))
-    bench.index()
-    built_ours = bench.measured(["build", "grown"], lambda: {})
+    built_ours = bench.built()
+    disk = bench.disk()
     rows = []
     for recall in RECALLS:
-        figures = ((ours, "reads"), (ours, "rate"), (lone, "mean_ms"))
+        figures = ((ours, "reads"), (ours, "rate"), (lone, "mean_ms"), (lone, "p95_ms"))
         pairs = [(at_recall(of, recall, figure), at_recall(theirs, recall, figure)) for of, figure in figures]
         cells = [f"{shown(a)} / {shown(b)}" + (f" ({a / b:.2f})" if a and b else "") for a, b in pairs]
-        rows.append([f"{recall:.2f}", *cells])
-    head = ["recall@10", "reads a query", "queries a second", "mean ms, a query at a time on each thread"]
+        p99, from_disk, rate = at_recall(lone, recall, "p99_ms"), at_recall(ours, recall, "from_disk"), at_recall(ours, recall, "rate")
+        rows.append([f"{recall:.2f}", *cells, shown(p99), "" if rate is None else f"{100 * from_disk * rate / disk:.0f} %"])
+    of_lone = "a query at a time on each thread"
+    head = ["recall@10", "reads a query", "queries a second", f"mean ms, {of_lone}", "p95 ms", "p99 ms", "of the disk's reads"]
     seconds = (built_ours["seconds"], built["output"]["build"]["build_time"] / 1e6)
     return (
         f"{bench.rows:,} vectors of {bench.dimensions}, {QUERIES:,} queries that were held out; adjoin / DiskANN (ratio).\n\n"
         + table(head, rows)
         + f"\nBuild {seconds[0]:.1f} / {seconds[1]:.1f} s, {built_ours['peak_bytes'] / 1e6:.0f} / {built['peak_bytes'] / 1e6:.0f} MB; "
-        f"search within {memory}: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB.\n"
+        f"search within {memory}: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB. "
+        f"The disk gives {disk:,.0f} reads of 4 KiB a second.\n"
     )
 
 
 def ideas(bench: Bench) -> str:
-    """What walks take without one idea, and with other orders of the pages."""
-    memory = "2GiB"
+    """What walks take without one idea."""
     rows = []
-    ways = [(words, strategy, "grown") for words, strategy in WITHOUT.items()]
-    ways += [(f"pages in the order {layout}", "", layout) for layout in LAYOUTS]
-    for words, strategy, layout in ways:
-        points = [bench.search(list_of, memory, strategy, layout) for list_of in LISTS]
+    for words, strategy in WITHOUT.items():
+        points = [bench.search(list_of, search_sweeps.PLENTY, strategy) for list_of in LISTS]
         cells = [shown(at_recall(points, recall, figure)) for recall in (0.95, 0.99) for figure in FIGURES[:3]]
         rows.append([words, *cells])
     head = ["walks", *(f"{words} at {recall}" for recall in (0.95, 0.99) for words in ("reads", "queries a second", "mean ms"))]
-    return table(head, rows)
+    return "Without one idea each, with much memory:\n\n" + table(head, rows)
 
 
 def main() -> int:
@@ -289,7 +285,8 @@ def main() -> int:
         if asked.only not in of.name:
             continue
         print(f"### {of.name}\n", flush=True)
-        for part in (beside_diskann, ideas) if of is SETS[0] else (beside_diskann,):
+        parts = (beside_diskann, ideas, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
+        for part in parts:
             try:
                 print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)
             except Failed as reason:

@@ -1,0 +1,126 @@
+"""What the parameters of a graph index do: the tables of Starling's appendix (sections H to M) made again.
+
+Functions of a set that is being measured; each gives Markdown. `search.py` calls them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from measure import Record
+
+if TYPE_CHECKING:
+    from search import Bench
+
+#: Shares of the vectors in the navigation graph (mu), of a page's vertices that lead on (sigma), and candidates (Gamma).
+MUS = (0.001, 0.01, 0.1)
+SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
+GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+#: Where tables are read.
+RECALLS = (0.95, 0.99)
+FIGURES = ("reads", "from_disk", "rate")
+LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
+PLENTY = "2GiB"
+
+
+def at_recall(points: Iterable[Record], recall: float, figure: str) -> float | None:
+    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
+    points = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
+    missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
+    for low, high in zip(points, points[1:]):
+        if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
+            share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
+            return float(low[figure] + share * (high[figure] - low[figure]))
+    return None
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def shown(value: float | None, digits: int = 1) -> str:
+    """A figure, nothing where there is none."""
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> list[str]:
+    """The figures at each recall as cells."""
+    return [shown(at_recall(points, recall, figure)) for recall in RECALLS for figure in figures]
+
+
+def head_at_recalls(first: str, words: Iterable[str] = ("reads", "of these from disk", "queries a second")) -> list[str]:
+    """The head of such cells."""
+    return [first, *(f"{word} at {recall}" for recall in RECALLS for word in words)]
+
+
+def candidates(bench: Bench) -> str:
+    """Figure 21, and the use of the vertices of a page."""
+    rows = []
+    for list_of in GAMMAS:
+        one = bench.search(list_of, PLENTY)
+        rows.append([
+            str(list_of),
+            *(shown(one.get(figure), digits) for figure, digits in (("recall", 4), ("reads", 1), ("rate", 0))),
+            *(shown(one.get(figure), 2) for figure in ("mean_ms", "p99_ms", "utilization")),
+        ])
+    head = ["candidates", "recall@10", "reads", "queries a second", "mean ms", "p99 ms", "share of vertices that lead on"]
+    return "Candidates (Figure 21), with much memory:\n\n" + table(head, rows)
+
+
+def leading(bench: Bench) -> str:
+    """Figure 20."""
+    lists = lambda sigma: [bench.search(list_of, PLENTY, f"expanded={sigma}") for list_of in LISTS]  # noqa: E731
+    rows = [[shown(sigma), *rows_at_recalls(lists(sigma))] for sigma in SIGMAS]
+    return "Vertices of a page that lead on beside those that are kept (Figure 20, sigma):\n\n" + table(head_at_recalls("share"), rows)
+
+
+def navigation(bench: Bench) -> str:
+    """Tables 14 and 15, Figure 19: navigation graphs, and pages held in their place."""
+    rows = []
+    for mu in MUS:
+        count = max(1, round(mu * bench.rows))
+        points = [bench.search(list_of, PLENTY, navigation=count) for list_of in LISTS]
+        memory = bench.least_memory(navigation=count)
+        held = [bench.search(list_of, f"{memory}MB", "entry=vertex", navigation=count) for list_of in LISTS]
+        within = [bench.search(list_of, f"{memory}MB", navigation=count) for list_of in LISTS]
+        rows.append([shown(mu, 3), *rows_at_recalls(points), str(memory), *rows_at_recalls(within), *rows_at_recalls(held)])
+    head = head_at_recalls("share of vectors")
+    within = head_at_recalls("", ("reads", "from disk", "a second"))[1:]
+    head += ["MB", *(f"within these: {word}" for word in within), *(f"and no graph: {word}" for word in within)]
+    return (
+        "The navigation graph (Tables 14 and 15, Figure 19, mu), with much memory, within what it takes, and within as much where "
+        "walks begin at one vertex and pages are held instead:\n\n" + table(head, rows)
+    )
+
+
+def memories(bench: Bench) -> str:
+    """Table 19: what memory brings."""
+    least = bench.least_memory()
+    rows = []
+    for factor in (1.0, 1.5, 2.0, 3.0, 5.0):
+        points = [bench.search(list_of, f"{round(factor * least)}MB") for list_of in LISTS]
+        peak = max(one.get("peak_bytes", 0) for one in points)
+        rows.append([f"{round(factor * least)}", f"{peak / 1e6:.0f}", *rows_at_recalls(points)])
+    return "Memory (Table 19):\n\n" + table(["MB allowed", *head_at_recalls("MB taken")], rows)
+
+
+def layouts(bench: Bench) -> str:
+    """Tables 5 to 13, as far as they are about one number of rounds: what an order of the pages takes and brings."""
+    rows = []
+    for layout in LAYOUTS:
+        points = [bench.search(list_of, PLENTY, layout=layout) for list_of in LISTS]
+        facts = bench.built(layout)
+        seconds = facts["layout_seconds"]
+        share = seconds / bench.built()["seconds"]
+        cells = [shown(facts["overlap"], 3), shown(seconds), f"{100 * share:.0f} %"]
+        rows.append([layout, *cells, *rows_at_recalls(points, ("reads", "rate"))])
+    head = ["order of pages", "OR(G)", "seconds", "of the build", *head_at_recalls("", ("reads", "queries a second"))[1:]]
+    return "Orders of pages (Tables 5 to 13):\n\n" + table(head, rows)
+
+
+ALL = (candidates, leading, layouts, navigation, memories)
