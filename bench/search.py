@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Searches of a graph index beside those of DiskANN, and what each idea of it is worth.
+"""Searches of a graph index beside those of DiskANN and of other peers, and what each idea of it is worth.
 
 usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
 Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
 cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
-DiskANN was seen to take, or the least that it takes itself.
+DiskANN was seen to take, or the least that it takes itself. The other peers, at the first set only, and what they need
+(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from at_recall import QUERIES, RECALLS, THREADS, K, at_recall, shown, table
 from measure import Failed, Ledger, Record, median, run
+from search_peers import beside_peers
 
-THREADS = 2
-QUERIES = 1_000
-K = 10
 KNOWN = 100
 #: Rows that are converted at once.
 PIECE = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
-RECALLS = (0.9, 0.95, 0.98, 0.99)
 #: What walks are without one of their ideas.
 WITHOUT = {
     "as it is": "",
@@ -155,6 +154,11 @@ class Bench:
             build()
         return folder
 
+    def built(self) -> Record:
+        """What the build of the index took."""
+        self.index()
+        return self.measured(["build", "grown"], lambda: {})
+
     def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown") -> Record:
         """One search by a list of candidates."""
         truth = self.truth()
@@ -174,9 +178,26 @@ class Bench:
             of_search = counted["search"]
             told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}
             told |= {"from_disk": counted["io"]["reads"] / QUERIES, "rate": of_search["queries_per_second"]}
+            told["read_bytes"] = counted["io"]["bytes_read"] / QUERIES
             return told | {"mean_ms": of_search["latency_ms"]["mean"], "p99_ms": of_search["latency_ms"]["p99"]}
 
         return self.measured(["search", list_of, memory, strategy, layout], search)
+
+    def memory(self) -> str:
+        """What searches may take: as much as those of DiskANN were seen to take where it runs, at least what adjoin takes."""
+        try:
+            seen = self.diskann()[1].get("peak_bytes", 0)
+        except Failed:
+            seen = 0
+        memory = f"{max(1, math.ceil(seen / 1e6))}MB"
+        while named := re.search(r"give --memory (\d+)MB", self.search(LISTS[-1], memory).get("failed", "")):
+            memory = f"{int(named[1]) + 12}MB"  # the least that it takes, that of queries and hits with it
+        return memory
+
+    def searches(self, memory: str) -> tuple[list[Record], list[Record]]:
+        """Searches by each list, with many queries under way and with one at a time on a thread."""
+        ours, lone = ([self.search(list_of, memory, strategy) for list_of in LISTS] for strategy in ("", "walks=1"))
+        return ours, lone
 
     def diskann(self) -> tuple[Record, Record]:
         """The build of DiskANN, and its searches."""
@@ -206,26 +227,6 @@ class Bench:
         return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
 
 
-def at_recall(points: list[Record], recall: float, figure: str) -> float | None:
-    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
-    points = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
-    missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
-    for low, high in zip(points, points[1:]):
-        if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
-            share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
-            return float(low[figure] + share * (high[figure] - low[figure]))
-    return None
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def shown(value: float | None, digits: int = 1) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
 FIGURES = ("reads", "rate", "mean_ms", "p99_ms")
 
 
@@ -240,13 +241,8 @@ def beside_diskann(bench: Bench) -> str:
         {to: point[of] * scales.get(of, 1) for of, to in words.items()}
         for point in searched["output"]["search"]["search_results_per_l"]
     ]
-    memory = f"{math.ceil(searched['peak_bytes'] / 1e6)}MB"
-    refused = bench.search(LISTS[-1], memory).get("failed", "")
-    if named := re.search(r"give --memory (\d+)MB", refused):
-        memory = f"{int(named[1]) + 12}MB"  # the least that it takes, that of queries and hits with it
-    ours, lone = ([bench.search(list_of, memory, strategy) for list_of in LISTS] for strategy in ("", "walks=1"))
-    bench.index()
-    built_ours = bench.measured(["build", "grown"], lambda: {})
+    memory, built_ours = bench.memory(), bench.built()
+    ours, lone = bench.searches(memory)
     rows = []
     for recall in RECALLS:
         figures = ((ours, "reads"), (ours, "rate"), (lone, "mean_ms"))
@@ -289,7 +285,7 @@ def main() -> int:
         if asked.only not in of.name:
             continue
         print(f"### {of.name}\n", flush=True)
-        for part in (beside_diskann, ideas) if of is SETS[0] else (beside_diskann,):
+        for part in (beside_diskann, beside_peers, ideas) if of is SETS[0] else (beside_diskann,):
             try:
                 print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)
             except Failed as reason:
