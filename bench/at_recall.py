@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from measure import Record
 
@@ -12,11 +13,11 @@ K = 10
 RECALLS = (0.9, 0.95, 0.98, 0.99)
 
 
-def at_recall(points: list[Record], recall: float, figure: str) -> float | None:
+def at_recall(points: Sequence[Record], recall: float, figure: str) -> float | None:
     """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
-    points = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
+    ordered = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
     missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
-    for low, high in zip(points, points[1:]):
+    for low, high in zip(ordered, ordered[1:]):
         if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
             share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
             return float(low[figure] + share * (high[figure] - low[figure]))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
-    """A child of the memory cgroup that PEERS_CGROUP names, of either version, without swap; or None and why there is none.
+    """A child of the memory cgroup that PEERS_CGROUP names, of either version, without swap; or None and why.
 
     It bounds whoever writes its process number into `cgroup.procs` there, by what it takes from then on.
     """

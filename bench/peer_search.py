@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """One peer of `search_peers.py`, in a process of its own: `peer_search.py NAME build|search JOB`, with the job as JSON.
 
-The job of both: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search: `queries`, likewise;
-`k`; `effort`, which is what a peer lets its users raise for recall; `lone`, whether each query is asked and timed by itself, on
-one thread; `memory_bytes` for caches of the peer's own; `hits`, a file to write as k row numbers of 4 bytes for each query;
-`cgroup`, a folder that bounds memory, or null.
+The job of both: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
+`queries`, likewise; `k`; `effort`, which is what a peer lets its users raise for recall; `lone`, whether each query is
+asked and timed by itself, on one thread; `patience`, seconds after which no more queries are asked; `memory_bytes` for
+caches of the peer's own; `hits`, a file to write as k row numbers of 4 bytes for each query that was asked; `cgroup`, a
+folder that bounds memory, or null.
 
-The answer of a search: `rate` in queries a second or, of lone queries, `p99_ms`; `read_bytes` a query that came from the disk.
-That of a build: `version`. Libraries and queries are in memory before the bound holds, the index is not.
+The answer of a search: `rate` in queries a second or, of lone queries, `p99_ms`; `read_bytes` a query from the disk;
+`queries` that were asked. That of a build: `version`. Libraries and queries are in memory before the bound holds, the
+index is not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from peer import read
 
 #: Rows that are converted and added at once.
 BLOCK = 100_000
+#: Queries that are asked at once.
+BATCH = 100
 #: Rows for each list that faiss learns its lists from; more than it asks for at least, 39.
 TRAINED = 64
 #: Dimensions for each byte of a code, as of adjoin's.
@@ -133,11 +136,12 @@ def usearch_open(job: Job) -> Find:
     return lambda queries, threads: index.search(queries, job["k"], threads=threads).keys
 
 
-def lance_build(job: Job, **index: Any) -> None:
+def lance_build(job: Job) -> None:
     import lancedb
     import pyarrow
+    from lancedb.index import IvfPq
 
-    dimensions = shape(job["base"])[1]
+    rows, dimensions = shape(job["base"])
     vectors = pyarrow.list_(pyarrow.float32(), dimensions)
     schema = pyarrow.schema({"id": pyarrow.uint32(), "vector": vectors})
 
@@ -147,28 +151,21 @@ def lance_build(job: Job, **index: Any) -> None:
             yield pyarrow.record_batch([pyarrow.array(ids.astype("u4")), column], schema=schema)
 
     table = lancedb.connect(job["folder"]).create_table("base", batches(), schema=schema)
-    table.create_index(metric="l2", wait_timeout=timedelta(hours=1), **index)
-
-
-def lance_pq_build(job: Job) -> None:
-    rows, dimensions = shape(job["base"])
     codes = {"num_partitions": int(rows**0.5), "num_sub_vectors": max(1, dimensions // CODED)}
-    lance_build(job, index_type="IVF_PQ", **codes)
+    table.create_index("vector", config=IvfPq(distance_type="l2", **codes))
 
 
-def lance_hnsw_build(job: Job) -> None:
-    lance_build(job, index_type="IVF_HNSW_SQ", num_partitions=1)
-
-
-def lance_open(job: Job, narrow: Callable[[Any], Any]) -> Find:
+def lance_open(job: Job) -> Find:
     """Asks one query after the other on each thread; what it keeps of an index is bounded, half of the memory."""
     import lancedb
 
     caches = {"index_cache_size_bytes": job["memory_bytes"] // 2, "metadata_cache_size_bytes": job["memory_bytes"] // 8}
     table = lancedb.connect(job["folder"], session=lancedb.Session(**caches)).open_table("base")
+    probes, refine = job["effort"]
 
     def one(query: Any) -> Any:
-        found = narrow(table.search(query).select(["id", "_distance"]).limit(job["k"])).to_arrow()["id"].to_numpy()
+        search = table.search(query).select(["id", "_distance"]).limit(job["k"])
+        found = search.nprobes(probes).refine_factor(refine).to_arrow()["id"].to_numpy()
         return numpy.pad(found, (0, job["k"] - len(found)), constant_values=NO_ROW)
 
     def find(queries: Any, threads: int) -> Any:
@@ -178,16 +175,6 @@ def lance_open(job: Job, narrow: Callable[[Any], Any]) -> Find:
             return list(pool.map(one, queries))
 
     return find
-
-
-def lance_pq_open(job: Job) -> Find:
-    probes, refine = job["effort"]
-    return lance_open(job, lambda search: search.nprobes(probes).refine_factor(refine))
-
-
-def lance_hnsw_open(job: Job) -> Find:
-    effort, refine = job["effort"]
-    return lance_open(job, lambda search: search.ef(effort).refine_factor(refine))
 
 
 @dataclass(frozen=True)
@@ -204,8 +191,7 @@ PEERS = {
     "faiss-ivf": Peer("faiss-cpu", "faiss", faiss_build, faiss_open),
     "hnswlib": Peer("hnswlib", "hnswlib", hnswlib_build, hnswlib_open),
     "usearch": Peer("usearch", "usearch.index", usearch_build, usearch_open),
-    "lance-pq": Peer("lancedb", "lancedb", lance_pq_build, lance_pq_open),
-    "lance-hnsw": Peer("lancedb", "lancedb", lance_hnsw_build, lance_hnsw_open),
+    "lancedb": Peer("lancedb", "lancedb", lance_build, lance_open),
 }
 
 
@@ -224,26 +210,34 @@ def read_bytes() -> int:
     return int(lines["read_bytes"])
 
 
+def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
+    """Hits of as many queries as patience allows, and the seconds of each batch of them."""
+    step, threads = (1, 1) if job["lone"] else (BATCH, job["threads"])
+    found: list[Any] = []
+    spent: list[float] = []
+    begun = time.monotonic()
+    for start in range(0, len(queries), step):
+        asked = time.monotonic()
+        if asked - begun > job["patience"]:
+            break
+        found.extend(numpy.reshape(find(queries[start : start + step], threads), (-1, job["k"])))
+        spent.append(time.monotonic() - asked)
+    return found, spent
+
+
 def search(peer: Peer, job: Job) -> dict[str, float]:
     queries = read(Path(job["queries"]))
     forget(Path(job["folder"]))
     if job["cgroup"]:
         (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
     find = peer.open(job)
-    before, begun = read_bytes(), time.monotonic()
+    before = read_bytes()
+    found, spent = ask(find, queries, job)
+    told = {"queries": len(found), "read_bytes": (read_bytes() - before) / len(found)}
+    numpy.asarray(found).astype("<u4").tofile(job["hits"])
     if job["lone"]:
-        found, spent = [], []
-        for query in queries:
-            asked = time.monotonic()
-            found.append(find(query[None, :], 1))
-            spent.append(time.monotonic() - asked)
-        told = {"p99_ms": float(numpy.percentile(spent, 99)) * 1e3}
-    else:
-        found = find(queries, job["threads"])
-        told = {"rate": len(queries) / (time.monotonic() - begun)}
-    told["read_bytes"] = (read_bytes() - before) / len(queries)
-    numpy.asarray(found).reshape(len(queries), job["k"]).astype("<u4").tofile(job["hits"])
-    return told
+        return told | {"p99_ms": float(numpy.percentile(spent, 99)) * 1e3}
+    return told | {"rate": len(found) / sum(spent)}
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """Searches of a graph index beside those of faiss, hnswlib, usearch and LanceDB, at equal recall, for `search.py`.
 
-They run if their packages (faiss-cpu, hnswlib, usearch, lancedb) are there for PEERS_PYTHON, by default this Python. Those
-that search from disk do so through the page cache, and are kept in a memory cgroup of what adjoin may take, page cache
-included, if PEERS_CGROUP names a cgroup in which children may be made: whoever is root makes one with `mkdir` in the tree of
-the memory controller (of version 2: whose parent has `+memory` in `cgroup.subtree_control`, as it needs itself).
+They run if their packages (faiss-cpu, hnswlib, usearch, lancedb) are there for PEERS_PYTHON, by default this Python.
+Those that search from disk do so through the page cache, and are kept in a memory cgroup of what adjoin may take, page
+cache included, if PEERS_CGROUP names a cgroup in which children may be made. Whoever is root makes one with `mkdir` in
+the tree of the memory controller; of version 2, both it and its parent need `+memory` in `cgroup.subtree_control`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import struct
 import sys
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from measure import Failed, Record, run
 
 if TYPE_CHECKING:
     from search import Bench
+
+#: Seconds that the queries of one search may take; the figures are then of those that were asked, first ones first.
+PATIENCE = 15.0
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,7 @@ PEERS = {
     "faiss-ivf": Peer("faiss, IndexIVFFlat on disk", PROBES),
     "hnswlib": Peer("hnswlib, in memory", WIDTHS, on_disk=False),
     "usearch": Peer("usearch, a view of a file", WIDTHS),
-    "lance-pq": Peer("LanceDB, IVF_PQ", tuple((probes, max(4, probes // 4)) for probes in PROBES)),
-    "lance-hnsw": Peer("LanceDB, IVF_HNSW_SQ", tuple((width, 2) for width in WIDTHS)),
+    "lancedb": Peer("LanceDB, IVF_PQ, refined", tuple((probes, max(4, probes // 4)) for probes in PROBES)),
 }
 
 
@@ -64,11 +67,11 @@ class Judged:
     def recall(self, hits: Path) -> float:
         found, right = array("I", hits.read_bytes()), 0
         with self.bench.base.open("rb") as base, self.bench.queries.open("rb") as queries:
-            for query in range(QUERIES):
+            for query in range(len(found) // K):
                 asked = self.vector(queries, query)
                 rows = {row for row in found[query * K : (query + 1) * K] if row < self.bench.rows}
                 right += sum(math.dist(asked, self.vector(base, row)) <= self.truth[query] for row in rows)
-        return right / (K * QUERIES)
+        return right / len(found)
 
     def vector(self, file: Any, row: int) -> tuple[float, ...]:
         file.seek(8 + row * self.row.size)
@@ -87,7 +90,8 @@ class Contender:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         try:
-            return ask(self.name, "build", {"folder": str(self.folder), "base": str(self.bench.base), "threads": THREADS})
+            job = {"folder": str(self.folder), "base": str(self.bench.base), "threads": THREADS}
+            return ask(self.name, "build", job)
         except Failed:
             shutil.rmtree(self.folder)
             raise
@@ -111,11 +115,12 @@ class Contender:
             self.build()
         hits = self.bench.work / "hits.u32"
         job = {"folder": str(self.folder), "queries": str(self.bench.queries), "k": K, "threads": THREADS}
-        job |= {"effort": effort, "hits": str(hits), "memory_bytes": self.memory_bytes}
+        job |= {"effort": effort, "hits": str(hits), "memory_bytes": self.memory_bytes, "patience": PATIENCE}
         lone = self.bounded(job | {"lone": True})
         batch = self.bounded(job | {"lone": False})
-        peak = max(lone["peak_bytes"], batch["peak_bytes"])
-        return lone | batch | {"recall": self.judged.recall(hits), "peak_bytes": peak}
+        worst = {"peak_bytes": max(lone["peak_bytes"], batch["peak_bytes"])}
+        worst["queries"] = min(lone["queries"], batch["queries"])
+        return lone | batch | worst | {"recall": self.judged.recall(hits)}
 
     def bounded(self, job: Record) -> Record:
         if not self.peer.on_disk:
@@ -137,20 +142,25 @@ class Contender:
         if not points:
             return line(f"{self.peer.words}: not measured: {failed[0]}", built=built)
         notes = [f"{self.peer.words} ({built['version']})", *failed]
+        fewest = min(point["queries"] for point in points)
+        if fewest < QUERIES:
+            notes.append(f"at least {fewest} queries each, as many as {PATIENCE:.0f} s allowed")
         if self.peer.on_disk:
             unbounded = points[0]["unbounded"]
             notes.append(f"page cache not bounded: {unbounded}" if unbounded else "page cache bounded")
         return line("; ".join(notes), points, points, built)
 
 
-def line(words: str, points: list[Record] = [], lone: list[Record] = [], built: Record | None = None) -> list[str]:
+def line(
+    words: str, points: Sequence[Record] = (), lone: Sequence[Record] = (), built: Record | None = None
+) -> list[str]:
     """A line of the table; what was not measured is left empty."""
     memory = f"{max(one['peak_bytes'] for one in points) / 1e6:,.0f}" if points else ""
     cells = []
     for recall in RECALLS:
         read, rate = (at_recall(points, recall, figure) for figure in ("read_bytes", "rate"))
-        figures = (read and read / 1024, rate, at_recall(lone, recall, "p99_ms"))
-        cells.append("" if rate is None else " / ".join(shown(figure) or "-" for figure in figures))
+        p99 = at_recall(lone, recall, "p99_ms")
+        cells.append("" if rate is None or read is None else f"{read / 1024:,.1f} / {rate:,.0f} / {shown(p99) or '-'}")
     build = [f"{built['seconds']:,.1f}", f"{built['peak_bytes'] / 1e6:,.0f}"] if built else ["", ""]
     return [words, memory, *cells, *build]
 
@@ -163,12 +173,13 @@ def beside_peers(bench: Bench) -> str:
     rows = [line("adjoin, past the page cache", ours, lone, bench.built())]
     rows += [Contender(bench, name, memory_bytes).row() for name in PEERS]
     head = ["", "MB", *(f"at {recall:.2f}" for recall in RECALLS), "build s", "build MB"]
-    return (
-        f"Other peers, {THREADS} threads for each. At each recall@{K}: KiB read from the disk a query / queries a second / p99 in ms. "
-        "MB is the largest resident memory, of a peer with Python and its libraries. "
-        f"A bound on the page cache is {memory}, as for adjoin, for the index and its search alone. "
-        "Every search begins with nothing of its files in the page cache. "
-        f"For p99 a peer is asked one query at a time, adjoin one at a time on each of {THREADS} threads. "
-        "Peers hold floats and build with their defaults. "
-        "faiss reads ahead with threads of its own; LanceDB has no argument for threads and is bound to as many cores.\n\n" + table(head, rows)
+    words = (
+        f"Other peers, {THREADS} threads for each. At each recall@{K}: KiB read from the disk a query / queries",
+        "a second / p99 in ms. MB is the largest resident memory, of a peer with Python and its libraries. adjoin searches",
+        f"within {memory}; as much, page cache included, is the bound on a peer for its index and searches where one is set.",
+        "Every search begins with nothing of its index in the page cache. For p99 a peer is asked one query at a time,",
+        f"adjoin one at a time on each of {THREADS} threads. Peers hold floats and build with their defaults.",
+        "faiss reads ahead with threads of its own. LanceDB has no argument for threads and is bound to as many cores;",
+        "its own caches take half of that memory.",
     )
+    return " ".join(words) + "\n\n" + table(head, rows)
