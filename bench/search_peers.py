@@ -174,12 +174,13 @@ def beside_peers(bench: Bench) -> str:
     rows += [Contender(bench, name, memory_bytes).row() for name in PEERS]
     head = ["", "MB", *(f"at {recall:.2f}" for recall in RECALLS), "build s", "build MB"]
     words = (
-        f"Other peers, {THREADS} threads for each. At each recall@{K}: KiB read from the disk a query / queries",
-        "a second / p99 in ms. MB is the largest resident memory, of a peer with Python and its libraries. adjoin searches",
-        f"within {memory}; as much, page cache included, is the bound on a peer for its index and searches where one is set.",
-        "Every search begins with nothing of its index in the page cache. For p99 a peer is asked one query at a time,",
-        f"adjoin one at a time on each of {THREADS} threads. Peers hold floats and build with their defaults.",
-        "faiss reads ahead with threads of its own. LanceDB has no argument for threads and is bound to as many cores;",
-        "its own caches take half of that memory.",
+        f"Other peers, {THREADS} threads for each. At each recall@{K}: KiB read from the disk a query / queries a",
+        "second / p99 in ms. MB is the largest resident memory, of a peer with Python and its libraries. adjoin",
+        f"searches within {memory}; as much, page cache included, is the bound on a peer for its index and searches",
+        "where one is set. Every search begins with nothing of its index in the page cache. For p99 a peer is",
+        f"asked one query at a time, adjoin one at a time on each of {THREADS} threads. Peers hold floats. Graphs",
+        "are built with their defaults; of n vectors faiss makes 4 sqrt(n) lists and LanceDB sqrt(n). faiss reads",
+        "ahead with threads of its own. LanceDB has no argument for threads and is bound to as many cores; its",
+        "caches take half of the memory.",
     )
     return " ".join(words) + "\n\n" + table(head, rows)
