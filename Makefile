@@ -68,8 +68,9 @@ tables: build
 	{ cat bench/benchmarks.head.md; python3 bench/bench.py $(CLI) --rounds 3; python3 bench/tables.py $(CLI); } > target/benchmarks.md
 	mv target/benchmarks.md docs/benchmarks.md
 
-# docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and what each idea
-# of walks is worth; goes on where it was interrupted. Real sets need ADJOIN_DATA.
+# docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and of the peers
+# of PEERS_PYTHON, in children of the memory cgroup PEERS_CGROUP, and what each idea of walks is worth; goes on where it was
+# interrupted. Real sets need ADJOIN_DATA.
 tables-search: build
 	$(CARGO) build --release --locked --workspace --quiet --example read_rates
 	python3 bench/search.py $(CLI) > target/benchmarks-search.md

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Searches of a graph index beside those of DiskANN, and what each idea of it is worth.
+"""Searches of a graph index beside those of DiskANN and of other peers, and what each idea of it is worth.
 
 usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
 Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
 cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
-DiskANN was seen to take, or the least that it takes itself.
+DiskANN was seen to take, or the least that it takes itself. The other peers, at the first set only, and what they need
+(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`; tables of one parameter each in `search_sweeps.py`.
 """
 
 from __future__ import annotations
@@ -25,18 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import search_sweeps
+from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
 from measure import Failed, Ledger, Record, median, run
-from search_sweeps import LISTS, at_recall, shown, table
+from search_peers import beside_peers
 
-THREADS = 2
-QUERIES = 1_000
-K = 10
 KNOWN = 100
 #: Rows that are converted at once.
 PIECE = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
-RECALLS = (0.9, 0.95, 0.98, 0.99)
 #: What walks are without one of their ideas.
 WITHOUT = {
     "as it is": "",
@@ -162,11 +160,24 @@ class Bench:
         seconds = re.search(r"order of pages in ([0-9.]+) s", told["words"])
         return told | {"overlap": float(overlap[1]) / 100, "layout_seconds": float(seconds[1])}
 
-    def least_memory(self, navigation: int = 0) -> int:
-        """The megabytes with which an index is searched, those of queries and hits with it."""
-        refused = self.search(LISTS[-1], "16MB", navigation=navigation).get("failed", "")
-        named = re.search(r"give --memory (\d+)MB", refused)
-        return int(named[1]) + 12 if named else 16
+    def memory(self, navigation: int = 0) -> int:
+        """The megabytes that searches may take: as many as those of DiskANN were seen to take where it runs, at least the least
+        of adjoin."""
+        try:
+            seen = self.diskann()[1].get("peak_bytes", 0)
+        except Failed:
+            seen = 0
+        memory = max(16, math.ceil(seen / 1e6))
+        while named := re.search(
+            r"give --memory (\d+)MB", self.search(LISTS[-1], f"{memory}MB", navigation=navigation).get("failed", "")
+        ):
+            memory = int(named[1]) + 12  # the least that it takes, that of queries and hits with it
+        return memory
+
+    def searches(self, memory: int) -> tuple[list[Record], list[Record]]:
+        """Searches by each list, with many queries under way and with one at a time on a thread."""
+        of = lambda strategy: [self.search(list_of, f"{memory}MB", strategy) for list_of in LISTS]  # noqa: E731
+        return of(""), of("walks=1")
 
     def search(self, list_of: int, memory: str, strategy: str = "", layout: str = "grown", navigation: int = 0) -> Record:
         """One search by a list of candidates."""
@@ -187,7 +198,7 @@ class Bench:
             of_search = counted["search"]
             told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}
             told |= {"from_disk": counted["io"]["reads"] / QUERIES, "rate": of_search["queries_per_second"]}
-            told |= {"utilization": of_search["vertex_utilization"]}
+            told |= {"utilization": of_search["vertex_utilization"], "read_bytes": counted["io"]["bytes_read"] / QUERIES}
             return told | {f"{name}_ms": of_search["latency_ms"][name] for name in ("mean", "p95", "p99")}
 
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
@@ -239,9 +250,8 @@ def beside_diskann(bench: Bench) -> str:
         {to: point[of] * scales.get(of, 1) for of, to in words.items()}
         for point in searched["output"]["search"]["search_results_per_l"]
     ]
-    memory = f"{max(math.ceil(searched['peak_bytes'] / 1e6), bench.least_memory())}MB"
-    ours, lone = ([bench.search(list_of, memory, strategy) for list_of in LISTS] for strategy in ("", "walks=1"))
-    built_ours = bench.built()
+    memory, built_ours = bench.memory(), bench.built()
+    ours, lone = bench.searches(memory)
     disk = bench.disk()
     rows = []
     for recall in RECALLS:
@@ -257,7 +267,7 @@ def beside_diskann(bench: Bench) -> str:
         f"{bench.rows:,} vectors of {bench.dimensions}, {QUERIES:,} queries that were held out; adjoin / DiskANN (ratio).\n\n"
         + table(head, rows)
         + f"\nBuild {seconds[0]:.1f} / {seconds[1]:.1f} s, {built_ours['peak_bytes'] / 1e6:.0f} / {built['peak_bytes'] / 1e6:.0f} MB; "
-        f"search within {memory}: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB. "
+        f"search within {memory} MB: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB. "
         f"The disk gives {disk:,.0f} reads of 4 KiB a second.\n"
     )
 
@@ -285,7 +295,7 @@ def main() -> int:
         if asked.only not in of.name:
             continue
         print(f"### {of.name}\n", flush=True)
-        parts = (beside_diskann, ideas, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
+        parts = (beside_diskann, beside_peers, ideas, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
         for part in parts:
             try:
                 print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)

@@ -5,10 +5,10 @@ Functions of a set that is being measured; each gives Markdown. `search.py` call
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from at_recall import LISTS, at_recall, shown, table
 from measure import Record
 
 if TYPE_CHECKING:
@@ -17,45 +17,22 @@ if TYPE_CHECKING:
 #: Shares of the vectors in the navigation graph (mu), of a page's vertices that lead on (sigma), and candidates (Gamma).
 MUS = (0.001, 0.01, 0.1)
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
-LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-#: Where tables are read.
-RECALLS = (0.95, 0.99)
+#: Where these tables are read.
+AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
 LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
 
 
-def at_recall(points: Iterable[Record], recall: float, figure: str) -> float | None:
-    """A figure at a recall, between the two points around it, by the logarithm of what is missed."""
-    points = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
-    missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
-    for low, high in zip(points, points[1:]):
-        if low["recall"] <= recall <= high["recall"] and low["recall"] < high["recall"]:
-            share = (missed(recall) - missed(low["recall"])) / (missed(high["recall"]) - missed(low["recall"]))
-            return float(low[figure] + share * (high[figure] - low[figure]))
-    return None
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def shown(value: float | None, digits: int = 1) -> str:
-    """A figure, nothing where there is none."""
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
 def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> list[str]:
     """The figures at each recall as cells."""
-    return [shown(at_recall(points, recall, figure)) for recall in RECALLS for figure in figures]
+    return [shown(at_recall(points, recall, figure)) for recall in AT for figure in figures]
 
 
 def head_at_recalls(first: str, words: Iterable[str] = ("reads", "of these from disk", "queries a second")) -> list[str]:
     """The head of such cells."""
-    return [first, *(f"{word} at {recall}" for recall in RECALLS for word in words)]
+    return [first, *(f"{word} at {recall}" for recall in AT for word in words)]
 
 
 def candidates(bench: Bench) -> str:
@@ -85,7 +62,7 @@ def navigation(bench: Bench) -> str:
     for mu in MUS:
         count = max(1, round(mu * bench.rows))
         points = [bench.search(list_of, PLENTY, navigation=count) for list_of in LISTS]
-        memory = bench.least_memory(navigation=count)
+        memory = bench.memory(navigation=count)
         held = [bench.search(list_of, f"{memory}MB", "entry=vertex", navigation=count) for list_of in LISTS]
         within = [bench.search(list_of, f"{memory}MB", navigation=count) for list_of in LISTS]
         rows.append([shown(mu, 3), *rows_at_recalls(points), str(memory), *rows_at_recalls(within), *rows_at_recalls(held)])
@@ -100,7 +77,7 @@ def navigation(bench: Bench) -> str:
 
 def memories(bench: Bench) -> str:
     """Table 19: what memory brings."""
-    least = bench.least_memory()
+    least = bench.memory()
     rows = []
     for factor in (1.0, 1.5, 2.0, 3.0, 5.0):
         points = [bench.search(list_of, f"{round(factor * least)}MB") for list_of in LISTS]

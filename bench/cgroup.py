@@ -1,0 +1,43 @@
+"""A bound on what a process holds, page cache included, where the system lets us set one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
+    """A child of the memory cgroup that PEERS_CGROUP names, of either version, without swap; or None and why.
+
+    It bounds whoever writes its process number into `cgroup.procs` there, by what it takes from then on.
+    """
+    parent = os.environ.get("PEERS_CGROUP")
+    if not parent:
+        yield None, "PEERS_CGROUP is not set"
+        return
+    child, refused = Path(parent) / f"adjoin-bench-{os.getpid()}", ""
+    try:
+        child.mkdir()
+        bound(child, limit_bytes)
+    except OSError as reason:
+        refused = str(reason)
+    try:
+        yield None if refused else child, refused
+    finally:
+        if child.exists():
+            child.rmdir()
+
+
+def bound(child: Path, limit_bytes: int) -> None:
+    """Version 2 limits swap by itself, version 1 memory and swap together, after memory and where it counts swap."""
+    if (child / "memory.limit_in_bytes").exists():
+        limits = {"memory.limit_in_bytes": limit_bytes, "memory.memsw.limit_in_bytes": limit_bytes}
+    else:
+        limits = {"memory.max": limit_bytes, "memory.swap.max": 0}
+    for name, limit in limits.items():
+        if "sw" not in name or (child / name).exists():
+            with (child / name).open("r+") as file:  # never creates it: a folder that is no cgroup is refused
+                file.write(str(limit))

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""One peer of `search_peers.py`, in a process of its own: `peer_search.py NAME build|search JOB`, with the job as JSON.
+
+The job of both: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
+`queries`, likewise; `k`; `effort`, which is what a peer lets its users raise for recall; `lone`, whether each query is
+asked and timed by itself, on one thread; `patience`, seconds after which no more queries are asked; `memory_bytes` for
+caches of the peer's own; `hits`, a file to write as k row numbers of 4 bytes for each query that was asked; `cgroup`, a
+folder that bounds memory, or null.
+
+The answer of a search: `rate` in queries a second or, of lone queries, `p99_ms`; `read_bytes` a query from the disk;
+`queries` that were asked. That of a build: `version`. Libraries and queries are in memory before the bound holds, the
+index is not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+from peer import read
+
+#: Rows that are converted and added at once.
+BLOCK = 100_000
+#: Queries that are asked at once.
+BATCH = 100
+#: Rows for each list that faiss learns its lists from; more than it asks for at least, 39.
+TRAINED = 64
+#: Dimensions for each byte of a code, as of adjoin's.
+CODED = 4
+NO_ROW = 2**32 - 1
+
+Job = dict[str, Any]
+#: The row numbers of the k nearest of some queries, on so many threads.
+Find = Callable[[Any, int], Any]
+
+
+def shape(path: str) -> tuple[int, int]:
+    rows, dimensions = numpy.fromfile(path, "<u4", 2).tolist()
+    return rows, dimensions
+
+
+def blocks(path: str) -> Iterator[tuple[Any, Any]]:
+    """Row numbers and vectors as f32, a block at a time."""
+    rows, dimensions = shape(path)
+    element = numpy.dtype("u1" if path.endswith(".u8bin") else "<f4")
+    for start in range(0, rows, BLOCK):
+        count = min(BLOCK, rows - start)
+        offset = 8 + start * dimensions * element.itemsize
+        block = numpy.fromfile(path, element, count * dimensions, offset=offset).reshape(count, dimensions)
+        yield numpy.arange(start, start + count), block.astype("float32")
+
+
+def faiss_build(job: Job) -> None:
+    """Blocks that are merged on disk, as its example of lists on disk does."""
+    import faiss
+    from faiss.contrib.ondisk import merge_ondisk
+
+    faiss.omp_set_num_threads(job["threads"])
+    folder, (rows, dimensions) = Path(job["folder"]), shape(job["base"])
+    lists, draw = int(4 * rows**0.5), numpy.random.default_rng(1)
+    share = min(1.0, TRAINED * lists / rows)
+    sample = [block[draw.random(len(block)) < share] for _, block in blocks(job["base"])]
+    quantizer = faiss.IndexFlatL2(dimensions)
+    index = faiss.IndexIVFFlat(quantizer, dimensions, lists)
+    index.train(numpy.concatenate(sample))
+    del sample
+    parts = []
+    for ids, block in blocks(job["base"]):
+        index.add_with_ids(block, ids)
+        parts.append(str(folder / f"part-{len(parts)}"))
+        faiss.write_index(index, parts[-1])
+        index.reset()
+    merge_ondisk(index, parts, str(folder / "lists"))
+    faiss.write_index(index, str(folder / "index"))
+    for part in parts:
+        os.remove(part)
+
+
+def faiss_open(job: Job) -> Find:
+    import faiss
+
+    index = faiss.read_index(str(Path(job["folder"]) / "index"))
+    index.nprobe = job["effort"]
+
+    def find(queries: Any, threads: int) -> Any:
+        faiss.omp_set_num_threads(threads)
+        return index.search(queries, job["k"])[1]
+
+    return find
+
+
+def hnswlib_build(job: Job) -> None:
+    import hnswlib
+
+    rows, dimensions = shape(job["base"])
+    index = hnswlib.Index(space="l2", dim=dimensions)
+    index.init_index(max_elements=rows)
+    for ids, block in blocks(job["base"]):
+        index.add_items(block, ids, num_threads=job["threads"])
+    index.save_index(str(Path(job["folder"]) / "index"))
+
+
+def hnswlib_open(job: Job) -> Find:
+    import hnswlib
+
+    index = hnswlib.Index(space="l2", dim=shape(job["queries"])[1])
+    index.load_index(str(Path(job["folder"]) / "index"))
+    index.set_ef(job["effort"])
+    return lambda queries, threads: index.knn_query(queries, k=job["k"], num_threads=threads)[0]
+
+
+def usearch_build(job: Job) -> None:
+    from usearch.index import Index
+
+    index = Index(ndim=shape(job["base"])[1], metric="l2sq", dtype="f32")
+    for ids, block in blocks(job["base"]):
+        index.add(ids, block, threads=job["threads"])
+    index.save(str(Path(job["folder"]) / "index"))
+
+
+def usearch_open(job: Job) -> Find:
+    from usearch.index import Index
+
+    index = Index.restore(str(Path(job["folder"]) / "index"), view=True)
+    index.expansion_search = job["effort"]
+    return lambda queries, threads: index.search(queries, job["k"], threads=threads).keys
+
+
+def lance_build(job: Job) -> None:
+    import lancedb
+    import pyarrow
+    from lancedb.index import IvfPq
+
+    rows, dimensions = shape(job["base"])
+    vectors = pyarrow.list_(pyarrow.float32(), dimensions)
+    schema = pyarrow.schema({"id": pyarrow.uint32(), "vector": vectors})
+
+    def batches() -> Iterator[Any]:
+        for ids, block in blocks(job["base"]):
+            column = pyarrow.FixedSizeListArray.from_arrays(block.ravel(), dimensions)
+            yield pyarrow.record_batch([pyarrow.array(ids.astype("u4")), column], schema=schema)
+
+    table = lancedb.connect(job["folder"]).create_table("base", batches(), schema=schema)
+    codes = {"num_partitions": int(rows**0.5), "num_sub_vectors": max(1, dimensions // CODED)}
+    table.create_index("vector", config=IvfPq(distance_type="l2", **codes))
+
+
+def lance_open(job: Job) -> Find:
+    """Asks one query after the other on each thread; what it keeps of an index is bounded, half of the memory."""
+    import lancedb
+
+    caches = {"index_cache_size_bytes": job["memory_bytes"] // 2, "metadata_cache_size_bytes": job["memory_bytes"] // 8}
+    table = lancedb.connect(job["folder"], session=lancedb.Session(**caches)).open_table("base")
+    probes, refine = job["effort"]
+
+    def one(query: Any) -> Any:
+        search = table.search(query).select(["id", "_distance"]).limit(job["k"])
+        found = search.nprobes(probes).refine_factor(refine).to_arrow()["id"].to_numpy()
+        return numpy.pad(found, (0, job["k"] - len(found)), constant_values=NO_ROW)
+
+    def find(queries: Any, threads: int) -> Any:
+        if threads == 1:
+            return [one(query) for query in queries]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(one, queries))
+
+    return find
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What it is installed and imported as, and how it builds and opens an index."""
+
+    package: str
+    module: str
+    build: Callable[[Job], None]
+    open: Callable[[Job], Find]
+
+
+PEERS = {
+    "faiss-ivf": Peer("faiss-cpu", "faiss", faiss_build, faiss_open),
+    "hnswlib": Peer("hnswlib", "hnswlib", hnswlib_build, hnswlib_open),
+    "usearch": Peer("usearch", "usearch.index", usearch_build, usearch_open),
+    "lancedb": Peer("lancedb", "lancedb", lance_build, lance_open),
+}
+
+
+def forget(folder: Path) -> None:
+    """Takes the files of an index out of the page cache, where their build has left them."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_bytes() -> int:
+    """What this process has had read from the disk."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["read_bytes"])
+
+
+def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
+    """Hits of as many queries as patience allows, and the seconds of each batch of them."""
+    step, threads = (1, 1) if job["lone"] else (BATCH, job["threads"])
+    found: list[Any] = []
+    spent: list[float] = []
+    begun = time.monotonic()
+    for start in range(0, len(queries), step):
+        asked = time.monotonic()
+        if asked - begun > job["patience"]:
+            break
+        found.extend(numpy.reshape(find(queries[start : start + step], threads), (-1, job["k"])))
+        spent.append(time.monotonic() - asked)
+    return found, spent
+
+
+def search(peer: Peer, job: Job) -> dict[str, float]:
+    queries = read(Path(job["queries"]))
+    forget(Path(job["folder"]))
+    if job["cgroup"]:
+        (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
+    find = peer.open(job)
+    before = read_bytes()
+    found, spent = ask(find, queries, job)
+    told = {"queries": len(found), "read_bytes": (read_bytes() - before) / len(found)}
+    numpy.asarray(found).astype("<u4").tofile(job["hits"])
+    if job["lone"]:
+        return told | {"p99_ms": float(numpy.percentile(spent, 99)) * 1e3}
+    return told | {"rate": len(found) / sum(spent)}
+
+
+def main() -> int:
+    peer, what, job = PEERS[sys.argv[1]], sys.argv[2], json.loads(sys.argv[3])
+    # LanceDB has no argument for threads: it heeds this, and cores, which bind every peer alike.
+    os.environ["LANCE_CPU_THREADS"] = str(job["threads"])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["threads"]])
+    importlib.import_module(peer.module)
+    if what == "build":
+        peer.build(job)
+        print(json.dumps({"version": importlib.metadata.version(peer.package)}))
+    else:
+        print(json.dumps(search(peer, job)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
