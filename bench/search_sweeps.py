@@ -21,7 +21,7 @@ GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 #: Where these tables are read.
 AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
-LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
+LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
 
 
