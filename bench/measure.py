@@ -26,7 +26,10 @@ def run(command: list[str | Path]) -> Record:
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
         begun = time.monotonic()
-        process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=words)
+        try:
+            process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=words)
+        except OSError as reason:
+            raise Failed(f"{command[0]}: {reason.strerror}") from None
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)

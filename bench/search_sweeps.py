@@ -14,9 +14,11 @@ from measure import Record
 if TYPE_CHECKING:
     from search import Bench
 
-#: Shares of the vectors in the navigation graph (mu), of a page's vertices that lead on (sigma), and candidates (Gamma).
+#: Shares of the vectors in the navigation graph (mu), of a page's vertices that lead on (sigma), pages asked for at once, and
+#: candidates (Gamma).
 MUS = (0.001, 0.01, 0.1)
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
+DEPTHS = (1, 2, 4, 8, 16)
 GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 #: Where these tables are read.
 AT = (0.95, 0.99)
@@ -54,6 +56,16 @@ def leading(bench: Bench) -> str:
     lists = lambda sigma: [bench.search(list_of, PLENTY, f"expanded={sigma}") for list_of in LISTS]  # noqa: E731
     rows = [[shown(sigma), *rows_at_recalls(lists(sigma))] for sigma in SIGMAS]
     return "Vertices of a page that lead on beside those that are kept (Figure 20, sigma):\n\n" + table(head_at_recalls("share"), rows)
+
+
+def looking_ahead(bench: Bench) -> str:
+    """NDSearch's speculative searching: pages that a lone query will probably need are read before it knows."""
+    rows = []
+    for depth in DEPTHS:
+        points = [bench.search(list_of, f"{bench.memory()}MB", f"walks=1,ahead={depth}") for list_of in LISTS]
+        rows.append([str(depth), *rows_at_recalls(points, ("reads", "from_disk", "mean_ms", "p99_ms"))])
+    words = ("pages needed", "read", "mean ms", "p99 ms")
+    return "Pages asked for at once by a query that is alone on its thread:\n\n" + table(head_at_recalls("pages", words), rows)
 
 
 def navigation(bench: Bench) -> str:
@@ -100,4 +112,4 @@ def layouts(bench: Bench) -> str:
     return "Orders of pages (Tables 5 to 13):\n\n" + table(head, rows)
 
 
-ALL = (candidates, leading, layouts, navigation, memories)
+ALL = (candidates, leading, looking_ahead, layouts, navigation, memories)
