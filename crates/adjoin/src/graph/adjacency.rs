@@ -54,7 +54,7 @@ impl Graph {
     }
 
     /// The same while vertices are inserted.
-    pub(super) fn building_bytes(vertices: usize, options: &GraphOptions) -> u64 {
+    pub(crate) fn building_bytes(vertices: usize, options: &GraphOptions) -> u64 {
         Self::memory_bytes(vertices, options.degree * ROOM_PERCENT / 100)
     }
 

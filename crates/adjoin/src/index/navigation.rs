@@ -35,6 +35,11 @@ pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptio
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
+/// Bytes of these that its graph takes, which counts them itself.
+pub(super) fn graph_bytes(vertices: u64, options: &IndexOptions) -> u64 {
+    Graph::building_bytes(sample_len(vertices, options) as usize, &options.graph)
+}
+
 /// Bytes that it holds once it is built.
 pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
     let count = sample_len(vertices, options);

@@ -12,7 +12,7 @@ use super::navigation::{self, Navigation};
 use super::page::Page;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
@@ -89,8 +89,16 @@ impl Index {
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
         let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
-        let memory = context.reserve(Self::memory_bytes(manifest), PURPOSE)?;
-        let damaged = |role| move |error: Error| files.damaged(role, &error.to_string());
+        // The graph reserves what it takes itself; whether all fits is said at once.
+        let all = context.reserve(Self::memory_bytes(manifest), PURPOSE)?.bytes();
+        let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
+        let memory = context.reserve(all - of_graph, PURPOSE)?;
+        let damaged = |role| {
+            move |error: Error| match error.kind() {
+                ErrorKind::Budget => error,
+                _ => files.damaged(role, &error.to_string()),
+            }
+        };
         let quantizer =
             Quantizer::from_bytes(&files.read(context, Role::Codebook)?).map_err(damaged(Role::Codebook))?;
         if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.space().dimensions() {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::AlignedBuffer;
 
+use super::Index;
 use super::drafting::{Contents, Draft, Drafted, write_rest};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
@@ -16,7 +17,6 @@ use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
 use super::rows::{Duplicates, IdDraft};
 use super::scan::{NoPage, Scan};
-use super::{Index, navigation};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::with_coordinates;
@@ -93,10 +93,8 @@ fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
     let order = Places::memory_bytes(facts.vertices.into());
-    // The navigation graph counts what it holds itself, with room for more edges while it is read.
-    let of_navigation = navigation::memory_bytes(facts.vertices.into(), facts.space(), &facts.options());
-    let open = Index::memory_bytes(facts) + of_navigation;
-    let laying = open + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts));
+    let laying =
+        Index::memory_bytes(facts) + order + worker_bytes(facts, layout).max(writing).max(contents_bytes(facts));
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 

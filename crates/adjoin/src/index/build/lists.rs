@@ -47,14 +47,14 @@ impl Windows {
 
     /// Bytes of the lists of a window and of edges back to it, each of so many, about.
     pub(super) fn window_bytes(self, degree: usize) -> u64 {
-        u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64
+        u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
     }
 
-    /// Bytes of the lists of so many consecutive vertices, in memory.
+    /// Bytes of the lists of so many consecutive vertices, in memory, and of what is read of them at once.
     pub(super) fn range_bytes(self, vertices: u64, degree: usize) -> u64 {
         // The first window and the last reach beyond.
         let vertices = (vertices + 2 * u64::from(self.of_window)).min(self.vertices.into());
-        list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64)
+        list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64) + BLOCK_BYTES_MAX
     }
 
     /// How many windows.
@@ -141,6 +141,7 @@ impl Lists {
         let bytes = self.records.bytes(window as usize);
         let vertices = self.windows.vertices(window);
         let memory = context.reserve(list_bytes(vertices.len() as u64, bytes), PURPOSE)?;
+        let _of_block = context.reserve(BLOCK_BYTES_MAX, PURPOSE)?;
         let mut numbers: Vec<u32> = Vec::with_capacity(bytes as usize / NUMBER_BYTES);
         self.records.read(window as usize, |block| {
             numbers.extend(block.as_chunks::<NUMBER_BYTES>().0.iter().map(|&number| u32::from_le_bytes(number)));
@@ -158,7 +159,7 @@ impl Lists {
 
 /// Bytes that the lists of so many vertices take, which are so many as records.
 fn list_bytes(vertices: u64, records: u64) -> u64 {
-    records + vertices * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
+    records + vertices * NUMBER_BYTES as u64
 }
 
 /// The lists of a window, in memory.

@@ -108,3 +108,20 @@ fn a_larger_navigation_graph_saves_reads() {
     let (few, many, all) = (reads(10), reads(3_000), reads(u32::MAX));
     assert!(few > many && many > all, "{few} {many} {all}");
 }
+
+#[test]
+fn an_index_opens_with_the_memory_that_a_refusal_names() {
+    let (set, _) = sets(12_000, 1);
+    for navigation in [None, Some(12_000)] {
+        let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { navigation, ..options() });
+        let refusal = |memory| {
+            let context = Setup { memory, ..Setup::default() }.context();
+            Index::open(&context, &indexed.path()).err().map(|error| error.to_string())
+        };
+        let told = refusal(1_000_000).unwrap();
+        let named = told.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
+        let least: u64 = named.unwrap_or_else(|| panic!("{told}")).parse().unwrap();
+        assert_eq!(refusal(least * 1_000_000), None, "{navigation:?}: {told}");
+        assert!(refusal((least - 2) * 1_000_000).is_some_and(|told| told.contains("opening the index")));
+    }
+}
