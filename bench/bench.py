@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
-from measure import Failed, Ledger, Record, median, run, spread
+from measure import Failed, Ledger, Record, machine, median, run, spread
 
 THREADS = 2
 #: Seconds that the queries of a peer may take; the rest is extrapolated.
@@ -211,11 +211,6 @@ def table(job: Job, ledger: Ledger, rounds: int, rates: Rates) -> str:
     return "\n".join(lines) + "\n"
 
 
-def processor() -> str:
-    names = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0] if names else "An unknown processor"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("adjoin", type=Path)
@@ -228,7 +223,7 @@ def main() -> int:
     jobs = [job for job in JOBS if job.name.startswith(asked.only)]
     sets = Sets(asked.adjoin.resolve(), asked.work)
     print("## adjoin beside others\n")
-    print(f"{processor()}, {os.cpu_count()} cores. {rates.words()} Seconds are from the source file to the result.\n")
+    print(f"{machine()} {rates.words()} Seconds are from the source file to the result.\n")
     for job in jobs:
         for number in range(asked.rounds):
             for name in job.contenders:

@@ -41,6 +41,13 @@ def run(command: list[str | Path]) -> Record:
         return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode(), "words": told}
 
 
+def machine() -> str:
+    """The processor and its cores, as a sentence."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
+
+
 class Ledger:
     """Records by key in a file of JSON lines; what is there is not measured again."""
 

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import search_sweeps
 from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
-from measure import Failed, Ledger, Record, median, run
+from measure import Failed, Ledger, Record, machine, median, run
 from search_peers import beside_peers
 
 KNOWN = 100
@@ -236,6 +236,11 @@ class Bench:
         return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
 
 
+INTRODUCTION = f"""Made by `make tables-search`, which goes on where it was interrupted. All searches are of {QUERIES:,} rows that were held out,
+on {THREADS} threads, for the {K} nearest; a figure at a recall lies between those of two lists of candidates. adjoin and DiskANN go
+past the page cache, with {DEGREE} neighbours, {BUILD_LIST} candidates of the build and codes of {CODE_BYTES} bytes; reads are pages of
+4 KiB. Memory is the largest resident set as the system accounts it. Searches take a second or less: rates vary by a tenth."""
+
 FIGURES = ("reads", "rate", "mean_ms", "p99_ms")
 
 
@@ -290,11 +295,11 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    print("## Searches of a graph index\n")
+    print(f"# Searches of a graph index\n\n{INTRODUCTION}\n\n{machine()}\n")
     for of in SETS:
         if asked.only not in of.name:
             continue
-        print(f"### {of.name}\n", flush=True)
+        print(f"## {of.name}\n", flush=True)
         parts = (beside_diskann, beside_peers, ideas, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
         for part in parts:
             try:

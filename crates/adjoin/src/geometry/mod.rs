@@ -629,6 +629,44 @@ mod tests {
         assert!(sum <= f32::margin_limit(&threshold(3.0, Element::F32, 1), 100.0));
     }
 
+    /// Rows and queries as unit vectors, whose inner products are those that were asked for, divided by lengths.
+    #[test]
+    fn lifted_vectors_have_the_inner_products_that_are_asked_for() {
+        let mut random = crate::random::Random::new(1, "lift");
+        for (element, dimensions) in [(Element::F32, 5), (Element::U8, 9), (Element::I8, 3), (Element::F16, 16)] {
+            let vectors = VectorType { element, dimensions };
+            let mut stored: Vec<u8> = (0..40 * vectors.bytes()).map(|_| random.below(60) as u8).collect();
+            if element == Element::F32 {
+                // Of lengths that differ by a factor of a million.
+                let floats =
+                    (0..40 * dimensions).map(|k| random.normal() as f32 * 10.0_f32.powi((k / dimensions % 7) as i32));
+                stored = floats.flat_map(f32::to_le_bytes).collect();
+            }
+            stored[..vectors.bytes()].fill(0);
+            let kernel = Kernel::detect();
+            let space = Space::plain(vectors, Metric::Ip).up_to_length(Some(longest(kernel, vectors, &stored)));
+            let (mut rows, mut queries) =
+                (Panel::zeroed(40, space.dimensions()), Panel::zeroed(40, space.dimensions()));
+            f32::load(space, kernel, &stored, &mut rows);
+            f32::load(space.of_queries(vectors), kernel, &stored, &mut queries);
+            let mut plain = vec![vec![0.0; dimensions]; 40];
+            plain
+                .iter_mut()
+                .zip(stored.chunks_exact(vectors.bytes()))
+                .for_each(|(to, vector)| as_floats(kernel, element, vector, to));
+            let dot = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>();
+            let length = |x: &[f32]| dot(x, x).sqrt();
+            let most = plain.iter().map(|x| length(x)).fold(0.0, f64::max);
+            for (x, lifted) in plain.iter().zip((0..40).map(|row| rows.row(row))) {
+                assert!((length(lifted) - 1.0).abs() < 1e-6, "{element}: a row of length {}", length(lifted));
+                for (q, asked) in plain.iter().zip((0..40).map(|row| queries.row(row))) {
+                    let expected = if length(q) == 0.0 { 0.0 } else { dot(x, q) / (most * length(q)) };
+                    assert!((dot(lifted, asked) - expected).abs() < 1e-6, "{element}: {x:?} and {q:?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_ball_is_reached_up_to_its_very_edge() {
         // The vector at 0, a center at 10 whose ball ends at 3.

