@@ -35,16 +35,7 @@ KNOWN = 100
 PIECE = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
-#: What walks are without one of their ideas.
-WITHOUT = {
-    "as it is": "",
-    "entry of the graph, without the navigation graph": "entry=vertex",
-    "no vertex leads on but those that the list keeps": "expanded=0",
-    "all vertices of a page lead on": "expanded=1",
-    "a beam of 4 that waits for all of it": "beam=4",
-    "one query at a time on a thread": "walks=1",
-    "one query at a time on a thread, without looking ahead": "walks=1,ahead=1",
-}
+
 
 @dataclass(frozen=True)
 class Set:
@@ -241,7 +232,6 @@ on {THREADS} threads, for the {K} nearest; a figure at a recall lies between tho
 past the page cache, with {DEGREE} neighbours, {BUILD_LIST} candidates of the build and codes of {CODE_BYTES} bytes; reads are pages of
 4 KiB. Memory is the largest resident set as the system accounts it. Searches take a second or less: rates vary by a tenth."""
 
-FIGURES = ("reads", "rate", "mean_ms", "p99_ms")
 
 
 def beside_diskann(bench: Bench) -> str:
@@ -277,17 +267,6 @@ def beside_diskann(bench: Bench) -> str:
     )
 
 
-def ideas(bench: Bench) -> str:
-    """What walks take without one idea."""
-    rows = []
-    for words, strategy in WITHOUT.items():
-        points = [bench.search(list_of, search_sweeps.PLENTY, strategy) for list_of in LISTS]
-        cells = [shown(at_recall(points, recall, figure)) for recall in (0.95, 0.99) for figure in FIGURES[:3]]
-        rows.append([words, *cells])
-    head = ["walks", *(f"{words} at {recall}" for recall in (0.95, 0.99) for words in ("reads", "queries a second", "mean ms"))]
-    return "Without one idea each, with much memory:\n\n" + table(head, rows)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("adjoin", type=Path)
@@ -300,7 +279,7 @@ def main() -> int:
         if asked.only not in of.name:
             continue
         print(f"## {of.name}\n", flush=True)
-        parts = (beside_diskann, beside_peers, ideas, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
+        parts = (beside_diskann, beside_peers, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
         for part in parts:
             try:
                 print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)

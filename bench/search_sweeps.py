@@ -25,6 +25,16 @@ AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
 LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
+#: What walks are without one of their ideas.
+WITHOUT = {
+    "as it is": "",
+    "entry of the graph, without the navigation graph": "entry=vertex",
+    "no vertex leads on but those that the list keeps": "expanded=0",
+    "all vertices of a page lead on": "expanded=1",
+    "a beam of 4 that waits for all of it": "beam=4",
+    "one query at a time on a thread": "walks=1",
+    "one query at a time on a thread, without looking ahead": "walks=1,ahead=1",
+}
 
 
 def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> list[str]:
@@ -35,6 +45,16 @@ def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> l
 def head_at_recalls(first: str, words: Iterable[str] = ("reads", "of these from disk", "queries a second")) -> list[str]:
     """The head of such cells."""
     return [first, *(f"{word} at {recall}" for recall in AT for word in words)]
+
+
+def ideas(bench: Bench) -> str:
+    """What walks take without one idea."""
+    lists = lambda strategy: [bench.search(list_of, PLENTY, strategy) for list_of in LISTS]  # noqa: E731
+    figures = ("reads", "rate", "mean_ms")
+    rows = [[words, *rows_at_recalls(lists(strategy), figures)] for words, strategy in WITHOUT.items()]
+    return "Without one idea each, with much memory:\n\n" + table(
+        head_at_recalls("walks", ("reads", "queries a second", "mean ms")), rows
+    )
 
 
 def candidates(bench: Bench) -> str:
@@ -112,4 +132,4 @@ def layouts(bench: Bench) -> str:
     return "Orders of pages (Tables 5 to 13):\n\n" + table(head, rows)
 
 
-ALL = (candidates, leading, looking_ahead, layouts, navigation, memories)
+ALL = (ideas, candidates, leading, looking_ahead, layouts, navigation, memories)

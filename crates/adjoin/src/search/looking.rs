@@ -16,7 +16,6 @@ use super::visits::{Marks, Visits};
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::BucketPass;
 use crate::plan::Probes;
 use crate::workers::map_items;
 
@@ -173,24 +172,22 @@ impl<'a, T: Coordinate> Looking<'a, T> {
 
     /// One pass over buckets, which are compared with the queries that look into them.
     fn look(&self, visits: &Visits) -> Result<()> {
-        let Searcher { context, buckets, centers, read_ahead, .. } = self.searcher;
         // A query's own list is bounded by k; without k, by what is left.
-        let room = self.wanted.room(context);
-        let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
-        let state = || (self.comparison(), Vec::new());
-        // A bucket of which no member may be found is not read.
-        let loads = visits.loads(buckets.count()).filter(|load| self.searcher.rows(load.bucket) > 0);
-        let compared = pass.run_over(loads, state, |(search, buffer), number, bucket| {
-            if self.is_full() {
-                return Ok((0, 0));
-            }
-            let queries = visits.of(number, buffer);
-            let (compared, more) = search.compare(number, bucket, queries);
-            if self.held.fetch_add(more, Ordering::Relaxed) + more > room {
-                self.full.store(true, Ordering::Relaxed);
-            }
-            Ok((compared, queries.len() as u64))
-        })?;
+        let room = self.wanted.room(self.searcher.context);
+        let compared = self.searcher.look(
+            visits,
+            || self.comparison(),
+            |search, number, bucket, queries| {
+                if self.is_full() {
+                    return Ok((0, 0));
+                }
+                let (compared, more) = search.compare(number, bucket, queries);
+                if self.held.fetch_add(more, Ordering::Relaxed) + more > room {
+                    self.full.store(true, Ordering::Relaxed);
+                }
+                Ok((compared, queries.len() as u64))
+            },
+        )?;
         let (compared, probed): (Vec<u64>, Vec<u64>) = compared.into_iter().unzip();
         self.counts.add_compared(compared.iter().sum(), probed.iter().sum());
         Ok(())

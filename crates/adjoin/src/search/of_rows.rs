@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{NearComparison, NearPlaces};
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{BucketPass, Buckets, Subset};
+use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
 use crate::workers::map_items;
 
@@ -98,7 +98,7 @@ impl NearRows<'_> {
         probes: Option<Probes>,
     ) -> Result<Option<Vec<Vec<u32>>>> {
         let Self { subset, count, .. } = *self;
-        let Searcher { context, buckets, centers, read_ahead, .. } = searcher;
+        let Searcher { context, buckets, .. } = searcher;
         let listed = match probes {
             Some(probes) => {
                 // So many others, and itself.
@@ -120,20 +120,14 @@ impl NearRows<'_> {
             comparison.compare_own(groups[number].1.clone());
             Ok(())
         })?;
-        let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead: *read_ahead };
-        // A bucket of which no member may be found is not read.
-        let loads = visits.loads(buckets.count()).filter(|load| searcher.rows(load.bucket) > 0);
-        pass.run_over(
-            loads,
-            || (comparison(), Vec::new(), Vec::new()),
-            |(comparison, buffer, others), number, bucket| {
-                let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
-                others.clear();
-                others.extend(visits.of(number, buffer).iter().filter(|query| !own.contains(query)));
-                comparison.compare(number, bucket, others);
-                Ok(())
-            },
-        )?;
+        let state = || (comparison(), Vec::new());
+        searcher.look(&visits, state, |(comparison, others), number, bucket, looking| {
+            let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
+            others.clear();
+            others.extend(looking.iter().filter(|query| !own.contains(query)));
+            comparison.compare(number, bucket, others);
+            Ok(())
+        })?;
         Ok(Some(near.into_places()))
     }
 

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Hit, Nearest, NearestSearch};
 use crate::geometry::Coordinate;
-use crate::load::{BucketPass, Buckets, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
+use crate::load::{BucketPass, Buckets, LoadedBucket, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::options::VectorType;
 use crate::plan::Probes;
 
@@ -199,6 +199,23 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let visits: usize = lists.iter().map(Vec::len).sum();
         let memory = context.reserve(visits as u64 * BYTES_OF_VISIT, PURPOSE)?;
         Ok(Some((Visits::of_lists(&lists, range.start, buckets.count()), memory)))
+    }
+
+    /// One pass over the buckets that queries look into, each with these queries; the results come in the order of the buckets.
+    pub(super) fn look<S, R: Send>(
+        &self,
+        visits: &Visits,
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, u32, &LoadedBucket<T>, &[u32]) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
+        let Self { context, buckets, ref centers, read_ahead, .. } = *self;
+        let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead };
+        // A bucket of which no member may be found is not read.
+        let loads = visits.loads(buckets.count()).filter(|load| self.rows(load.bucket) > 0);
+        let state = || (state(), Vec::new());
+        pass.run_over(loads, state, |(state, buffer), number, bucket| {
+            work(state, number, bucket, visits.of(number, buffer))
+        })
     }
 
     /// What queries find. Fewer are searched at once where memory does not hold what they look into or find; that changes
