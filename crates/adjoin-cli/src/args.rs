@@ -1,9 +1,13 @@
 //! Flags as typed.
 
+mod live;
+
 use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use live::{Live, LiveCreate, LiveSearch, LiveWrite};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
 #[derive(Debug, Parser)]
@@ -26,11 +30,14 @@ pub(crate) enum Command {
     /// Make and search a graph index: few reads for each query
     #[command(subcommand)]
     Index(Index),
+    /// Keep vectors that come and go, and search what is there
+    #[command(subcommand)]
+    Live(Live),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
-    /// Show what a store or an index holds
+    /// Show what a store, an index or a live index holds
     Info(Info),
-    /// Read every byte of a store or an index and list what is damaged
+    /// Read every byte of a store, an index or a live index and list what is damaged
     Verify(Verify),
     /// Make a file of random vectors that are as hard to join as real ones
     Gen(Gen),
@@ -431,7 +438,7 @@ pub(crate) struct Explain {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// The store or the index
+    /// The store, the index or the live index
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Print the manifest as JSON
@@ -441,7 +448,7 @@ pub(crate) struct Info {
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The store or the index
+    /// The store, the index or the live index
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given

@@ -59,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Gen(arguments) => commands::generate(&arguments, &stopped),
         Command::Search(arguments) => commands::search(&arguments, &stopped),
         Command::Index(arguments) => commands::index(&arguments, &stopped),
+        Command::Live(arguments) => commands::live(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
         Command::Report(arguments) => commands::report(&arguments, &stopped),
         Command::Man => commands::man(),

@@ -2,7 +2,7 @@
 
 use adjoin_device::DeviceError;
 
-use crate::message::{Mention, Message};
+use crate::message::{Mention, Message, message};
 
 /// The kind of an [`Error`]: what a caller may want to tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +82,12 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The same, told after some words.
+    #[must_use]
+    pub(crate) fn after(self, words: &str) -> Self {
+        Self { message: message![words, self.message], ..self }
     }
 
     /// What it says, with each option that it names as `spell` has it.

@@ -44,6 +44,7 @@ pub mod graph;
 pub mod index;
 pub mod job;
 pub mod join;
+pub mod live;
 pub mod load;
 pub mod locks;
 pub mod message;

@@ -68,6 +68,17 @@ impl RowSet {
         self.0[(row / 64) as usize] &= !(1 << (row % 64));
     }
 
+    /// Makes it one of at least so many rows.
+    pub(crate) fn grow(&mut self, rows: u64) {
+        let words = rows.div_ceil(64) as usize;
+        self.0.resize(words.max(self.0.len()), 0);
+    }
+
+    /// Whether it has a row, which may be beyond its end.
+    pub(crate) fn has(&self, row: u64) -> bool {
+        row / 64 < self.0.len() as u64 && self.contains(row)
+    }
+
     /// Takes all of another set of as many rows.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);

@@ -6,7 +6,7 @@ use adjoin::source::IdKind;
 use adjoin::store::{Kind, Store, kind_of};
 use serde::Serialize;
 
-use super::index;
+use super::{index, live};
 use crate::Outcome;
 use crate::args::Info;
 use crate::print::print;
@@ -18,8 +18,10 @@ pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
 
 /// Prints what a folder of a kind says of itself; refuses one of another.
 pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcome> {
-    if kind == Kind::Index {
-        return index::info(folder, *json);
+    match kind {
+        Kind::Index => return index::info(folder, *json),
+        Kind::Live => return live::info(folder, *json),
+        Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;
     let text = || Ok::<_, Error>(describe(&store) + &attributes_in_words(&store.attributes()?));

@@ -6,7 +6,7 @@ use adjoin::message::one_line;
 use adjoin::options::{format_bytes, format_count};
 use adjoin::store::{self, Kind, VerifyReport, kind_of};
 
-use super::index;
+use super::{index, live};
 use crate::Outcome;
 use crate::args::{Resources, Verify};
 use crate::print::print;
@@ -27,8 +27,10 @@ pub(super) fn verify_of(arguments: &Verify, kind: Kind, stopped: &Stopped) -> Re
     let Verify { folder, memory, quiet } = arguments;
     let (memory, quiet) = (memory.clone(), *quiet);
     let context = resolve::context(&Resources { memory, threads: None, kernel: None, device: None, quiet }, stopped)?;
-    if kind == Kind::Index {
-        return index::verify(context, folder, quiet);
+    match kind {
+        Kind::Index => return index::verify(context, folder, quiet),
+        Kind::Live => return live::verify(context, folder, quiet),
+        Kind::Store => {}
     }
     let report = store::verify(&context, folder)?;
     drop(context); // ends the progress bar

@@ -109,7 +109,7 @@ impl Intake<'_> {
     }
 
     /// Reads and checks; goes on while `send` takes batches, each with the number of rows seen up to its end.
-    fn read(&self, send: impl Fn((UsableRows, u64)) -> bool) -> Result<()> {
+    fn read(&self, mut send: impl FnMut((UsableRows, u64)) -> bool) -> Result<()> {
         let mut scan = self.source.scan(self.batch_bytes as usize)?;
         let mut lengths = Lengths::new(self.source.info().vectors);
         while let Some(batch) = scan.next_batch()? {
@@ -179,14 +179,25 @@ pub(crate) fn read_all(context: &Context, source: &dyn VectorSource, metric: Met
     };
     let (on_bad, left_out) = (OnBad::Error, None);
     let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
-    tell(context, source);
-    context.progress.begin("read", "rows", info.rows);
-    intake.scan(|mut usable| {
+    let mut take = |mut usable: UsableRows| {
         all.stored.append(&mut usable.stored);
         (0..usable.rows.len()).for_each(|k| all.ids.push_from(&usable.ids, k));
         all.rows.append(&mut usable.rows);
-        Ok(())
-    })?;
+    };
+    tell(context, source);
+    context.progress.begin("read", "rows", info.rows);
+    // A thread that reads ahead takes longer than a few rows do.
+    if info.rows * info.vectors.bytes() as u64 <= BATCH_BYTES_MIN {
+        intake.read(|(usable, _)| {
+            take(usable);
+            true
+        })?;
+    } else {
+        intake.scan(|usable| {
+            take(usable);
+            Ok(())
+        })?;
+    }
     Ok(all)
 }
 

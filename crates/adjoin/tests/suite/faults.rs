@@ -13,7 +13,7 @@ use adjoin::options::Element;
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
-use forgetful::{Forgetful, Forgets};
+pub(crate) use forgetful::{Forgetful, Forgets};
 use subjects::{Build, IndexBuild, Join, Subject, Wanted};
 use trials::Trials;
 

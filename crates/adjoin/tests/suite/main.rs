@@ -15,6 +15,7 @@ mod hard;
 mod harness;
 mod index;
 mod invariance;
+mod live;
 mod model;
 mod opened;
 mod oracle;

@@ -1,0 +1,84 @@
+//! Flags of live indexes as typed.
+
+use std::path::PathBuf;
+
+use clap::builder::NonEmptyStringValueParser as NonEmpty;
+use clap::{Args, Subcommand};
+
+use super::{ColumnOptions, Info, Resources, SearchRun, Sought, Verify};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Live {
+    /// Make a live index without vectors
+    Create(LiveCreate),
+    /// Insert, replace and delete vectors, and print the number of the last write
+    Write(LiveWrite),
+    /// Find what is nearest to each of some queries
+    Search(LiveSearch),
+    /// Show what a live index holds, as `adjoin info` does
+    Info(Info),
+    /// Read every byte of a live index, as `adjoin verify` does
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveCreate {
+    /// Folder of the live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    /// Elements of a vector
+    #[arg(long, value_name = "D")]
+    pub(crate) dimensions: usize,
+    /// Type of the elements: f32, f16, u8 or i8
+    #[arg(long, value_name = "T", default_value = "f32", value_parser = ["f32", "f16", "u8", "i8"])]
+    pub(crate) element: String,
+    /// Metric of the searches: l2 or cosine
+    #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine"])]
+    pub(crate) metric: String,
+    /// What names a vector: int64 or text
+    #[arg(long, value_name = "KIND", default_value = "int64", value_parser = ["int64", "text"])]
+    pub(crate) ids: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveWrite {
+    /// The live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    /// A file with an id on each line, - for standard input: their vectors go, before others come
+    #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
+    pub(crate) delete: Option<String>,
+    /// What `build` takes: vectors with ids that are not there yet; without ids, integers are the numbers of rows
+    #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
+    pub(crate) insert: Vec<String>,
+    /// The same, for vectors that take the places of those with their ids
+    #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
+    pub(crate) upsert: Vec<String>,
+    /// When the command ends: group, when a loss of power takes no write any more, or buffered, when the system has them
+    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = ["group", "buffered"])]
+    pub(crate) durability: String,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveSearch {
+    /// The live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    /// The queries: what `build` takes
+    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) queries: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sought: Sought,
+    /// Find at least this share of that, on average over queries; 0.95 where not given
+    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
+    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
+    pub(crate) list: Option<usize>,
+    #[command(flatten)]
+    pub(crate) run: SearchRun,
+}

@@ -1,0 +1,168 @@
+use std::io::Read;
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+use adjoin::index::{IndexEffort, IndexSearchOptions};
+use adjoin::live::{Collection, Durability, LiveFacts, LiveManifest, LiveOptions, Put, Write, Written};
+use adjoin::options::{VectorType, format_bytes, format_count, format_number};
+use adjoin::report::SearchStatistics;
+use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::sql::Condition;
+use adjoin::store::Kind;
+
+use super::info::{kind_of_ids, manifest_as_json};
+use super::memory::{memory_verdict, print_memory};
+use super::search::{outputs, print_found, print_recall, verdict, wanted_of, with_writer};
+use super::tracing::Tracing;
+use crate::Outcome;
+use crate::args::{Live, LiveCreate, LiveSearch, LiveWrite};
+use crate::print::print;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
+    match command {
+        Live::Create(arguments) => create(arguments),
+        Live::Write(arguments) => write(arguments, stopped),
+        Live::Search(arguments) => search(arguments, stopped),
+        Live::Info(arguments) => super::info::info_of(arguments, Kind::Live),
+        Live::Verify(arguments) => super::verify::verify_of(arguments, Kind::Live, stopped),
+    }
+}
+
+fn create(arguments: &LiveCreate) -> Result<Outcome> {
+    let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
+    let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
+    let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids };
+    Collection::create(&resolve::own_context(), &arguments.live, &options)?;
+    Ok(Outcome::Done)
+}
+
+fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
+    let LiveWrite { live, delete, insert, upsert, columns, resources, .. } = arguments;
+    if delete.is_none() && insert.is_empty() && upsert.is_empty() {
+        return Err(Error::option("nothing to write: give --insert, --upsert or --delete"));
+    }
+    let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
+    let context = resolve::context(resources, stopped)?;
+    let collection = Collection::open(&context, live)?;
+    let mut all = Written { sequence: collection.facts().sequence, ..Written::default() };
+    let mut add = |written: Written| {
+        let Written { sequence, rows, gone, missing } = written;
+        all = Written { sequence, rows: all.rows + rows, gone: all.gone + gone, missing: all.missing + missing };
+    };
+    if let Some(file) = delete {
+        let ids = ids_of(file, collection.manifest().ids)?;
+        add(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
+    }
+    for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
+        if !names.is_empty() {
+            let source = resolve::source(&context, names, columns)?;
+            add(collection.load(&*source, put, durability)?);
+        }
+    }
+    let facts = collection.facts();
+    collection.close()?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    print(&format!("{}\n", all.sequence))?;
+    if !resources.quiet {
+        let Written { rows, gone, missing, .. } = all;
+        let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
+        eprintln!("{}: {rows} came, {gone} went; {} now", live.display(), format_count(facts.rows, "row"));
+        if missing > 0 {
+            eprintln!("{} to delete were not there", format_count(missing, "id"));
+        }
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+/// The ids on the lines of a file, or of standard input.
+fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
+        _ => std::fs::read_to_string(file).map(|read| text = read),
+    };
+    read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
+    if kind == IdKind::Utf8 {
+        let mut ids = TextIds::default();
+        text.lines().for_each(|line| ids.push(line.as_bytes()));
+        return Ok(Ids::Utf8(ids));
+    }
+    let integer = |(number, line): (usize, &str)| {
+        let why = |_| Error::input(format!("{file}: line {number} is {line:?}, which is no integer, as the ids are"));
+        line.trim().parse::<i64>().map_err(why)
+    };
+    (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
+}
+
+fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
+    let run = &arguments.run;
+    let mut context = resolve::context(&run.resources, stopped)?;
+    let effort = IndexEffort::of(arguments.recall, arguments.list)?;
+    let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
+    options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
+    options.check()?;
+    let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
+    let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
+    let collection = Collection::open_read_only(&context, &arguments.live)?;
+    let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
+    let schema = collection.hit_schema(&*queries);
+    let mut statistics =
+        with_writer(&context, &target, schema, |sink| collection.search(&context, &*queries, &options, sink))?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(collection);
+    tracing.map_or(Ok(()), Tracing::finish)?;
+    drop(context); // ends the progress bar
+    if !run.resources.quiet {
+        let SearchStatistics { common, .. } = &statistics;
+        print_found(&statistics, &run.output);
+        print_recall(common, run, ("--list", "of the live index"));
+        print_memory(&common.memory);
+    }
+    Ok(verdict(&statistics))
+}
+
+/// Prints what a live index holds.
+pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
+    let context = resolve::own_context();
+    let collection = Collection::open_read_only(&context, folder)?;
+    let (manifest, facts) = (collection.manifest(), collection.facts());
+    print(&if json { manifest_as_json(manifest)? } else { describe(manifest, facts) })?;
+    Ok(Outcome::Done)
+}
+
+fn describe(manifest: &LiveManifest, facts: LiveFacts) -> String {
+    let lines = [
+        format!(
+            "vectors      {} of {} x {}",
+            format_number(facts.rows),
+            manifest.vectors.dimensions,
+            manifest.vectors.element
+        ),
+        format!("ids          {}", kind_of_ids(manifest.ids)),
+        format!("metric       {}", manifest.metric),
+        format!("last write   {}", facts.sequence),
+        format!(
+            "unmerged     {}; {} deleted or replaced",
+            format_count(facts.unmerged, "row"),
+            format_count(facts.gone, "row")
+        ),
+        format!("log          {} in {}", format_bytes(facts.log_bytes), format_count(facts.log_files as u64, "file")),
+    ];
+    lines.map(|line| line + "\n").concat()
+}
+
+/// Reads every byte of a live index.
+pub(super) fn verify(context: adjoin::context::Context, folder: &Path, quiet: bool) -> Result<Outcome> {
+    let facts = Collection::open_read_only(&context, folder)?.facts();
+    drop(context); // ends the progress bar
+    if !quiet {
+        let (rows, bytes) = (format_count(facts.rows, "row"), format_bytes(facts.log_bytes));
+        let cut = if facts.log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
+        print(&format!("sound: all checksums match, {rows}, {bytes} of log{cut}\n"))?;
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,266 @@
+//! A live index that is open: what writers and searches do with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::change::Change;
+use super::fresh::{Fresh, View};
+use super::log::{self, Durability, Found, Log};
+use super::manifest::{LiveManifest, LiveOptions};
+use super::write::{Incoming, Put, Write};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::locks::WriterLock;
+use crate::source::{Ids, VectorSource};
+use crate::workers::lock;
+
+/// Vectors that come and go, kept in a folder, and searched at any time from any thread.
+///
+/// A write is applied whole or not at all, and is found by every search that begins after it was acknowledged; one that is not
+/// acknowledged may be found too. One process writes, any number read what was there when they opened it.
+pub struct Collection {
+    context: Context,
+    folder: PathBuf,
+    manifest: LiveManifest,
+    state: RwLock<State>,
+    facts_of_log: (usize, u64, bool),
+    /// None where it is only read.
+    writer: Option<Writer>,
+}
+
+struct State {
+    fresh: Fresh,
+    /// The number of the last write.
+    sequence: u64,
+}
+
+struct Writer {
+    log: Log,
+    /// Writes get their numbers and are applied one after the other.
+    order: Mutex<()>,
+    /// The number of the last write when it was opened.
+    opened_at: u64,
+    _lock: WriterLock,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// The number of the write: all writes up to it are in what a search finds. That of the last one where it changed nothing.
+    pub sequence: u64,
+    /// Rows that came.
+    pub rows: u64,
+    /// Rows that went: those of ids that were deleted, and of ids whose rows were replaced.
+    pub gone: u64,
+    /// Ids that were to be deleted, and that no row has.
+    pub missing: u64,
+}
+
+/// What a live index holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveFacts {
+    /// Rows that can be found.
+    pub rows: u64,
+    /// Rows of these that are in memory, as they are not merged yet.
+    pub unmerged: u64,
+    /// Rows that were deleted or replaced, and still take memory or room on disk.
+    pub gone: u64,
+    /// The number of the last write.
+    pub sequence: u64,
+    /// Files of the log, and their bytes, when it was opened.
+    pub log_files: usize,
+    /// Bytes of these.
+    pub log_bytes: u64,
+    /// Whether the log ended in a write that was cut off: one that was never acknowledged.
+    pub log_was_cut: bool,
+}
+
+impl Collection {
+    /// Makes a live index without vectors in `folder`.
+    ///
+    /// # Errors
+    /// Where an option is out of range, something is there already, or the device refuses.
+    pub fn create(context: &Context, folder: &Path, options: &LiveOptions) -> Result<()> {
+        LiveManifest::create(context, folder, options)
+    }
+
+    /// Opens it to write and to search. All that its log holds is in memory then, reserved from the budget of the context.
+    ///
+    /// # Errors
+    /// Where there is none, another process writes, it is damaged or of a newer version, or memory does not suffice.
+    pub fn open(context: &Context, folder: &Path) -> Result<Self> {
+        // Before the lock makes a file in a folder that is something else.
+        LiveManifest::read(context, folder)?;
+        let lock = WriterLock::take(&context.device, folder)?;
+        let (mut opened, found) = Self::read(context, folder)?;
+        let opened_at = found.sequence();
+        let log = Log::new(context, folder, opened.manifest.log().0, found)?;
+        opened.writer = Some(Writer { log, order: Mutex::new(()), opened_at, _lock: lock });
+        Ok(opened)
+    }
+
+    /// Opens it to search only: what it holds now.
+    ///
+    /// # Errors
+    /// As [`Self::open`], but for other processes.
+    pub fn open_read_only(context: &Context, folder: &Path) -> Result<Self> {
+        Ok(Self::read(context, folder)?.0)
+    }
+
+    fn read(context: &Context, folder: &Path) -> Result<(Self, Found)> {
+        let manifest = LiveManifest::read(context, folder)?;
+        let mut fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
+        let mut sequence = manifest.first_record - 1;
+        let found = log::read(context, folder, manifest.log(), &mut |number, payload| {
+            let change = Change::from_bytes(payload, manifest.ids, manifest.vectors.bytes());
+            let change = change.ok_or_else(|| {
+                let at = folder.display();
+                Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))
+            })?;
+            fresh.reserve(context, &change)?;
+            fresh.apply(&change);
+            sequence = number;
+            Ok(())
+        })?;
+        if found.is_torn {
+            let said = "the log ends in a write that was cut off and never acknowledged; it is left out";
+            context.progress.note(said);
+        }
+        let facts_of_log = (found.files, found.bytes, found.is_torn);
+        let state = RwLock::new(State { fresh, sequence });
+        let (context, folder) = (context.clone(), folder.to_owned());
+        Ok((Self { context, folder, manifest, state, facts_of_log, writer: None }, found))
+    }
+
+    /// What it says of itself.
+    pub fn manifest(&self) -> &LiveManifest {
+        &self.manifest
+    }
+
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it holds now.
+    pub fn facts(&self) -> LiveFacts {
+        let state = self.state();
+        let (log_files, log_bytes, log_was_cut) = self.facts_of_log;
+        let (rows, gone, sequence) = (state.fresh.live(), state.fresh.gone(), state.sequence);
+        LiveFacts { rows, unmerged: rows, gone, sequence, log_files, log_bytes, log_was_cut }
+    }
+
+    /// Deletes, inserts and replaces rows, in this order, all or none of them; returns when that is as safe as is asked for.
+    ///
+    /// # Errors
+    /// Where an id that is inserted is there already, or one comes twice; a vector or id is of another kind than those that are
+    /// there; memory does not suffice; or the log cannot be written, and then nothing more is taken until it is opened again.
+    pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
+        let incoming = Incoming::read(&self.context, self, write)?;
+        let written = self.put(&incoming)?;
+        self.writer()?.log.commit(written.sequence, durability)?;
+        Ok(written)
+    }
+
+    /// Takes all rows of a source, in writes of some of them each; what that says is the sum of these. Returns when the last is
+    /// as safe as is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; the rows before the write that fails are there.
+    pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
+        let mut all = Written { sequence: self.state().sequence, ..Written::default() };
+        let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
+            let written = self.put(&incoming)?;
+            self.writer()?.log.commit(written.sequence, Durability::Buffered)?;
+            all = Written {
+                sequence: written.sequence,
+                rows: all.rows + written.rows,
+                gone: all.gone + written.gone,
+                missing: all.missing,
+            };
+            Ok(())
+        });
+        if all.rows > 0 {
+            self.writer()?.log.commit(all.sequence, durability)?;
+        }
+        taken.map(|()| all).map_err(|error| match all.rows {
+            0 => error,
+            rows => error.after(&format!("{rows} rows before were written; ")),
+        })
+    }
+
+    /// Applies what comes, and puts it into the log.
+    fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
+        let writer = self.writer()?;
+        let change = &incoming.change;
+        let _order = lock(&writer.order);
+        // Nobody else writes, so that what is read here stays so.
+        let missing = {
+            let state = self.state();
+            incoming.check(|k| state.fresh.has(&change.ids, k))?;
+            (0..change.deleted.len()).filter(|&k| !state.fresh.has(&change.deleted, k)).count() as u64
+        };
+        if change.ids.len() == 0 && missing == change.deleted.len() as u64 {
+            return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
+        }
+        self.state_mut().fresh.reserve(&self.context, change)?;
+        let sequence = writer.log.append(&incoming.payload)?;
+        let mut state = self.state_mut();
+        let gone = state.fresh.apply(change);
+        state.sequence = sequence;
+        Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })
+    }
+
+    /// The vectors of some ids, as they are stored; none for an id that no row has.
+    pub fn get(&self, ids: &Ids) -> Vec<Option<Vec<u8>>> {
+        let state = self.state();
+        (0..ids.len()).map(|k| state.fresh.vector(ids, k).map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Makes all writes durable; returns the number of the last.
+    ///
+    /// # Errors
+    /// Where it is only read, or the log cannot be written.
+    pub fn flush(&self) -> Result<u64> {
+        self.writer()?.log.flush()
+    }
+
+    /// How often the log was made durable since it was opened.
+    pub fn syncs(&self) -> u64 {
+        self.writer.as_ref().map_or(0, |writer| writer.log.syncs())
+    }
+
+    /// Makes all writes durable, and notes that in the log: from then on no write can be lost without a word, whatever happens
+    /// to the bytes of the file.
+    ///
+    /// # Errors
+    /// Where the log cannot be written.
+    pub fn close(self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        if writer.log.flush()? == writer.opened_at {
+            return Ok(());
+        }
+        let closing = writer.log.append(&Change::empty(self.manifest.ids).to_bytes())?;
+        writer.log.commit(closing, Durability::Buffered)
+    }
+
+    /// The rows as they are now.
+    pub(super) fn view(&self) -> View {
+        self.state().fresh.view()
+    }
+
+    fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or_else(|| {
+            let at = self.folder.display();
+            Error::input(format!("{at} was opened to be read only; open it to write"))
+        })
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,101 @@
+//! A record of the log: a number, what it follows, and a payload, under a checksum.
+//!
+//! Each record has the checksum of the one before it, as SQLite's write-ahead log and others chain their frames: what is left of
+//! an earlier file on the disk is then no next record. Beside that it says up to which record all was durable when it was
+//! made. So a record that is damaged can be told from one that a loss of power cut off: after the first there may be others
+//! that count on it.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Records begin at multiples of this.
+pub(super) const ALIGNMENT: usize = 8;
+/// Most bytes of a payload.
+pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
+
+/// What is before the payload; all numbers little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Head {
+    /// XXH3 of what follows, up to the next record, with the salt of the log as seed.
+    pub(super) checksum: u64,
+    /// Bytes of the payload.
+    pub(super) bytes: u32,
+    zero: u32,
+    /// Number of the record, from 1 on.
+    pub(super) sequence: u64,
+    /// Checksum of the record before.
+    pub(super) previous: u64,
+    /// Records up to this were durable when this one was made.
+    pub(super) durable: u64,
+}
+
+pub(super) const HEAD_BYTES: usize = size_of::<Head>();
+
+/// Bytes of a record with such a payload.
+pub(super) fn frame_bytes(payload: usize) -> usize {
+    (HEAD_BYTES + payload).next_multiple_of(ALIGNMENT)
+}
+
+/// Appends a record to `out`; returns its checksum.
+pub(super) fn push_frame(
+    out: &mut Vec<u8>,
+    salt: u64,
+    (sequence, previous, durable): (u64, u64, u64),
+    payload: &[u8],
+) -> u64 {
+    let start = out.len();
+    let mut head = Head { checksum: 0, bytes: payload.len() as u32, zero: 0, sequence, previous, durable };
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(payload);
+    out.resize(start + frame_bytes(payload.len()), 0);
+    head.checksum = xxh3_64_with_seed(&out[start + size_of::<u64>()..], salt);
+    out[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
+    head.checksum
+}
+
+impl Head {
+    /// What the first bytes of a record say; none where no record begins so.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let head = Self::read_from_prefix(bytes).ok()?.0;
+        let makes_sense = head.zero == 0
+            && head.bytes as usize <= PAYLOAD_BYTES_MAX
+            && head.sequence > 0
+            && head.durable < head.sequence;
+        makes_sense.then_some(head)
+    }
+
+    /// Bytes of the whole record.
+    pub(super) fn frame_bytes(&self) -> usize {
+        frame_bytes(self.bytes as usize)
+    }
+
+    /// The payload of a whole record; none where it is not as it was written.
+    pub(super) fn payload<'a>(&self, salt: u64, frame: &'a [u8]) -> Option<&'a [u8]> {
+        let is_right = xxh3_64_with_seed(&frame[size_of::<u64>()..], salt) == self.checksum;
+        is_right.then(|| &frame[HEAD_BYTES..][..self.bytes as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_as_it_was_written_or_none() {
+        for payload in [&b""[..], b"1234567", b"12345678", &[7; 100]] {
+            let mut frame = Vec::new();
+            let checksum = push_frame(&mut frame, 5, (9, 77, 8), payload);
+            let head = Head::of(&frame).unwrap();
+            assert_eq!((head.checksum, head.sequence, head.previous, head.durable), (checksum, 9, 77, 8));
+            assert_eq!((head.frame_bytes(), head.payload(5, &frame)), (frame.len(), Some(payload)));
+            assert_eq!(head.payload(6, &frame), None, "another salt");
+            for at in 0..frame.len() {
+                let mut other = frame.clone();
+                other[at] ^= 0x10;
+                let read = Head::of(&other).filter(|head| head.frame_bytes() == other.len());
+                assert_eq!(read.and_then(|head| head.payload(5, &other).map(<[u8]>::len)), None, "byte {at}");
+            }
+        }
+    }
+}

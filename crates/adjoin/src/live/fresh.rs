@@ -1,0 +1,254 @@
+//! Rows in memory: those that came since the last merge, in the order in which they came.
+//!
+//! A search compares its queries with all of them: some ten thousand vectors take less time than the reads of a walk over pages,
+//! and none is missed. Rows lie in blocks. A block that is full never changes, so that a search shares it with those who write;
+//! of the last one it takes a copy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adjoin_device::Reservation;
+
+use super::change::Change;
+use super::ids::Numbers;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::load::{LoadedBucket, Members};
+use crate::options::VectorType;
+use crate::row_numbers::RowSet;
+use crate::search::Wanted;
+use crate::source::Ids;
+use crate::workers::map_items;
+
+/// Bytes of vectors of a block, about.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Most rows in memory.
+const ROWS_MAX: usize = 1 << 31;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "rows that are not merged yet";
+const PURPOSE_SEARCH: &str = "this search";
+
+/// Some rows, one behind the other.
+#[derive(Clone)]
+struct Block {
+    /// Number of the first.
+    first: u32,
+    stored: Vec<u8>,
+    ids: Ids,
+}
+
+/// Rows, and which of them are no more.
+pub(super) struct Fresh {
+    space: Space<'static>,
+    block_rows: usize,
+    full: Vec<Arc<Block>>,
+    last: Block,
+    /// Rows that were deleted, or replaced by others.
+    gone: Arc<RowSet>,
+    gone_rows: u64,
+    rows: u32,
+    numbers: Numbers,
+    memory: Reservation,
+}
+
+/// The rows at a moment, for whoever searches.
+pub(super) struct View {
+    space: Space<'static>,
+    blocks: Vec<Arc<Block>>,
+    gone: Arc<RowSet>,
+}
+
+impl Fresh {
+    /// No rows yet, of a space, with ids of the kind of these.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
+        let memory = context.reserve(2 * BLOCK_BYTES as u64, PURPOSE)?;
+        Ok(Self {
+            space,
+            block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),
+            full: Vec::new(),
+            numbers: Numbers::new(no_ids.kind()),
+            last: Block { first: 0, stored: Vec::new(), ids: no_ids },
+            gone: Arc::new(RowSet::new(0)),
+            gone_rows: 0,
+            rows: 0,
+            memory,
+        })
+    }
+
+    /// Makes room for the rows of a change.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn reserve(&mut self, context: &Context, change: &Change) -> Result<()> {
+        let (rows, texts) = (change.ids.len() as u64, change.ids.bytes());
+        if self.rows as usize + rows as usize > ROWS_MAX {
+            return Err(Error::input(format!("more than {ROWS_MAX} rows are not merged yet; merge them")));
+        }
+        let more = change.stored.len() as u64 + rows * Numbers::memory_bytes(0) + 3 * texts;
+        let all = self.memory.bytes() + more;
+        context.grow(&mut self.memory, all, PURPOSE)
+    }
+
+    /// Applies a change for which there is room; returns how many rows went.
+    pub(super) fn apply(&mut self, change: &Change) -> u64 {
+        let before = self.gone_rows;
+        for k in 0..change.deleted.len() {
+            let number = self.numbers.remove(&change.deleted, k);
+            number.into_iter().for_each(|number| self.take_out(number));
+        }
+        for (k, vector) in change.stored.chunks_exact(self.space.vectors.bytes()).enumerate() {
+            let replaced = self.numbers.set(&change.ids, k, self.rows);
+            replaced.into_iter().for_each(|number| self.take_out(number));
+            self.push(vector, &change.ids, k);
+        }
+        self.gone_rows - before
+    }
+
+    fn push(&mut self, vector: &[u8], ids: &Ids, k: usize) {
+        self.last.stored.extend_from_slice(vector);
+        self.last.ids.push_from(ids, k);
+        self.rows += 1;
+        if self.last.ids.len() == self.block_rows {
+            let ids = Ids::empty(ids.kind());
+            let next = Block { first: self.rows, stored: Vec::new(), ids };
+            self.full.push(Arc::new(std::mem::replace(&mut self.last, next)));
+        }
+    }
+
+    fn take_out(&mut self, number: u32) {
+        let gone = Arc::make_mut(&mut self.gone);
+        gone.grow(u64::from(number) + 1);
+        gone.insert(number.into());
+        self.gone_rows += 1;
+    }
+
+    /// How many rows there are that are not gone.
+    pub(super) fn live(&self) -> u64 {
+        u64::from(self.rows) - self.gone_rows
+    }
+
+    /// How many are gone, and still in memory.
+    pub(super) fn gone(&self) -> u64 {
+        self.gone_rows
+    }
+
+    /// Whether a row has id `k`.
+    pub(super) fn has(&self, ids: &Ids, k: usize) -> bool {
+        self.numbers.get(ids, k).is_some()
+    }
+
+    /// The vector of the row with id `k`.
+    pub(super) fn vector(&self, ids: &Ids, k: usize) -> Option<&[u8]> {
+        let number = self.numbers.get(ids, k)?;
+        let block = self.full.get(number as usize / self.block_rows).map_or(&self.last, |block| block);
+        let bytes = self.space.vectors.bytes();
+        Some(&block.stored[(number - block.first) as usize * bytes..][..bytes])
+    }
+
+    /// The rows as they are now.
+    pub(super) fn view(&self) -> View {
+        let mut blocks = self.full.clone();
+        if !self.last.stored.is_empty() {
+            blocks.push(Arc::new(self.last.clone()));
+        }
+        View { space: self.space, blocks, gone: self.gone.clone() }
+    }
+}
+
+impl Block {
+    fn rows(&self) -> std::ops::Range<u32> {
+        self.first..self.first + self.ids.len() as u32
+    }
+}
+
+impl View {
+    /// Appends the id of a row.
+    pub(super) fn push_id(&self, number: u32, ids: &mut Ids) {
+        let at = self.blocks.partition_point(|block| block.first <= number) - 1;
+        let block = &self.blocks[at];
+        ids.push_from(&block.ids, (number - block.first) as usize);
+    }
+
+    fn is_gone(&self, number: u32) -> bool {
+        self.gone.has(number.into())
+    }
+
+    /// What some queries, stored end to end, find among the rows, each nearest first. Rows have their numbers from `first_row`
+    /// on; the place of a hit is its number. None where memory does not hold what queries without a limit on their hits find.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or the work is cancelled.
+    pub(super) fn find(
+        &self,
+        context: &Context,
+        (vectors, stored): (VectorType, &[u8]),
+        wanted: Wanted,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        with_coordinates!(self.space, T => {
+            let queries = Members::<T>::new(context.kernel, self.space.of_queries(vectors), stored);
+            self.find_members(context, &queries, wanted, first_row)
+        })
+    }
+
+    fn find_members<T: Coordinate>(
+        &self,
+        context: &Context,
+        queries: &Members<T>,
+        wanted: Wanted,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let _memory = context.reserve(self.working_bytes::<T>(context), PURPOSE_SEARCH)?;
+        let count = queries.len() as u32;
+        let nearest = AllNearest::new((0..count).map(|_| wanted.nearest(self.space.metric, None)));
+        let (order, room): (Vec<u32>, u64) = ((0..count).collect(), wanted.room(context));
+        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let state = || NearestSearch::new(context.kernel, self.space, (queries, 0), (&nearest, None));
+        map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
+            if full.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let block = self.loaded::<T>(context, &self.blocks[number], first_row);
+            let (_, more) = search.compare(number as u32, &block, &order);
+            if held.fetch_add(more, Ordering::Relaxed) + more > room {
+                full.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        if full.into_inner() {
+            return Ok(None);
+        }
+        let numbered = |hit: Hit| Hit { place: ((hit.row - first_row) as u32, 0), ..hit };
+        let found = nearest.into_sorted(context)?;
+        Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
+    }
+
+    /// The rows of a block that are not gone, as they are compared.
+    fn loaded<T: Coordinate>(&self, context: &Context, block: &Block, first_row: u64) -> LoadedBucket<T> {
+        let bytes = self.space.vectors.bytes();
+        let here: Vec<u32> = block.rows().filter(|&number| !self.is_gone(number)).collect();
+        let vector = |&number: &u32| &block.stored[(number - block.first) as usize * bytes..][..bytes];
+        let members = match here.len() == block.ids.len() {
+            true => Members::new(context.kernel, self.space, &block.stored),
+            false => {
+                Members::new(context.kernel, self.space, &here.iter().flat_map(vector).copied().collect::<Vec<u8>>())
+            }
+        };
+        LoadedBucket::of_rows(members, here.iter().map(|&number| first_row + u64::from(number)).collect())
+    }
+
+    /// Bytes that a comparison takes.
+    pub(super) fn working_bytes<T: Coordinate>(&self, context: &Context) -> u64 {
+        let rows = (BLOCK_BYTES / self.space.vectors.bytes()).max(1);
+        let of_thread = Members::<T>::memory_bytes(rows as u64, self.space)
+            + NearestSearch::<T>::memory_bytes(rows, self.space.dimensions())
+            + (rows * (self.space.vectors.bytes() + 2 * size_of::<u64>())) as u64;
+        // Once more for the copy of the last block.
+        context.threads.max(1) as u64 * of_thread + BLOCK_BYTES as u64
+    }
+}

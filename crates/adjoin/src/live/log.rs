@@ -1,0 +1,284 @@
+//! The redo log: what every write changes, durable before the write is acknowledged.
+//!
+//! Writers put records into memory one after the other; then one of them, for all that wait, hands them to the disk and makes
+//! them durable (group commit: the leader and followers of RocksDB's write path). After a failure nobody knows what the disk
+//! has, so that everybody fails from then on.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
+
+use super::frame::{frame_bytes, push_frame};
+use super::segment::{End, Point, Segment, SegmentWriter, file_name, first_of};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::workers::lock;
+
+/// Bytes of records that wait for the disk before others must wait too.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a file of the log from which on the next is begun.
+const SEGMENT_BYTES: u64 = 64 << 20;
+/// A file with fewer bytes is copied when the log is opened again, so that files do not pile up.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Bytes that may be written and not yet durable, where nobody waits for that.
+const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When a loss of power takes it no more.
+    #[default]
+    Group,
+    /// When the system has it: the end of the process does not take it, a loss of power may.
+    Buffered,
+}
+
+/// What the files of a log were found to hold.
+pub(super) struct Found {
+    /// Behind the last record.
+    point: Point,
+    /// Records up to this are known to be durable.
+    durable: u64,
+    /// The last file, and its bytes.
+    last: Option<(Segment, u64)>,
+    /// Files, and bytes of records in them.
+    pub(super) files: usize,
+    pub(super) bytes: u64,
+    /// Whether the last one ends in a record that was cut off.
+    pub(super) is_torn: bool,
+}
+
+/// Reads a log from the file that begins with record `first` on: hands over the payload of each record with its number.
+///
+/// # Errors
+/// Where the device or `take` fails, a file is missing, memory does not suffice, or a record that was durable is not as it was written.
+pub(super) fn read(
+    context: &Context,
+    folder: &Path,
+    (salt, first): (u64, u64),
+    take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Found> {
+    let names = context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
+    // Files before that are left over: what they say is in the index.
+    let all = names.iter().filter_map(|name| first_of(name.to_str()?));
+    let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
+    firsts.sort_unstable();
+    let segments = firsts.iter().map(|&first| Segment::open(context, folder, salt, first));
+    let mut segments = segments.collect::<Result<Vec<_>>>()?.into_iter().peekable();
+    let mut found =
+        Found { point: Point::START, durable: 0, last: None, files: firsts.len(), bytes: 0, is_torn: false };
+    let begins = segments.peek().map_or(Point::START.next, |segment| segment.start.next);
+    if begins != first {
+        let missing = folder.join(file_name(first));
+        return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
+    }
+    while let Some(segment) = segments.next() {
+        context.cancel.check()?;
+        let until = segments.peek().map(|next| next.start);
+        let end = segment.read(context, until, &mut |frame| take(frame.head.sequence, frame.payload))?;
+        let End { point, durable, bytes, is_torn } = end;
+        let of_all = found.bytes + bytes;
+        found = Found { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
+        found.last = Some((segment, bytes));
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// The number of the last record; 0 where there is none.
+    pub(super) fn sequence(&self) -> u64 {
+        self.point.next - 1
+    }
+
+    /// A file for records behind the last. What is not known to be durable is written again, as the disk may still lose what
+    /// could be read.
+    fn resume(&self, context: &Context, folder: &Path, salt: u64) -> Result<SegmentWriter> {
+        let mut writer = None;
+        let from = match &self.last {
+            Some((segment, bytes)) if *bytes < SEGMENT_BYTES_MIN => segment.start.next,
+            _ => self.durable + 1,
+        };
+        if let Some((segment, _)) = &self.last {
+            segment.read(context, None, &mut |frame| {
+                let (next, previous) = (frame.head.sequence, frame.head.previous);
+                // A record may have become readable since; it was not acknowledged, nor applied.
+                if next < from || next >= self.point.next {
+                    return Ok(());
+                }
+                if writer.is_none() {
+                    writer = Some(SegmentWriter::draft(context, folder, salt, Point { next, previous })?);
+                }
+                writer.as_mut().map_or(Ok(()), |writer| writer.append(frame.bytes))
+            })?;
+        }
+        let mut writer = match writer {
+            Some(writer) => writer,
+            None => SegmentWriter::draft(context, folder, salt, self.point)?,
+        };
+        writer.place(context, folder)?;
+        Ok(writer)
+    }
+}
+
+/// The log of a live index that is written to.
+pub(super) struct Log {
+    context: Context,
+    folder: PathBuf,
+    salt: u64,
+    state: Mutex<State>,
+    /// Something was written, or failed.
+    moved: Condvar,
+    _memory: Reservation,
+}
+
+struct State {
+    /// Records that no one has taken to the disk, and what is behind them.
+    waiting: Vec<u8>,
+    end: Point,
+    /// Records up to these were handed to the system, and are durable.
+    written: u64,
+    durable: u64,
+    unsynced_bytes: u64,
+    file: File,
+    /// How often something was made durable.
+    syncs: u64,
+    failed: Option<String>,
+}
+
+/// Where records go.
+enum File {
+    /// The log was not written to since it was opened.
+    Unopened(Found),
+    Open(SegmentWriter),
+    /// Whoever writes has it.
+    Taken,
+}
+
+impl Log {
+    /// Of what was found.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: Found) -> Result<Self> {
+        let memory = context.reserve((2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64, "the log")?;
+        let (end, durable, written) = (found.point, found.durable, found.sequence());
+        let file = File::Unopened(found);
+        let (waiting, unsynced_bytes, syncs, failed) = (Vec::new(), 0, 0, None);
+        let state = State { waiting, end, written, durable, unsynced_bytes, file, syncs, failed };
+        let (context, folder) = (context.clone(), folder.to_owned());
+        Ok(Self { context, folder, salt, state: Mutex::new(state), moved: Condvar::new(), _memory: memory })
+    }
+
+    /// Puts a record behind the last; returns its number. Waits where too much waits for the disk already.
+    ///
+    /// # Errors
+    /// Where the log failed before.
+    pub(super) fn append(&self, payload: &[u8]) -> Result<u64> {
+        let mut state = lock(&self.state);
+        loop {
+            state.check(&self.folder)?;
+            let bytes = state.waiting.len() + frame_bytes(payload.len());
+            if bytes <= WAITING_BYTES_MAX || state.waiting.is_empty() {
+                break;
+            }
+            state = self.commit_more(state, Durability::Buffered);
+        }
+        let (end, durable) = (state.end, state.durable);
+        let previous = push_frame(&mut state.waiting, self.salt, (end.next, end.previous, durable), payload);
+        state.end = Point { next: end.next + 1, previous };
+        Ok(end.next)
+    }
+
+    /// Waits until a record is as safe as is wanted, and sees to that where nobody does.
+    ///
+    /// # Errors
+    /// Where the log cannot be written; then that and all later records may be lost.
+    pub(super) fn commit(&self, sequence: u64, durability: Durability) -> Result<()> {
+        let mut state = lock(&self.state);
+        while !state.has(sequence, durability) {
+            state.check(&self.folder)?;
+            state = self.commit_more(state, durability);
+        }
+        Ok(())
+    }
+
+    /// Makes all records durable; returns the number of the last.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(super) fn flush(&self) -> Result<u64> {
+        let last = lock(&self.state).end.next - 1;
+        self.commit(last, Durability::Group)?;
+        Ok(last)
+    }
+
+    /// How often something was made durable.
+    pub(super) fn syncs(&self) -> u64 {
+        lock(&self.state).syncs
+    }
+
+    /// Takes to the disk what waits, or waits for who does.
+    fn commit_more<'a>(&'a self, mut state: MutexGuard<'a, State>, durability: Durability) -> MutexGuard<'a, State> {
+        let file = std::mem::replace(&mut state.file, File::Taken);
+        if matches!(file, File::Taken) {
+            return self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (frames, end) = (std::mem::take(&mut state.waiting), state.end);
+        let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
+        let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
+        drop(state);
+        let written = self.write(file, &frames, end, syncs);
+        let mut state = lock(&self.state);
+        match written {
+            Ok(writer) => {
+                state.file = File::Open(writer);
+                state.written = end.next - 1;
+                state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
+                if syncs {
+                    state.durable = end.next - 1;
+                    state.syncs += 1;
+                }
+            }
+            Err(error) => state.failed = Some(error.to_string()),
+        }
+        self.moved.notify_all();
+        state
+    }
+
+    fn write(&self, file: File, frames: &[u8], end: Point, syncs: bool) -> Result<SegmentWriter> {
+        let Self { context, folder, salt, .. } = self;
+        let mut writer = match file {
+            File::Open(writer) => writer,
+            File::Unopened(found) => found.resume(context, folder, *salt)?,
+            File::Taken => unreachable!("who writes has the file"),
+        };
+        writer.append(frames)?;
+        if syncs {
+            writer.sync()?;
+        }
+        if syncs && writer.bytes >= SEGMENT_BYTES {
+            writer = SegmentWriter::draft(context, folder, *salt, end)?;
+            writer.place(context, folder)?;
+        }
+        Ok(writer)
+    }
+}
+
+impl State {
+    fn has(&self, sequence: u64, durability: Durability) -> bool {
+        let reached = match durability {
+            Durability::Group => self.durable,
+            Durability::Buffered => self.written,
+        };
+        reached >= sequence
+    }
+
+    fn check(&self, folder: &Path) -> Result<()> {
+        let Some(failed) = &self.failed else { return Ok(()) };
+        Err(Error::device(format!(
+            "{}: the log cannot be written: {failed}; nothing more is taken until the live index is opened again",
+            folder.display()
+        )))
+    }
+}

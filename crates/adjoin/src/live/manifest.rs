@@ -1,0 +1,173 @@
+//! What a live index says of itself.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::segment::Point;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::Space;
+use crate::locks::WriterLock;
+use crate::message::{Argument, message};
+use crate::options::{DIMENSIONS_MAX, Metric, VectorType};
+use crate::output::parent;
+use crate::report::CommonStatistics;
+use crate::source::IdKind;
+use crate::store::format::MANIFEST_FILE;
+use crate::store::{Files, Kind, NO_CHECKSUM, check_target, has_manifest, read_manifest_bytes, sealed, unsealed};
+
+/// Version of the format of a live index.
+const FORMAT_VERSION: u32 = 1;
+/// Its kind, as its manifest calls it.
+const KIND: &str = "live";
+/// A manifest that is not in force yet.
+const DRAFT: &str = "manifest.partial";
+
+/// What a live index says of itself. It holds no time, path, thread count or budget.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LiveManifest {
+    /// `live`.
+    pub kind: String,
+    /// Version of the format.
+    pub format_version: u32,
+    /// Type of the vectors.
+    #[serde(flatten)]
+    pub vectors: VectorType,
+    /// Metric of the searches.
+    pub metric: Metric,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// What tells the records of its log from those of any other, 16 hexadecimal digits: drawn by chance.
+    pub salt: String,
+    /// Number of the first record of the log that counts.
+    pub first_record: u64,
+    /// Files by role: none yet.
+    pub files: Files,
+    /// Checksum of the manifest with these 16 digits as zeros.
+    pub manifest_xxh3: String,
+}
+
+/// What a live index is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveOptions {
+    /// Type of the vectors.
+    pub vectors: VectorType,
+    /// Metric of the searches: l2 or cosine.
+    pub metric: Metric,
+    /// Kind of the ids: integers or texts.
+    pub ids: IdKind,
+}
+
+impl LiveOptions {
+    fn check(&self) -> Result<()> {
+        if !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
+            let said = format!("{} dimensions; a vector has 1 to {DIMENSIONS_MAX}", self.vectors.dimensions);
+            return Err(Error::option(said));
+        }
+        if self.metric == Metric::Ip {
+            let why = ": the vectors to come may be longer than any so far; give l2 or cosine";
+            return Err(Error::option(message!["a live index takes no ", Argument::Metric.with(self.metric), why]));
+        }
+        if self.ids == IdKind::None {
+            return Err(Error::option("the vectors of a live index have ids: int64 or text"));
+        }
+        Ok(())
+    }
+}
+
+impl LiveManifest {
+    /// Makes a live index without vectors in `folder`.
+    ///
+    /// # Errors
+    /// Where an option is out of range, something is there already, or the device refuses.
+    pub(super) fn create(context: &Context, folder: &Path, options: &LiveOptions) -> Result<()> {
+        options.check()?;
+        check_target(context, (folder, Kind::Live), false)?;
+        let device = &context.device;
+        let is_new = device.kind(folder)?.is_none();
+        if is_new {
+            device.create_folder(folder)?;
+            device.sync_folder(parent(folder))?;
+        }
+        let lock = WriterLock::take(device, folder)?;
+        let LiveOptions { vectors, metric, ids } = *options;
+        let manifest = Self {
+            kind: KIND.into(),
+            format_version: FORMAT_VERSION,
+            vectors,
+            metric,
+            ids,
+            salt: format!("{:016x}", RandomState::new().hash_one(0)),
+            first_record: Point::START.next,
+            files: Files::new(&[], |_| unreachable!("there are none")),
+            manifest_xxh3: NO_CHECKSUM.into(),
+        };
+        let published = manifest.publish(context, folder);
+        if published.is_err() && is_new {
+            drop(lock);
+            let _ = device.remove(&folder.join(DRAFT)); // best effort: the error that led here is reported
+            let _ = device.remove_empty_folder(folder);
+            return published;
+        }
+        published.and_then(|()| lock.release())
+    }
+
+    /// Puts this manifest in force in one step.
+    fn publish(&self, context: &Context, folder: &Path) -> Result<()> {
+        let mut file = context.device.create(&folder.join(DRAFT))?;
+        file.append(&sealed(self))?;
+        file.sync()?;
+        context.device.rename(&folder.join(DRAFT), &folder.join(MANIFEST_FILE))?;
+        Ok(context.device.sync_folder(folder)?)
+    }
+
+    /// The manifest of a live index.
+    ///
+    /// # Errors
+    /// Where there is none, it is damaged, of a newer version or another kind, or says what cannot be.
+    pub(super) fn read(context: &Context, folder: &Path) -> Result<Self> {
+        if !has_manifest(context, folder)? {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is not a live index; make one with: adjoin live create")));
+        }
+        let bytes = read_manifest_bytes(context, folder)?;
+        let read = unsealed::<Self>(&bytes, Kind::Live).map_err(|unreadable| unreadable.in_folder(folder, Kind::Live));
+        let manifest = read?;
+        let makes_sense = manifest.options().check().is_ok() && manifest.first_record > 0 && manifest.salt().is_some();
+        if makes_sense {
+            return Ok(manifest);
+        }
+        let at = folder.join(MANIFEST_FILE);
+        Err(Error::corrupt(format!("{}: it says what cannot be; bring it back from a backup", at.display())))
+    }
+
+    fn options(&self) -> LiveOptions {
+        LiveOptions { vectors: self.vectors, metric: self.metric, ids: self.ids }
+    }
+
+    fn salt(&self) -> Option<u64> {
+        u64::from_str_radix(&self.salt, 16).ok()
+    }
+
+    /// The seed of the checksums of the log, and the first of its records that counts.
+    pub(super) fn log(&self) -> (u64, u64) {
+        (self.salt().expect("a manifest that was read has one"), self.first_record)
+    }
+
+    pub(super) fn space(&self) -> Space<'static> {
+        Space::plain(self.vectors, self.metric)
+    }
+
+    /// What a command on the live index reports of it, which has so many rows.
+    pub(super) fn statistics(&self, context: &Context, rows: u64, command: &'static str) -> CommonStatistics {
+        CommonStatistics {
+            rows,
+            dimensions: self.vectors.dimensions,
+            element: self.vectors.element.to_string(),
+            metric: self.metric.to_string(),
+            ..context.statistics(command)
+        }
+    }
+}

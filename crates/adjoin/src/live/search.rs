@@ -1,0 +1,157 @@
+//! What is nearest to some queries among the rows that are there now?
+
+use super::Collection;
+use super::fresh::View;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::execute::{Hit, Nearest};
+use crate::geometry::with_coordinates;
+use crate::index::{IndexEffort, IndexSearchOptions};
+use crate::message::{Argument, message};
+use crate::report::{
+    LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
+    StrategyStatistics,
+};
+use crate::search::{QueryBatch, SourceQueries, Wanted, give_hits, hand_over, in_halves};
+use crate::sink::{HitBatch, HitSchema, HitSink};
+use crate::source::{IdKind, Ids, VectorSource};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "this search";
+/// Queries that are compared at once, at most.
+const QUERIES_MAX: u64 = 4_096;
+/// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
+const HITS_EXPECTED: u64 = 1_000;
+
+impl Collection {
+    /// Finds what is wanted of each query among the rows that are there when it begins, and hands it to `sink`, in the order of
+    /// the queries. The rows of hits are their ids; where ids are texts, their numbers mean nothing.
+    ///
+    /// # Errors
+    /// Where an option is out of range, the queries are not of the live index's kind, the budget is too small, or the sink fails.
+    pub fn search(
+        &self,
+        context: &Context,
+        queries: &dyn VectorSource,
+        options: &IndexSearchOptions,
+        sink: Box<dyn HitSink + '_>,
+    ) -> Result<SearchStatistics> {
+        options.check()?;
+        let space = self.manifest().space();
+        options.wanted.check(space.metric, self.folder())?;
+        SourceQueries { source: queries, space }.check(self.folder())?;
+        if options.condition.is_some() {
+            let why = " has a meaning where rows have attributes, and those of a live index have none";
+            return Err(Error::option(message![Argument::Where, why]));
+        }
+        let (view, rows) = (self.view(), self.facts().rows);
+        let queries = SourceQueries { source: queries, space };
+        with_coordinates!(space, T => {
+            let of_query = queries.vectors().bytes() as u64 * 4 + 4 * Nearest::memory_bytes(match options.wanted {
+                Wanted::Nearest(k) => k.min(rows),
+                Wanted::Within(_) => HITS_EXPECTED.min(rows),
+            });
+            let fixed = queries.reading_bytes() + view.working_bytes::<T>(context);
+            let context = &context.for_run(fixed + of_query, PURPOSE)?;
+            let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
+            let room = context.budget().free().saturating_sub(view.working_bytes::<T>(context)) / 2;
+            let at_once = (room / of_query).clamp(1, QUERIES_MAX);
+            let run = Run { context, of: self, view, queries, options, at_once, of_query, rows };
+            let found = run.run(sink);
+            drop(reading);
+            found
+        })
+    }
+
+    /// What is known of the hits of queries.
+    pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
+        let manifest = self.manifest();
+        HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric }
+    }
+}
+
+/// A search under way.
+struct Run<'a> {
+    context: &'a Context,
+    of: &'a Collection,
+    view: View,
+    queries: SourceQueries<'a>,
+    options: &'a IndexSearchOptions,
+    at_once: u64,
+    of_query: u64,
+    rows: u64,
+}
+
+impl Run<'_> {
+    fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+        let watch = Stopwatch::start();
+        let writing = SharedSeconds::default();
+        let kind = if sink.wants_ids() { self.of.manifest().ids } else { IdKind::None };
+        let mut latencies_ms = Vec::new();
+        let answered = hand_over(&mut *sink, &writing, |give| {
+            let answer = &mut |batch| self.answer(batch, kind, &mut latencies_ms, give);
+            self.queries.each(self.context, self.at_once as usize, answer)
+        })?;
+        let execute = watch.seconds();
+        writing.measure(|| sink.finish())?;
+        let seconds = SecondsStatistics {
+            total: watch.seconds(),
+            execute: Some(execute),
+            write: Some(writing.seconds()),
+            ..SecondsStatistics::default()
+        };
+        let recall = match self.options.effort {
+            IndexEffort::Recall(target) => Some(RecallStatistics::proved_at_k(target)),
+            IndexEffort::List(_) => None,
+        };
+        let k = match self.options.wanted {
+            Wanted::Nearest(k) => Some(k),
+            Wanted::Within(_) => None,
+        };
+        let search = SearchCounts {
+            queries: answered.queries,
+            k,
+            hits: answered.hits,
+            passing_rows: None,
+            buckets: None,
+            probes_per_query: None,
+            distances_per_query: self.rows as f64,
+            center_distances_per_query: None,
+            reads_per_query: 0.0,
+            bytes_per_query: 0.0,
+            vertex_utilization: None,
+            queries_per_second: answered.queries as f64 / execute,
+            latency_ms: LatencyStatistics::of(latencies_ms),
+        };
+        let strategy = StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() };
+        let common = self.of.manifest().statistics(self.context, self.rows, "live search");
+        let common = crate::report::CommonStatistics { recall, seconds, strategy, seed: self.options.seed, ..common };
+        Ok(SearchStatistics { common, search })
+    }
+
+    fn answer(
+        &self,
+        batch: QueryBatch,
+        kind: IdKind,
+        latencies_ms: &mut Vec<f32>,
+        give: &dyn Fn(HitBatch) -> Result<()>,
+    ) -> Result<()> {
+        let QueryBatch { vectors, stored, rows, ids, .. } = batch;
+        let Self { context, view, options, .. } = self;
+        let _memory = context.reserve(rows.len() as u64 * self.of_query, PURPOSE)?;
+        let wanted = options.wanted.among(self.rows);
+        let watch = Stopwatch::start();
+        let find = |range: std::ops::Range<u32>| {
+            let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
+            view.find(context, (vectors, some), wanted, 0)
+        };
+        in_halves(rows.len() as u32, find, |range, hits| {
+            latencies_ms.extend(range.clone().map(|_| (watch.seconds() * 1e3) as f32));
+            let mut hit_ids = Ids::empty(kind);
+            let named = hits.iter().flatten().filter(|_| kind != IdKind::None);
+            named.for_each(|hit: &Hit| view.push_id(hit.place.0, &mut hit_ids));
+            let query_rows = &rows[range.start as usize..range.end as usize];
+            give_hits(self.of.manifest().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! A file of the log: where it begins in the log, then records (`frame.rs`).
+//!
+//! Files are called by the number of their first record, and a file ends where the next one begins. What lies behind that in it
+//! was not durable when the next one was made, and was copied to that.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation, WriteFile};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::frame::{ALIGNMENT, HEAD_BYTES, Head};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::store::format::checksum;
+
+/// Version of the format of the log.
+pub(super) const LOG_VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"ADJOINLG";
+/// A file that is not in the log yet.
+pub(super) const DRAFT: &str = "log.partial";
+/// Bytes of a file that are read at once, unless a record has more.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The first bytes of a file.
+#[derive(FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: u32,
+    zero: u32,
+    salt: u64,
+    first: u64,
+    previous: u64,
+    zeros: [u64; 2],
+    /// XXH3 of the bytes before.
+    checksum: u64,
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+
+/// A place between two records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    /// Number of the record behind it.
+    pub(super) next: u64,
+    /// Checksum of the record before it; 0 before the first.
+    pub(super) previous: u64,
+}
+
+impl Point {
+    /// Before the first record of all.
+    pub(super) const START: Self = Self { next: 1, previous: 0 };
+}
+
+/// A record as it lies in its file.
+pub(super) struct Frame<'a> {
+    pub(super) head: Head,
+    pub(super) bytes: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+/// What a file was found to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    /// Behind its last record.
+    pub(super) point: Point,
+    /// Records up to this are known to be durable.
+    pub(super) durable: u64,
+    /// Bytes of its records and header.
+    pub(super) bytes: u64,
+    /// Whether it has bytes behind these: a record that was cut off.
+    pub(super) is_torn: bool,
+}
+
+/// The name of the file that begins with a record.
+pub(super) fn file_name(first: u64) -> String {
+    format!("log-{first:016x}.bin")
+}
+
+/// The record with which a file of such a name begins; none where it has none of these names.
+pub(super) fn first_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(".bin")?;
+    let first = u64::from_str_radix(digits, 16).ok()?;
+    (name == file_name(first)).then_some(first)
+}
+
+/// A file of the log that is open.
+pub(super) struct Segment {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    salt: u64,
+    /// Before its first record.
+    pub(super) start: Point,
+}
+
+impl Segment {
+    /// Opens the file that begins with a record, and checks its header.
+    ///
+    /// # Errors
+    /// Where the device fails, or the header is not that of such a file.
+    pub(super) fn open(context: &Context, folder: &Path, salt: u64, first: u64) -> Result<Self> {
+        let path = folder.join(file_name(first));
+        let file = context.device.open(&path)?;
+        let mut bytes = [0; HEADER_BYTES];
+        if file.len() >= HEADER_BYTES as u64 {
+            file.read_at(0, &mut bytes)?;
+        }
+        let header = Header::read_from_bytes(&bytes).expect("as many bytes");
+        let is_sound = checksum(&bytes[..HEADER_BYTES - size_of::<u64>()]) == header.checksum && header.magic == MAGIC;
+        if is_sound && header.version > LOG_VERSION {
+            return Err(Error::input(format!(
+                "{} has version {} of the log, this adjoin reads up to {LOG_VERSION}; use a newer adjoin",
+                path.display(),
+                header.version
+            )));
+        }
+        if !is_sound || header.salt != salt || header.first != first {
+            return Err(damaged(&path, "its header is not as it was written"));
+        }
+        let start = Point { next: first, previous: header.previous };
+        Ok(Self { path, file, salt, start })
+    }
+
+    /// Hands over all records up to where the next file begins; where there is none, up to where the log was cut off.
+    ///
+    /// # Errors
+    /// Where the device or `take` fails, memory does not hold a record, or a record that was durable is not as it was written.
+    pub(super) fn read(
+        &self,
+        context: &Context,
+        until: Option<Point>,
+        take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+    ) -> Result<End> {
+        let mut window = Window::new(context, &*self.file)?;
+        let mut end = End { point: self.start, durable: 0, bytes: HEADER_BYTES as u64, is_torn: false };
+        while until.is_none_or(|until| end.point.next < until.next) {
+            let Some(frame) = self.frame_at(&mut window, end.bytes, end.point)? else { break };
+            let (head, bytes) = (frame.head, frame.bytes.len() as u64);
+            take(frame)?;
+            end.point = Point { next: head.sequence + 1, previous: head.checksum };
+            end.durable = head.durable;
+            end.bytes += bytes;
+        }
+        match until {
+            Some(until) if end.point == until => end.durable = until.next - 1,
+            Some(_) => {
+                let why = format!("the record at byte {} is not as it was written", end.bytes);
+                return Err(damaged(&self.path, &why));
+            }
+            None => self.check_cut(&mut window, end)?,
+        }
+        end.is_torn = end.bytes < self.file.len();
+        Ok(end)
+    }
+
+    /// The record at a place of the file, where one is that follows a point of the log.
+    fn frame_at<'w>(&self, window: &'w mut Window<'_>, at: u64, point: Point) -> Result<Option<Frame<'w>>> {
+        let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
+        if head.sequence != point.next || head.previous != point.previous {
+            return Ok(None);
+        }
+        let Some(bytes) = window.get(at, head.frame_bytes())? else { return Ok(None) };
+        Ok(head.payload(self.salt, bytes).map(|payload| Frame { head, bytes, payload }))
+    }
+
+    /// That no record behind the last whole one says that more was durable. What a loss of power leaves of records that were
+    /// under way may be any of their bytes; none of them counts on another.
+    fn check_cut(&self, window: &mut Window<'_>, end: End) -> Result<()> {
+        let lost = end.point.next;
+        for at in (end.bytes..self.file.len()).step_by(ALIGNMENT) {
+            let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { continue };
+            if head.durable < lost {
+                continue;
+            }
+            let frame = window.get(at, head.frame_bytes())?;
+            if frame.is_some_and(|frame| head.payload(self.salt, frame).is_some()) {
+                let (from, by) = (end.bytes, head.sequence);
+                let why = format!(
+                    "record {lost} at byte {from} is not as it was written: record {by} at byte {at} follows it"
+                );
+                return Err(damaged(&self.path, &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error of a file of the log that has changed.
+fn damaged(path: &Path, why: &str) -> Error {
+    Error::corrupt(format!("{}: {why}; bring the folder back from a backup", path.display()))
+}
+
+/// Bytes of a file, a piece at a time.
+struct Window<'a> {
+    context: &'a Context,
+    file: &'a dyn ReadFile,
+    memory: Reservation,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(context: &'a Context, file: &'a dyn ReadFile) -> Result<Self> {
+        let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
+        Ok(Self { context, file, memory, start: 0, bytes: Vec::new() })
+    }
+
+    const fn memory_bytes() -> u64 {
+        PIECE_BYTES as u64
+    }
+
+    /// So many bytes from a place on; none where the file ends before.
+    fn get(&mut self, at: u64, len: usize) -> Result<Option<&[u8]>> {
+        let left = self.file.len().saturating_sub(at);
+        if left < len as u64 {
+            return Ok(None);
+        }
+        if at < self.start || at + len as u64 > self.start + self.bytes.len() as u64 {
+            let piece = left.min(PIECE_BYTES.max(len) as u64);
+            self.context.grow(&mut self.memory, piece, PURPOSE)?;
+            self.bytes.resize(piece as usize, 0);
+            self.file.read_at(at, &mut self.bytes)?;
+            self.start = at;
+        }
+        Ok(Some(&self.bytes[(at - self.start) as usize..][..len]))
+    }
+}
+
+const PURPOSE: &str = "reading the log";
+
+/// A file of the log that is being written.
+pub(super) struct SegmentWriter {
+    file: Box<dyn WriteFile>,
+    first: u64,
+    /// Bytes that it has.
+    pub(super) bytes: u64,
+}
+
+impl SegmentWriter {
+    /// A file that begins at a point of the log. It is in the log from [`Self::place`] on.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn draft(context: &Context, folder: &Path, salt: u64, start: Point) -> Result<Self> {
+        let mut file = context.device.create(&folder.join(DRAFT))?;
+        let Point { next: first, previous } = start;
+        let (version, zero, zeros) = (LOG_VERSION, 0, [0; 2]);
+        let mut header = Header { magic: MAGIC, version, zero, salt, first, previous, zeros, checksum: 0 };
+        header.checksum = checksum(&header.as_bytes()[..HEADER_BYTES - size_of::<u64>()]);
+        file.append(header.as_bytes())?;
+        Ok(Self { file, first, bytes: HEADER_BYTES as u64 })
+    }
+
+    /// Makes it durable, and a file of the log: in place of one that begins with the same record.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn place(&mut self, context: &Context, folder: &Path) -> Result<()> {
+        self.file.sync()?;
+        context.device.rename(&folder.join(DRAFT), &folder.join(file_name(self.first)))?;
+        Ok(context.device.sync_folder(folder)?)
+    }
+
+    /// Appends records, and hands them to the system.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn append(&mut self, frames: &[u8]) -> Result<()> {
+        self.file.append(frames)?;
+        self.bytes += frames.len() as u64;
+        Ok(self.file.flush()?)
+    }
+
+    /// Makes all records durable.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        Ok(self.file.sync()?)
+    }
+}

@@ -1,0 +1,217 @@
+//! What is to be written, read from its sources and checked as far as that does not depend on what is there.
+
+use std::collections::HashSet;
+
+use adjoin_device::Reservation;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Collection;
+use super::change::Change;
+use super::frame::PAYLOAD_BYTES_MAX;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::source::{IdKind, Ids, VectorSource};
+use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes, tell};
+
+/// Bytes of vectors that [`Collection::load`] writes at once, about.
+const LOAD_BYTES: u64 = 1 << 20;
+/// Bytes granted for the hash of an id in a set.
+const BYTES_OF_HASH: u64 = 48;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "writing these rows at once";
+
+/// What a write does, in this order.
+#[derive(Default, Clone, Copy)]
+pub struct Write<'a> {
+    /// Ids whose rows go; what no row has is no error.
+    pub delete: Option<&'a Ids>,
+    /// Rows with ids that no row has.
+    pub insert: Option<&'a dyn VectorSource>,
+    /// Rows that take the places of those that have their ids.
+    pub upsert: Option<&'a dyn VectorSource>,
+}
+
+/// What becomes of a row whose id is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It is an error.
+    Insert,
+    /// The new row takes its place.
+    Upsert,
+}
+
+/// Rows that come, and ids that go.
+pub(super) struct Incoming<'a> {
+    pub(super) change: Change,
+    /// The change as bytes.
+    pub(super) payload: Vec<u8>,
+    /// Of the rows that come, how many are inserted; the others replace.
+    inserted: usize,
+    /// Where the inserted rows come from, and their rows there.
+    from: Option<(&'a dyn VectorSource, Vec<u64>)>,
+    into: &'a Collection,
+    _memory: Reservation,
+}
+
+impl<'a> Incoming<'a> {
+    /// All that a write says.
+    ///
+    /// # Errors
+    /// Where a source cannot be read, or has other vectors or ids than the live index, or memory does not hold all of it.
+    pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
+        let kind = into.manifest().ids;
+        let mut change = Change::empty(kind);
+        if let Some(ids) = write.delete {
+            check_kind(into, ids.kind())?;
+            change.deleted = ids.clone();
+        }
+        let (mut inserted, mut from) = (0, None);
+        for (source, put) in [(write.insert, Put::Insert), (write.upsert, Put::Upsert)] {
+            let Some(source) = source else { continue };
+            check(into, source)?;
+            // As it is read, as it is held, and as bytes of the log.
+            let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
+            let usable = read_all(context, source, into.manifest().metric)?;
+            let ids = ids_of(kind, &usable);
+            (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
+            change.stored.extend_from_slice(&usable.stored);
+            if put == Put::Insert {
+                (inserted, from) = (ids.len(), Some((source, usable.rows)));
+            }
+        }
+        Self::new(context, into, change, (inserted, from))
+    }
+
+    /// The rows of a source, some at a time.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and where `take` fails.
+    pub(super) fn each(
+        context: &Context,
+        into: &'a Collection,
+        (source, put): (&'a dyn VectorSource, Put),
+        take: &mut dyn FnMut(Self) -> Result<()>,
+    ) -> Result<()> {
+        check(into, source)?;
+        let _reading =
+            context.reserve(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
+        let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
+        let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
+        tell(context, source);
+        context.progress.begin("write", "rows", source.info().rows);
+        intake.scan(|usable| {
+            let kind = into.manifest().ids;
+            let ids = ids_of(kind, &usable);
+            let inserted = if put == Put::Insert { ids.len() } else { 0 };
+            let change = Change { deleted: Ids::empty(kind), ids, stored: usable.stored };
+            take(Self::new(context, into, change, (inserted, Some((source, usable.rows))))?)
+        })?;
+        Ok(())
+    }
+
+    fn new(
+        context: &Context,
+        into: &'a Collection,
+        change: Change,
+        (inserted, from): (usize, Option<(&'a dyn VectorSource, Vec<u64>)>),
+    ) -> Result<Self> {
+        let bytes = change.stored.len() as u64 + 2 * (change.ids.held_bytes() + change.deleted.held_bytes());
+        if bytes > PAYLOAD_BYTES_MAX as u64 {
+            return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
+        }
+        let rows = (change.ids.len() + change.deleted.len()) as u64;
+        let memory = context.reserve(2 * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
+        let payload = change.to_bytes();
+        let incoming = Self { change, payload, inserted, from, into, _memory: memory };
+        incoming.check_repeated()?;
+        Ok(incoming)
+    }
+
+    /// That no row comes twice.
+    fn check_repeated(&self) -> Result<()> {
+        let ids = &self.change.ids;
+        let mut seen = HashSet::with_capacity(ids.len());
+        match (0..ids.len()).find(|&k| !seen.insert(hash_of(ids, k))) {
+            None => Ok(()),
+            Some(k) => Err(self.refusal(k, "comes twice in one write; give it once")),
+        }
+    }
+
+    /// That no row that is inserted is there already, after those that are deleted have gone.
+    ///
+    /// # Errors
+    /// Names the first that is.
+    pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
+        let Change { deleted, ids, .. } = &self.change;
+        let gone: HashSet<u128> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
+        match (0..self.inserted).find(|&k| is_there(k) && !gone.contains(&hash_of(ids, k))) {
+            None => Ok(()),
+            Some(k) => Err(self.refusal(k, "is there already; upsert the row to replace it")),
+        }
+    }
+
+    fn refusal(&self, k: usize, why: &str) -> Error {
+        let id = self.change.ids.display(k, 0);
+        let from = self.from.as_ref().and_then(|(source, rows)| rows.get(k).map(|&row| source.locate(row)));
+        let at = self.into.folder().display();
+        match from {
+            Some((file, row)) => Error::input(format!("{}: the id {id} of row {row} {why} ({at})", file.display())),
+            None => Error::input(format!("{at}: the id {id} {why}")),
+        }
+    }
+}
+
+/// A hash of an id: of 10^9 of them, two others share one with a probability of 2 in 10^21.
+fn hash_of(ids: &Ids, k: usize) -> u128 {
+    let mut bytes = Vec::new();
+    ids.append_bytes_of(k, &mut bytes);
+    xxh3_128(&bytes)
+}
+
+/// The ids of rows that come; their numbers where they have none and ids are integers.
+fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
+    match (&usable.ids, kind) {
+        (Ids::None, IdKind::Int64) => Ids::Int64(usable.rows.iter().map(|&row| row.cast_signed()).collect()),
+        (ids, _) => ids.clone(),
+    }
+}
+
+/// Refuses rows of another kind than those that are there.
+fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
+    let (info, ours) = (source.info(), into.manifest().vectors);
+    let (file, at) = (source.locate(0).0, into.folder().display());
+    if info.vectors != ours {
+        let (theirs, file) = (info.vectors, file.display());
+        return Err(Error::input(format!(
+            "{file} has vectors of {} x {}, {at} of {} x {}; give vectors of the same kind",
+            theirs.dimensions, theirs.element, ours.dimensions, ours.element
+        )));
+    }
+    match (info.ids, into.manifest().ids) {
+        (theirs, ours) if theirs == ours => Ok(()),
+        (IdKind::None, IdKind::Int64) => Ok(()),
+        (IdKind::None, _) => {
+            let file = file.display();
+            Err(Error::input(message![
+                format!("{file} has no ids, which the rows of {at} have; give "),
+                Argument::IdColumn
+            ]))
+        }
+        (theirs, _) => check_kind(into, theirs),
+    }
+}
+
+fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
+    let ours = into.manifest().ids;
+    if theirs == ours {
+        return Ok(());
+    }
+    let named = |kind| if kind == IdKind::Utf8 { "texts" } else { "integers" };
+    let at = into.folder().display();
+    Err(Error::input(format!(
+        "the ids are {}, those of {at} are {}; give ids of that kind",
+        named(theirs),
+        named(ours)
+    )))
+}

@@ -1,0 +1,125 @@
+//! A live index: what was acknowledged is there, whatever happens, and nothing else.
+
+mod crashes;
+mod rows;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::device::{Device, FaultPlan, SimulatedDevice};
+use adjoin::error::Result;
+use adjoin::index::{IndexEffort, IndexSearchOptions};
+use adjoin::live::{Collection, Durability, LiveOptions, Write, Written};
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::random::Random;
+use adjoin::search::Wanted;
+use adjoin::sink::CollectHits;
+use adjoin::source::{IdKind, Ids};
+
+use crate::harness::{Set, Setup};
+
+pub(crate) const LIVE: &str = "data/live";
+const DIMENSIONS: usize = 3;
+const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
+/// Ids are below this.
+const IDS: u64 = 40;
+
+/// The vectors that there should be, by their ids.
+pub(crate) type Model = BTreeMap<i64, [u8; DIMENSIONS]>;
+
+/// What one write does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Step {
+    delete: Vec<i64>,
+    insert: Model,
+    upsert: Model,
+}
+
+impl Step {
+    /// Some that can be done where these vectors are.
+    pub(crate) fn draw(random: &mut Random, there: &Model) -> Self {
+        let mut step = Self::default();
+        for _ in 0..=random.below(4) {
+            let (id, vector) = (random.below(IDS) as i64, [(); DIMENSIONS].map(|()| random.below(256) as u8));
+            if step.delete.contains(&id) || step.insert.contains_key(&id) || step.upsert.contains_key(&id) {
+                continue;
+            }
+            match random.below(3) {
+                0 => step.delete.push(id),
+                1 if !there.contains_key(&id) => drop(step.insert.insert(id, vector)),
+                _ => drop(step.upsert.insert(id, vector)),
+            }
+        }
+        step
+    }
+
+    pub(crate) fn apply(&self, model: &mut Model) {
+        model.retain(|id, _| !self.delete.contains(id));
+        model.extend(self.insert.clone());
+        model.extend(self.upsert.clone());
+    }
+
+    pub(crate) fn write(&self, collection: &Collection, durability: Durability) -> Result<Written> {
+        let delete = Ids::Int64(self.delete.clone());
+        let [insert, upsert] = [&self.insert, &self.upsert].map(set);
+        collection.write(&Write { delete: Some(&delete), insert: Some(&insert), upsert: Some(&upsert) }, durability)
+    }
+}
+
+/// Vectors with their ids as a source.
+pub(crate) fn set(model: &Model) -> Set {
+    let ids: Vec<i64> = model.keys().copied().collect();
+    Set::of_stored(VECTORS, model.values().flatten().copied().collect()).with_ids(&ids)
+}
+
+pub(crate) fn context_on(device: &SimulatedDevice) -> Context {
+    let device: Arc<dyn Device> = Arc::new(device.clone());
+    Setup { threads: 1, ..Setup::default() }.context_on(device)
+}
+
+/// A disk with an empty live index.
+pub(crate) fn device() -> SimulatedDevice {
+    let device = SimulatedDevice::new(FaultPlan::None);
+    device.put("data/unrelated", b"stays");
+    create(&context_on(&device)).unwrap();
+    device
+}
+
+pub(crate) fn create(context: &Context) -> Result<()> {
+    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Int64 };
+    Collection::create(context, Path::new(LIVE), &options)
+}
+
+/// What there is, by every way to ask for it, which must all say the same.
+pub(crate) fn content(context: &Context, collection: &Collection) -> std::result::Result<Model, String> {
+    let all: Vec<i64> = (0..IDS as i64).collect();
+    let got = collection.get(&Ids::Int64(all.clone()));
+    let vectors = all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap())));
+    let model: Model = vectors.collect();
+    if collection.facts().rows != model.len() as u64 {
+        return Err(format!("{} rows, but {} ids have one", collection.facts().rows, model.len()));
+    }
+    let query = [7, 100, 200];
+    let found = search(context, collection, query).map_err(|error| error.to_string())?;
+    let squared = |vector: &[u8]| vector.iter().zip(query).map(|(&x, y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
+    let mut wanted: Vec<(f64, i64)> = model.iter().map(|(&id, vector)| (squared(vector), id)).collect();
+    wanted.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let mut found: Vec<(f64, i64)> = found.into_iter().map(|(id, far)| (f64::from(far).powi(2).round(), id)).collect();
+    found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    if found != wanted {
+        return Err(format!("found {found:?}, there are {wanted:?}"));
+    }
+    Ok(model)
+}
+
+/// All that there is, by its distance to a query.
+fn search(context: &Context, collection: &Collection, query: [u8; DIMENSIONS]) -> Result<Vec<(i64, f32)>> {
+    let (queries, hits) = (Set::of_stored(VECTORS, query.to_vec()), CollectHits::default());
+    let options = IndexSearchOptions::new(Wanted::Nearest(2 * IDS), IndexEffort::default(), 1);
+    collection.search(context, &queries, &options, Box::new(hits.clone()))?;
+    let batches = hits.batches();
+    let Ids::Int64(ids) = &batches[0].ids else { panic!("ids are integers") };
+    Ok(ids.iter().copied().zip(batches[0].values.iter().copied()).collect())
+}

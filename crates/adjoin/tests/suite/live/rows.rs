@@ -1,0 +1,272 @@
+//! What is found where nothing fails.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adjoin::device::Device;
+use adjoin::error::ErrorKind;
+use adjoin::index::{IndexEffort, IndexSearchOptions};
+use adjoin::live::{Collection, Durability, LiveOptions, Put, Write};
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::predicate::Predicate;
+use adjoin::random::Random;
+use adjoin::search::Wanted;
+use adjoin::sink::CollectHits;
+use adjoin::source::{IdKind, Ids, TextIds};
+
+use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, set};
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup, error_of};
+use crate::oracle::floats;
+
+#[test]
+fn writes_are_found_at_once_and_after_opening_again() {
+    let device = device();
+    let context = &context_on(&device);
+    let (mut model, mut random) = (Model::new(), Random::new(3, "writes"));
+    let mut sequence = 0;
+    for round in 0..30 {
+        let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+        assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
+        for _ in 0..20 {
+            let step = Step::draw(&mut random, &model);
+            let before = model.clone();
+            step.apply(&mut model);
+            let written = step.write(&collection, Durability::Buffered).unwrap();
+            assert!(written.sequence >= sequence);
+            sequence = written.sequence;
+            let came = (step.insert.len() + step.upsert.len()) as u64;
+            assert_eq!(written.rows, came);
+            assert_eq!(before.len() as u64 + came - written.gone, model.len() as u64, "{step:?}");
+            let missing = step.delete.iter().filter(|id| !before.contains_key(id)).count() as u64;
+            assert_eq!(written.missing, missing);
+            assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
+        }
+        // With a word of farewell, or without.
+        if round % 2 == 0 {
+            collection.close().unwrap();
+        }
+    }
+    let names = device.list(Path::new(LIVE)).unwrap();
+    assert_eq!(names, ["log-0000000000000001.bin", "manifest.json"], "small files of the log become one");
+}
+
+#[test]
+fn one_writes_and_many_read_what_was_there() {
+    let device = device();
+    let context = &context_on(&device);
+    let writer = Collection::open(context, Path::new(LIVE)).unwrap();
+    let of = |id: i64| Model::from([(id, [id as u8; 3])]);
+    writer.load(&set(&of(1)), Put::Insert, Durability::Group).unwrap();
+    let reader = Collection::open_read_only(context, Path::new(LIVE)).unwrap();
+    let refused = error_of(Collection::open(context, Path::new(LIVE))).to_string();
+    assert!(refused.contains("data/live is being written by"), "{refused}");
+    writer.load(&set(&of(2)), Put::Insert, Durability::Group).unwrap();
+    assert_eq!(content(context, &reader).unwrap(), of(1));
+    assert_eq!(content(context, &writer).unwrap().len(), 2);
+    let refused = error_of(reader.load(&set(&of(3)), Put::Insert, Durability::Group)).to_string();
+    assert!(refused.contains("opened to be read only"), "{refused}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_nothing_is_written() {
+    let device = device();
+    let context = &context_on(&device);
+    let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+    let there = Model::from([(5, [5; 3])]);
+    collection.load(&set(&there), Put::Insert, Durability::Group).unwrap();
+    let twice = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 8]);
+    let other = Set::of(Element::U8, 4, &[1.0; 4]).with_ids(&[8]);
+    let floats = Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]);
+    let texts = Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]);
+    let both = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]);
+    let named = Ids::Utf8(TextIds::default());
+    for (insert, delete, words) in [
+        (&twice, None, "set.in.memory: the id 8 of row 1 comes twice in one write; give it once (data/live)"),
+        (&other, None, "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same kind"),
+        (&floats, None, "vectors of 3 x f32"),
+        (&texts, None, "the ids are texts, those of data/live are integers"),
+        (&both, Some(&named), "the ids are texts"),
+        (&both, None, "the id 5 of row 1 is there already; upsert the row to replace it"),
+    ] {
+        let write = Write { insert: Some(insert), delete, upsert: None };
+        let refused = error_of(collection.write(&write, Durability::Group));
+        assert!(refused.kind() == ErrorKind::Input && refused.to_string().contains(words), "{refused}");
+        assert_eq!(content(context, &collection).unwrap(), there);
+    }
+    // What goes in the same write is no obstacle.
+    let gone = Ids::Int64(vec![5, 77]);
+    let write = Write { insert: Some(&both), delete: Some(&gone), upsert: None };
+    let written = collection.write(&write, Durability::Group).unwrap();
+    assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
+    for (options, words) in [
+        (LiveOptions { vectors: VECTORS, metric: Metric::Ip, ids: IdKind::Int64 }, "takes no metric ip"),
+        (LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::None }, "have ids: int64 or text"),
+        (
+            LiveOptions { vectors: VectorType { dimensions: 0, ..VECTORS }, metric: Metric::L2, ids: IdKind::Int64 },
+            "0 dimensions",
+        ),
+    ] {
+        let refused = error_of(Collection::create(context, Path::new("data/new"), &options)).to_string();
+        assert!(refused.contains(words), "{refused}");
+    }
+    let refused = error_of(create(context)).to_string();
+    assert!(refused.contains("data/live is a live index already"), "{refused}");
+}
+
+/// Rows of a source with NaN or without a length under cosine are refused with their place.
+#[test]
+fn vectors_that_cannot_be_compared_are_refused() {
+    let context = Setup::default().context();
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let vectors = VectorType { element: Element::F32, dimensions: 2 };
+    let options = LiveOptions { vectors, metric: Metric::Cosine, ids: IdKind::Int64 };
+    Collection::create(&context, &live, &options).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, which has no cosine")] {
+        let set = Set::of(Element::F32, 2, &[1.0, 1.0, bad, 0.0]);
+        let refused = error_of(collection.load(&set, Put::Insert, Durability::Group)).to_string();
+        assert!(refused.contains("set.in.memory: the vector of row 1") && refused.contains(words), "{refused}");
+    }
+    assert_eq!(collection.facts().rows, 0);
+}
+
+/// Against distances in f64, in every element type and metric, with many blocks of rows.
+#[test]
+fn hits_are_those_of_an_exact_scan() {
+    for (element, metric, shape) in [
+        (Element::U8, Metric::L2, Shape::Clustered),
+        (Element::I8, Metric::Cosine, Shape::Uniform),
+        (Element::F16, Metric::L2, Shape::Uniform),
+        (Element::F32, Metric::Cosine, Shape::Clustered),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, rows, dimensions) = (folder.path().join("live"), 3_000, 97);
+        let all = make(shape, element, rows, dimensions, 5);
+        let context = Setup::default().context();
+        let options = LiveOptions { vectors: all.vectors(), metric, ids: IdKind::Int64 };
+        Collection::create(&context, &live, &options).unwrap();
+        let collection = Collection::open(&context, &live).unwrap();
+        collection.load(&all, Put::Insert, Durability::Buffered).unwrap();
+        let gone: Vec<i64> = (0..rows as i64).filter(|id| id % 3 == 1).collect();
+        collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
+
+        let stored = &all.stored()[..20 * all.vectors().bytes()];
+        let queries = Set::of_stored(all.vectors(), stored.to_vec());
+        let values: Vec<f64> = match element {
+            Element::U8 => all.stored().iter().map(|&x| x.into()).collect(),
+            Element::I8 => all.stored().iter().map(|&x| x.cast_signed().into()).collect(),
+            _ => floats(element, all.stored()),
+        };
+        let vector = |row: usize| &values[row * dimensions..][..dimensions];
+        let value = |a: &[f64], b: &[f64]| {
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+            match metric {
+                Metric::Cosine => dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
+                _ => -a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
+            }
+        };
+        for wanted in [Wanted::Nearest(10), Wanted::Within(within(metric, &values, dimensions))] {
+            for threads in [1, 3] {
+                let context = Setup { threads, ..Setup::default() }.context();
+                let (hits, effort) = (CollectHits::default(), IndexEffort::default());
+                let options = IndexSearchOptions::new(wanted, effort, 1);
+                collection.search(&context, &queries, &options, Box::new(hits.clone())).unwrap();
+                for (query, found) in hits.hits().into_iter().enumerate() {
+                    let mut all: Vec<f64> =
+                        (0..rows).filter(|row| row % 3 != 1).map(|row| value(vector(query), vector(row))).collect();
+                    all.sort_by(|a, b| b.total_cmp(a));
+                    let near: Vec<f64> = match wanted {
+                        Wanted::Nearest(k) => all[..k as usize].to_vec(),
+                        Wanted::Within(_) => all[..found.len()].to_vec(),
+                    };
+                    for (&(row, value_found), wanted) in found.iter().zip(&near) {
+                        assert!(row < rows as u64);
+                        let shown = if metric == Metric::Cosine { *wanted } else { -wanted };
+                        assert!(
+                            (f64::from(value_found) - shown).abs() < 1e-4 * (1.0 + shown.abs()),
+                            "{element} {metric}"
+                        );
+                    }
+                    assert_eq!(found.len(), near.len());
+                }
+            }
+        }
+    }
+}
+
+/// A threshold with some hits for each query.
+fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
+    match metric {
+        Metric::Cosine => Predicate::cosine(0.5).unwrap(),
+        _ => {
+            let (a, b) = (&values[..dimensions], &values[3 * dimensions..4 * dimensions]);
+            Predicate::l2(a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()).unwrap()
+        }
+    }
+}
+
+/// Writers at the same time share syncs, and each of their writes is there afterwards.
+#[test]
+fn writers_at_the_same_time_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Int64 };
+    Collection::create(&context, &live, &options).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let last = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8i64 {
+            let (collection, last) = (&collection, &last);
+            scope.spawn(move || {
+                for k in 0..40 {
+                    let id = thread * 1_000 + k;
+                    let rows = Model::from([(id, [thread as u8, k as u8, 1])]);
+                    let write = Write { upsert: Some(&set(&rows)), ..Write::default() };
+                    let written = collection.write(&write, Durability::Group).unwrap();
+                    last.fetch_max(written.sequence, Ordering::Relaxed);
+                    assert!(collection.get(&Ids::Int64(vec![id]))[0].is_some(), "an acknowledged write is found");
+                }
+            });
+        }
+    });
+    assert_eq!(last.into_inner(), 320);
+    assert!(collection.syncs() <= 320);
+    drop(collection);
+    let collection = Collection::open_read_only(&context, &live).unwrap();
+    let ids = (0..8).flat_map(|thread| (0..40).map(move |k| thread * 1_000 + k)).collect();
+    assert!(collection.get(&Ids::Int64(ids)).iter().all(Option::is_some));
+    assert_eq!(collection.facts().rows, 320);
+}
+
+#[test]
+fn text_ids_name_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Utf8 };
+    Collection::create(&context, &live, &options).unwrap();
+    let rows = |ids: &[&str]| {
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        Set::of_stored(VECTORS, (0..3 * ids.len()).map(|k| k as u8).collect()).with_text_ids(&ids)
+    };
+    let collection = Collection::open(&context, &live).unwrap();
+    collection.load(&rows(&["", "ä", "long name of a row"]), Put::Insert, Durability::Group).unwrap();
+    collection.load(&rows(&["ä"]), Put::Upsert, Durability::Group).unwrap();
+    drop(collection);
+    let collection = Collection::open(&context, &live).unwrap();
+    let mut ids = TextIds::default();
+    ["ä", "long name of a row", "b"].iter().for_each(|id| ids.push(id.as_bytes()));
+    let got = collection.get(&Ids::Utf8(ids));
+    assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
+    let (hits, options) =
+        (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(2), IndexEffort::default(), 1));
+    collection.search(&context, &rows(&["query"]), &options, Box::new(hits.clone())).unwrap();
+    let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
+    // Both are equal to the query; the one that came first is first.
+    assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));
+    let none = error_of(collection.load(&Set::of_stored(VECTORS, vec![1; 3]), Put::Insert, Durability::Group));
+    assert!(none.to_string().contains("set.in.memory has no ids, which the rows of"), "{none}");
+}
