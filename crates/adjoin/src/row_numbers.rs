@@ -84,6 +84,22 @@ impl RowSet {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);
     }
 
+    /// Those of the first `rows` rows that it has not.
+    pub(crate) fn others(&self, rows: u64) -> Self {
+        let mut words: Vec<u64> = self.0[..rows.div_ceil(64) as usize].iter().map(|word| !word).collect();
+        if let Some(last) = words.last_mut() {
+            *last &= u64::MAX >> (rows.next_multiple_of(64) - rows);
+        }
+        Self(words)
+    }
+
+    /// Its rows, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..).zip(&self.0).filter(|&(_, &word)| word != 0).flat_map(|(number, &word)| {
+            (0..u64::from(u64::BITS)).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 64 + bit)
+        })
+    }
+
     /// How many it has.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|rows| u64::from(rows.count_ones())).sum()
@@ -131,9 +147,7 @@ impl RankedSet {
 
     /// Its rows, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.rows.0).filter(|&(_, &word)| word != 0).flat_map(|(number, &word)| {
-            (0..u64::BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * u64::BITS + bit)
-        })
+        self.rows.iter().map(|row| row as u32)
     }
 
     /// How many it has.
@@ -154,6 +168,9 @@ mod tests {
             let mut set = RowSet::new(rows);
             (0..rows / 2).for_each(|_| set.insert(random.below(rows)));
             let ranked = RankedSet::new(set.clone());
+            for some in [0, 1, rows / 2, rows] {
+                assert!(set.others(some).iter().eq((0..some).filter(|&row| !set.contains(row))), "{some} of {rows}");
+            }
             assert_eq!(u64::from(ranked.len()), set.len());
             assert!(ranked.iter().eq((0..rows as u32).filter(|&row| set.contains(row.into()))));
             for row in 0..=rows {

@@ -1,4 +1,4 @@
-//! What may be found, where a condition leaves the rest out; and how it is looked for.
+//! What may be found, where a condition leaves the rest out or it was deleted; and how it is looked for.
 
 use adjoin_device::Reservation;
 
@@ -14,12 +14,15 @@ use crate::store::Passing;
 const READ_COST: f64 = 2_500.0;
 /// Reads of a walk for each candidate that it expands, about, as a page brings others too.
 const READS_OF_CANDIDATE: f64 = 0.6;
+/// The least share of the vertices that is left by deletes for walks among them to be like those among all.
+const MOST_LEFT: f64 = 0.1;
 
-/// Rows that meet a condition, and the vertices that have any.
+/// Rows that meet a condition or were not deleted, and the vertices that have any.
 pub(super) struct Admitted {
     /// By entry.
     rows: Passing,
     vertices: RankedSet,
+    by_condition: bool,
     _memory: Reservation,
 }
 
@@ -34,7 +37,53 @@ impl Admitted {
         let memory = context.reserve(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = RowSet::new(vertices);
         rows.iter().for_each(|entry| admitted.insert(index.vertex_of(entry).into()));
-        Ok(Self { rows, vertices: RankedSet::new(admitted), _memory: memory })
+        Ok(Self { rows, vertices: RankedSet::new(admitted), by_condition: true, _memory: memory })
+    }
+
+    /// Those of an index that were not deleted, given the entries that were; none where nothing was.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    pub(super) fn without(context: &Context, index: &Index, deleted: &RowSet) -> Result<Option<Self>> {
+        if deleted.len() == 0 {
+            return Ok(None);
+        }
+        let (entries, vertices) = (index.facts().rows, u64::from(index.facts().vertices));
+        let rows = Passing::others(context, deleted, entries, PURPOSE_SEARCH)?;
+        let memory = context.reserve(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
+        let mut admitted = deleted.others(vertices);
+        for vertex in deleted.iter().take_while(|&entry| entry < vertices) {
+            if index.further_entries(vertex as u32).any(|entry| rows.contains(entry)) {
+                admitted.insert(vertex);
+            }
+        }
+        Ok(Some(Self { rows, vertices: RankedSet::new(admitted), by_condition: false, _memory: memory }))
+    }
+
+    /// Whether walks for them may find another share than walks among all do: where a condition chose them, which may have to
+    /// do with where they lie, or few are left. Else a walk that keeps as many of them as it would of all finds as much.
+    pub(super) fn is_apart(&self, index: &Index) -> bool {
+        self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
+    }
+
+    /// How many rows meet the condition, where there is one.
+    pub(super) fn passing_rows(&self) -> Option<u64> {
+        self.by_condition.then(|| self.rows())
+    }
+
+    /// Candidates that a walk comes to hold that is to keep so many that may be found, about.
+    pub(super) fn held(&self, index: &Index, list: usize) -> usize {
+        let vertices = u64::from(index.facts().vertices);
+        (list as u64 * vertices).div_ceil(u64::from(self.vertices.len()).max(1)).min(vertices.max(list as u64)) as usize
+    }
+
+    /// The least row of a vertex that may be found, given its first one, which lies on its page; that one where none may be.
+    pub(super) fn row_of(&self, index: &Index, vertex: u32, first: u64) -> u64 {
+        if self.rows.contains(vertex) {
+            return first;
+        }
+        let mut further = index.further_entries(vertex).zip(index.duplicates.of(vertex).1);
+        further.find(|&(entry, _)| self.rows.contains(entry)).map_or(first, |(_, &row)| row)
     }
 
     /// How many rows there are.

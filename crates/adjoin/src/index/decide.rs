@@ -23,19 +23,26 @@ pub(super) fn decide<T: Coordinate>(
     (options, admitted): (&IndexSearchOptions, Option<&Admitted>),
 ) -> Result<Decided> {
     let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
-    match (options.wanted, options.effort) {
+    let apart = admitted.filter(|admitted| admitted.is_apart(index));
+    let mut decided = match (options.wanted, options.effort) {
         (Wanted::Nearest(k), IndexEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
-            unpromised(promise::aim_at(index, admitted, (hits, list.max(hits))))
+            unpromised(promise::aim_at(index, apart, (hits, list.max(hits))))
         }
         (Wanted::Within(predicate), IndexEffort::List(list)) => {
             unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
         (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
-            promise::decide::<T>(context, index, (queries, like), (k, admitted), (target, options))
+            promise::decide::<T>(context, index, (queries, like), (k, apart), (target, options))
         }
         (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
-            within::decide::<T>(context, index, (queries, like), (predicate, admitted), (target, options))
+            within::decide::<T>(context, index, (queries, like), (predicate, apart), (target, options))
         }
+    }?;
+    if let (Way::Walk(aim), Some(admitted)) = (&mut decided.way, admitted)
+        && !aim.by_codes
+    {
+        aim.held = admitted.held(index, aim.list);
     }
+    Ok(decided)
 }

@@ -12,6 +12,7 @@ mod blocks;
 mod build;
 mod cache;
 mod calibration;
+mod changed;
 mod decide;
 mod drafting;
 mod layout;
@@ -26,7 +27,10 @@ mod rows;
 mod run;
 mod sample;
 mod scan;
+mod source;
 mod strategy;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod walk;
 mod whole;
@@ -37,6 +41,12 @@ use std::path::Path;
 use self::admitted::Admitted;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
+use self::changed::Sought;
+#[cfg_attr(
+    not(test),
+    expect(unused_imports, reason = "for an index whose vectors come and go, which is still to be made")
+)]
+pub(crate) use self::changed::{Beside, Changes};
 use self::decide::decide;
 pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
@@ -44,11 +54,17 @@ pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptio
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
+#[cfg_attr(
+    not(test),
+    expect(unused_imports, reason = "for an index whose vectors come and go, which is still to be made")
+)]
+pub(crate) use self::source::IndexRows;
 pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::geometry::with_coordinates;
+use crate::message::{Argument, message};
 use crate::report::{SearchStatistics, Stopwatch};
 use crate::search::SourceQueries;
 use crate::sink::{HitSchema, HitSink};
@@ -131,6 +147,36 @@ pub fn search(
     options: &IndexSearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
+    find(context, index, (queries, like), (options, None), sink)
+}
+
+/// The same as if rows of the index were deleted, and there were others beside it, whose numbers follow on those of its
+/// source. The recall is that of hits in the index; what lies beside it is found as its own search finds it.
+///
+/// # Errors
+/// As [`search()`], and where there is a condition.
+#[cfg_attr(not(test), expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made"))]
+pub(crate) fn search_changed(
+    context: &Context,
+    index: &Index,
+    queries: (&dyn VectorSource, Option<&dyn VectorSource>),
+    options: &IndexSearchOptions,
+    changes: &Changes<'_>,
+    sink: Box<dyn HitSink + '_>,
+) -> Result<SearchStatistics> {
+    if options.condition.is_some() {
+        return Err(Error::option(message![Argument::Where, " is not possible yet in a live index; leave it out"]));
+    }
+    find(context, index, queries, (options, Some(changes)), sink)
+}
+
+fn find(
+    context: &Context,
+    index: &Index,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    (options, changes): (&IndexSearchOptions, Option<&Changes<'_>>),
+    sink: Box<dyn HitSink + '_>,
+) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
     options.wanted.check(space.metric, index.folder())?;
@@ -139,17 +185,22 @@ pub fn search(
     }
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
-        let admitted = options.condition.as_ref().map(|condition| Admitted::of(context, index, condition)).transpose()?;
+        let admitted = match (&options.condition, changes) {
+            (Some(condition), _) => Some(Admitted::of(context, index, condition)?),
+            (None, Some(changes)) => Admitted::without(context, index, changes.deleted)?,
+            (None, None) => None,
+        };
         let admitted = admitted.as_ref();
         let decided = decide::<T>(context, index, (queries, like), (options, admitted))?;
-        let of = (options.wanted, &decided, options.strategy);
+        let sought = Sought { wanted: options.wanted, changes };
+        let of = (sought, &decided, options.strategy);
         let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), PURPOSE_SEARCH)?;
         let enough = Run::<T>::enough_bytes(context, index, queries, of);
         let keep = if options.strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;
         let with = (cache, options.strategy);
         let decided = (decided, watch.seconds());
-        Run::<T>::new(context, index, queries, with, (options.wanted, admitted), decided)?.run(sink)
+        Run::<T>::new(context, index, queries, with, (sought, admitted), decided)?.run(sink)
     })
 }
 

@@ -1,5 +1,6 @@
 //! An open index: codes and the navigation graph in memory, pages and ids on disk.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,12 @@ use crate::sql::Condition;
 use crate::store::{AttributeFile, FolderFiles, Kind, Passing, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
+const PURPOSE_IDS: &str = "reading the ids of the index";
+/// Ids that are read at once where all are, at most, and about how many bytes of them.
+const IDS_AT_ONCE: u64 = 4_096;
+const ID_BYTES_AT_ONCE: u64 = 1 << 20;
+/// Bytes that it takes to look up an id, beside its own: its entry, where it lies, and in which order.
+const BYTES_OF_LOOK_UP: u64 = 48;
 
 /// An index, open for searches from any thread.
 pub struct Index {
@@ -185,6 +192,13 @@ impl Index {
         further.map_or(entry, |further| self.duplicates.vertex_of(further as usize))
     }
 
+    /// The entries of a vertex beyond its first.
+    pub(super) fn further_entries(&self, vertex: u32) -> Range<u32> {
+        let (first, rows) = self.duplicates.of(vertex);
+        let start = self.manifest.vertices + first as u32;
+        start..start + rows.len() as u32
+    }
+
     /// Reads pages into `buffer`, from one on, and checks them.
     ///
     /// # Errors
@@ -201,6 +215,42 @@ impl Index {
     /// The error of a page that is not as written.
     pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
+    }
+
+    /// How many ids are read at once where all are, and bytes that this takes.
+    pub(super) fn ids_at_once(&self) -> (usize, u64) {
+        let of_id = self.manifest.files[Role::Ids].bytes.div_ceil(self.manifest.rows);
+        let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
+        (at_once as usize, at_once * (2 * of_id + BYTES_OF_LOOK_UP))
+    }
+
+    /// Hands over the bytes of the id of each entry ([`Ids::append_bytes_of`]), in the order of the entries; nothing where
+    /// there are no ids.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or are not as written, memory does not suffice, the work is cancelled, or `take` fails.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made")
+    )]
+    pub(crate) fn each_id(&self, context: &Context, take: &mut dyn FnMut(u32, &[u8]) -> Result<()>) -> Result<()> {
+        if self.manifest.ids == IdKind::None {
+            return Ok(());
+        }
+        let (at_once, bytes) = self.ids_at_once();
+        let _memory = context.reserve(bytes, PURPOSE_IDS)?;
+        let (rows, mut id) = (self.manifest.rows as u32, Vec::new());
+        for first in (0..rows).step_by(at_once) {
+            context.cancel.check()?;
+            let entries: Vec<u32> = (first..rows).take(at_once).collect();
+            let ids = self.ids_of(self.manifest.ids, &entries)?;
+            for (k, &entry) in entries.iter().enumerate() {
+                id.clear();
+                ids.append_bytes_of(k, &mut id);
+                take(entry, &id)?;
+            }
+        }
+        Ok(())
     }
 
     /// The ids of entries, in their order.

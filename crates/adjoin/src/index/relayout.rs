@@ -318,9 +318,8 @@ impl Relayout<'_> {
         for window in self.windows() {
             let order = places.order(window.clone());
             for (place, &vertex) in (window.start..).zip(&order) {
-                let (first, rows) = index.duplicates.of(vertex);
-                duplicates.push(place, rows.iter().copied());
-                further.extend((facts.vertices + first as u32..).take(rows.len()));
+                duplicates.push(place, index.duplicates.of(vertex).1.iter().copied());
+                further.extend(index.further_entries(vertex));
             }
             self.copy_ids(&order, &mut draft)?;
         }

@@ -8,6 +8,7 @@ use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
 use super::admitted::Admitted;
 use super::cache::PageCache;
+use super::changed::Sought;
 use super::navigation::Navigator;
 use super::page::Page;
 use super::strategy::WalkStrategy;
@@ -81,7 +82,7 @@ pub(super) struct Run<'a, T: Coordinate> {
     walks: Option<Walks<'a, T>>,
     queries: SourceQueries<'a>,
     /// What is asked for of each query, which may be more than there is, and what may be found, where that is not all.
-    wanted: Wanted,
+    sought: Sought<'a>,
     admitted: Option<&'a Admitted>,
     at_once: usize,
     /// What was decided before, and how long that took.
@@ -135,10 +136,10 @@ impl<'a, T: Coordinate> Walks<'a, T> {
 
     /// Bytes of a walk: the pages that it waits for, its list, what it has seen, and a table of distances.
     pub(super) fn walk_bytes(facts: &IndexManifest, aim: Aim, strategy: WalkStrategy) -> u64 {
-        let pages = (aim.list as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
+        let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
         let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
-        awaited + seen + 16 * aim.list as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
+        awaited + seen + 16 * aim.held as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
     }
 
     /// Bytes of a thread that has so many walks under way.
@@ -209,7 +210,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         index: &'a Index,
         source: &'a dyn VectorSource,
         (cache, strategy): (&'a PageCache, WalkStrategy),
-        (wanted, admitted): (Wanted, Option<&'a Admitted>),
+        (sought, admitted): (Sought<'a>, Option<&'a Admitted>),
         decided: (Decided, f64),
     ) -> Result<Self> {
         let queries = SourceQueries { source, space: index.facts().space() };
@@ -220,9 +221,9 @@ impl<'a, T: Coordinate> Run<'a, T> {
         };
         let working =
             walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
-        let room = context.budget().free().saturating_sub(working) / 2;
-        let at_once = (room / Self::query_bytes(index, wanted)).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, walks, queries, wanted, admitted, at_once, decided, _reading: reading })
+        let room = context.budget().free().saturating_sub(working.max(sought.finding_bytes(context))) / 2;
+        let at_once = (room / Self::query_bytes(index, sought)).clamp(1, QUERIES_MAX) as usize;
+        Ok(Self { context, index, walks, queries, sought, admitted, at_once, decided, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
@@ -230,7 +231,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &Context,
         index: &Index,
         source: &dyn VectorSource,
-        of: (Wanted, &Decided, WalkStrategy),
+        of: (Sought<'_>, &Decided, WalkStrategy),
     ) -> u64 {
         Self::bytes_for(context, index, source, of, (1, 1))
     }
@@ -240,7 +241,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &Context,
         index: &Index,
         source: &dyn VectorSource,
-        of: (Wanted, &Decided, WalkStrategy),
+        of: (Sought<'_>, &Decided, WalkStrategy),
     ) -> u64 {
         Self::bytes_for(context, index, source, of, (of.2.walks, QUERIES_MAX.min(source.info().rows)))
     }
@@ -250,7 +251,7 @@ impl<'a, T: Coordinate> Run<'a, T> {
         context: &Context,
         index: &Index,
         source: &dyn VectorSource,
-        (wanted, decided, strategy): (Wanted, &Decided, WalkStrategy),
+        (sought, decided, strategy): (Sought<'_>, &Decided, WalkStrategy),
         (walks, queries): (usize, u64),
     ) -> u64 {
         let facts = index.facts();
@@ -262,14 +263,14 @@ impl<'a, T: Coordinate> Run<'a, T> {
             }
             Way::Whole => whole::working_bytes::<T>(context, facts),
         };
-        reading + workers + 4 * queries * Self::query_bytes(index, wanted)
+        reading + workers.max(sought.finding_bytes(context)) + 4 * queries * Self::query_bytes(index, sought)
     }
 
-    fn query_bytes(index: &Index, wanted: Wanted) -> u64 {
+    fn query_bytes(index: &Index, sought: Sought<'_>) -> u64 {
         let facts = index.facts();
         Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
-            + 4 * bytes_of_hits(facts, wanted)
+            + 4 * (bytes_of_hits(facts, sought.wanted) + sought.bytes_of_hits())
     }
 
     /// Answers all queries.
@@ -311,12 +312,12 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let per = |count: u64| count as f64 / answered.queries.max(1) as f64;
         let search = SearchCounts {
             queries: answered.queries,
-            k: match self.wanted {
+            k: match self.sought.wanted {
                 Wanted::Nearest(k) => Some(k),
                 Wanted::Within(_) => None,
             },
             hits: answered.hits,
-            passing_rows: self.admitted.map(Admitted::rows),
+            passing_rows: self.admitted.and_then(Admitted::passing_rows),
             buckets: None,
             probes_per_query: None,
             distances_per_query: per(distances),
@@ -360,21 +361,23 @@ impl<'a, T: Coordinate> Run<'a, T> {
         give: &dyn Fn(HitBatch) -> Result<()>,
     ) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
-        let Self { context, index, .. } = *self;
-        let of_queries = rows.len() as u64 * Self::query_bytes(index, self.wanted);
+        let Self { context, index, sought, .. } = *self;
+        let of_queries = rows.len() as u64 * Self::query_bytes(index, sought);
         let _memory = context.reserve(of_queries, PURPOSE_SEARCH)?;
         let members = Members::<T>::new(context.kernel, index.facts().space().of_queries(vectors), &stored);
-        let of_range = |range: Range<u32>| match &self.walks {
-            Some(walks) => self.walk(walks, &members, range),
-            None => self.compare(&members, range),
+        let of_range = |range: Range<u32>| {
+            let found = match &self.walks {
+                Some(walks) => self.walk(walks, &members, range.clone()),
+                None => self.compare(&members, range.clone()),
+            };
+            let Some((hits, totals)) = found? else { return Ok(None) };
+            let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
+            let hits = sought.joined((context, index), (vectors, stored), hits)?;
+            Ok(hits.map(|hits| (hits, totals)))
         };
         in_halves(rows.len() as u32, of_range, |range, (hits, more)| {
             *totals += more;
-            let entries: Vec<u32> = match kind {
-                IdKind::None => Vec::new(),
-                _ => hits.iter().flatten().map(|hit: &Hit| hit.place.0).collect(),
-            };
-            let hit_ids = index.ids_of(kind, &entries)?;
+            let hit_ids = sought.ids_of(index, kind, &hits)?;
             let query_rows = &rows[range.start as usize..range.end as usize];
             give_hits(index.facts().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
         })
@@ -399,9 +402,9 @@ impl<'a, T: Coordinate> Run<'a, T> {
 
     /// The same by a comparison with all pages.
     fn compare(&self, queries: &Members<T>, range: Range<u32>) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
-        let Self { context, index, wanted, admitted, .. } = *self;
+        let Self { context, index, sought, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
-        let wanted = wanted.among(facts.rows);
+        let wanted = sought.wanted.among(facts.rows);
         let whole = Whole { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
         let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };

@@ -52,6 +52,8 @@ pub(super) struct Aim {
     pub(super) list: usize,
     /// The distance by codes up to which vertices are looked at, whatever else is kept.
     pub(super) reach: f32,
+    /// Candidates that it holds, about: those, and others that are nearer but may not be found.
+    pub(super) held: usize,
     /// Whether the candidates are the nearest by codes of all that may be found, rather than those that a walk comes to.
     pub(super) by_codes: bool,
 }
@@ -59,12 +61,12 @@ pub(super) struct Aim {
 impl Aim {
     /// So many nearest.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
-        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY, by_codes: false }
+        Self { wanted: Wanted::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
     }
 
     /// All within a threshold.
     pub(super) fn within(predicate: Predicate, (list, reach): (usize, f32)) -> Self {
-        Self { wanted: Wanted::Within(predicate), list, reach, by_codes: false }
+        Self { wanted: Wanted::Within(predicate), list, reach, held: list, by_codes: false }
     }
 }
 
@@ -84,6 +86,11 @@ pub(super) struct Searched<'a, T: Coordinate> {
 impl<T: Coordinate> Searched<'_, T> {
     fn admits(&self, vertex: u32) -> bool {
         self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
+    }
+
+    /// The least row of a vertex that may be found, given the first of all.
+    fn row_of(&self, vertex: u32, first: u64) -> u64 {
+        self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
     }
 }
 
@@ -283,7 +290,8 @@ impl<T: Coordinate> Walk<T> {
         let members = Members::new(kernel, space, page.vectors(count));
         let all = Predicate::all(space.metric);
         let Self { nearest, on_page, hidden, .. } = self;
-        let hit = |member: u32, nearness| Hit { nearness, row: page.row(member as usize), place: (first + member, 0) };
+        let row_of = |member: u32| searched.row_of(first + member, page.row(member as usize));
+        let hit = |member: u32, nearness| Hit { nearness, row: row_of(member), place: (first + member, 0) };
         let offers_all = matches!(aim.wanted, Wanted::Nearest(_));
         on_page.clear();
         queries.each_nearness((kernel, all), self.query, (&members, 0..count as u32), |member, nearness| {

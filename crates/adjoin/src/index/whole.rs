@@ -126,7 +126,10 @@ impl<T: Coordinate> Whole<'_, T> {
             let count = shape.vertices(number, facts.vertices).len();
             let page = Page::of_checked(shape, page);
             stored.extend_from_slice(page.vectors(count));
-            rows.extend((0..count).map(|slot| page.row(slot)));
+            rows.extend(shape.vertices(number, facts.vertices).zip(0..count).map(|(vertex, slot)| {
+                let first = page.row(slot);
+                self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
+            }));
         }
         LoadedBucket::of_rows(Members::new(self.context.kernel, facts.space(), &stored), rows)
     }

@@ -76,6 +76,14 @@ impl Wanted {
         }
     }
 
+    /// Bytes of hits that were found, where the memory of queries is not that of all that they may find.
+    pub(crate) fn held_bytes(self, hits: u64) -> u64 {
+        match self {
+            Self::Nearest(_) => 0,
+            Self::Within(_) => hits * BYTES_OF_HIT,
+        }
+    }
+
     /// No more than there are rows.
     pub(crate) fn among(self, rows: u64) -> Self {
         match self {

@@ -38,6 +38,15 @@ impl Passing {
         2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
     }
 
+    /// Of `rows` rows those that are not in a set of as many.
+    ///
+    /// # Errors
+    /// Where memory does not suffice for `purpose`.
+    pub(crate) fn others(context: &Context, left_out: &RowSet, rows: u64, purpose: &str) -> Result<Self> {
+        let memory = context.reserve(RankedSet::memory_bytes(rows), purpose)?;
+        Ok(Self { rows: RankedSet::new(left_out.others(rows)), _memory: memory })
+    }
+
     /// Whether the row at a place, or of an entry, is among them.
     pub fn contains(&self, row: u32) -> bool {
         self.rows.contains(row)

@@ -1,0 +1,124 @@
+//! Searches of an index as if rows had come and gone: an index on disk never changes, so what is gone is left out of what its
+//! walks find (`admitted.rs`), and what has come lies beside it and is searched there (FreshDiskANN: Singh et al., 2021).
+
+use super::Index;
+use crate::context::Context;
+use crate::error::Result;
+use crate::execute::{Hit, Nearest};
+use crate::options::VectorType;
+use crate::row_numbers::RowSet;
+use crate::search::Wanted;
+use crate::source::{IdKind, Ids};
+
+/// What is not in an index any more, and what is found beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Changes<'a> {
+    /// Entries that no search finds, of all that the index has: those of first rows of vertices have the numbers of these, the
+    /// others follow, by vertex.
+    pub(crate) deleted: &'a RowSet,
+    /// Rows that are not in the index.
+    pub(crate) beside: &'a dyn Beside,
+}
+
+/// Rows that are searched with those of an index.
+pub(crate) trait Beside: Sync {
+    /// How many there are.
+    fn rows(&self) -> u64;
+
+    /// Bytes that [`Beside::find`] takes on all threads, what queries find apart.
+    fn finding_bytes(&self, context: &Context) -> u64;
+
+    /// What some queries (stored end to end, of this type) find among them, each nearest first; `row` of a hit is its number
+    /// among them, from 0, plus `first_row`, `place.0` that number. None where memory does not hold what queries without a limit
+    /// on their hits find.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or the work is cancelled.
+    fn find(
+        &self,
+        context: &Context,
+        queries: (VectorType, &[u8]),
+        wanted: Wanted,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>>;
+
+    /// Appends the id of a row to ids of the same kind.
+    fn push_id(&self, number: u32, ids: &mut Ids);
+}
+
+/// `place.1` of hits that lie beside the index; those in it have 0.
+const BESIDE: u32 = 1;
+
+/// What is looked for, and what has changed since the index was built.
+#[derive(Clone, Copy)]
+pub(super) struct Sought<'a> {
+    pub(super) wanted: Wanted,
+    pub(super) changes: Option<&'a Changes<'a>>,
+}
+
+impl Sought<'_> {
+    /// Bytes of the hits of a query that lie beside the index, where memory for so many is taken at once.
+    pub(super) fn bytes_of_hits(self) -> u64 {
+        let rows = self.changes.map_or(0, |changes| changes.beside.rows());
+        match self.wanted.among(rows) {
+            Wanted::Nearest(0) | Wanted::Within(_) => 0,
+            Wanted::Nearest(k) => Nearest::memory_bytes(k),
+        }
+    }
+
+    /// Bytes that it takes to find them.
+    pub(super) fn finding_bytes(self, context: &Context) -> u64 {
+        self.changes.map_or(0, |changes| changes.beside.finding_bytes(context))
+    }
+
+    /// Adds what queries find beside an index to what they found in it, and keeps the nearest of both. None where memory does
+    /// not hold that.
+    ///
+    /// # Errors
+    /// Those of [`Beside::find`].
+    pub(super) fn joined(
+        self,
+        (context, index): (&Context, &Index),
+        queries: (VectorType, &[u8]),
+        mut found: Vec<Vec<Hit>>,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let Some(Changes { beside, .. }) = self.changes.filter(|changes| changes.beside.rows() > 0) else {
+            return Ok(Some(found));
+        };
+        let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
+        let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
+        let wanted = self.wanted.among(beside.rows());
+        let Some(more) = beside.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
+        for (hits, more) in found.iter_mut().zip(more) {
+            hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, BESIDE), ..hit }));
+            hits.sort(); // of two parts that are sorted
+            hits.truncate(self.wanted.hits_max());
+        }
+        Ok(Some(found))
+    }
+
+    /// The ids of hits, in their order.
+    ///
+    /// # Errors
+    /// Where those of the index cannot be read, or are not as written.
+    pub(super) fn ids_of(self, index: &Index, kind: IdKind, found: &[Vec<Hit>]) -> Result<Ids> {
+        let mut ids = Ids::empty(kind);
+        if kind == IdKind::None {
+            return Ok(ids);
+        }
+        let in_index = |hit: &&Hit| hit.place.1 != BESIDE;
+        let entries: Vec<u32> = found.iter().flatten().filter(in_index).map(|hit| hit.place.0).collect();
+        let of_index = index.ids_of(kind, &entries)?;
+        let Some(Changes { beside, .. }) = self.changes else { return Ok(of_index) };
+        let mut taken = 0;
+        for hit in found.iter().flatten() {
+            if in_index(&hit) {
+                ids.push_from(&of_index, taken);
+                taken += 1;
+            } else {
+                beside.push_id(hit.place.0, &mut ids);
+            }
+        }
+        Ok(ids)
+    }
+}

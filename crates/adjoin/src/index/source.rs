@@ -1,0 +1,157 @@
+//! The rows of an index as a source, of which a store can be built again.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use adjoin_device::AlignedBuffer;
+
+use super::Index;
+use super::page::Page;
+use crate::error::Result;
+use crate::row_numbers::RowSet;
+use crate::source::{Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+
+/// Bytes of pages that are read at once, at most.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// The rows of an open index in the order of its pages: the first row of each vertex, then its others.
+pub(crate) struct IndexRows<'a> {
+    index: &'a Index,
+    deleted: Option<&'a RowSet>,
+    info: SourceInfo,
+}
+
+impl<'a> IndexRows<'a> {
+    /// All rows, or those whose entries are not among the deleted.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made")
+    )]
+    pub(crate) fn new(index: &'a Index, deleted: Option<&'a RowSet>) -> Self {
+        let facts = index.facts();
+        let rows = facts.rows - deleted.map_or(0, RowSet::len);
+        let info = SourceInfo { rows, vectors: facts.vectors, ids: facts.ids, rounded_from_f64: false };
+        Self { index, deleted, info }
+    }
+
+    /// Pages that are read at once for batches of so many bytes.
+    fn pages_at_once(&self, batch_bytes: u64) -> usize {
+        let (facts, shape) = (self.index.facts(), self.index.facts().shape());
+        (batch_bytes.min(PIECE_BYTES) / shape.bytes() as u64).clamp(1, shape.pages(facts.vertices)) as usize
+    }
+
+    /// Rows of a batch of so many bytes.
+    fn batch_rows(&self, batch_bytes: u64) -> u64 {
+        (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
+    }
+}
+
+impl VectorSource for IndexRows<'_> {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let page_bytes = self.index.facts().shape().bytes();
+        Ok(Box::new(RowScan {
+            rows: self,
+            batch_rows: self.batch_rows(batch_bytes as u64) as usize,
+            pages: AlignedBuffer::zeroed(self.pages_at_once(batch_bytes as u64) * page_bytes),
+            held: 0..0,
+            vertex: 0,
+            further: 0..0,
+            next_row: 0,
+        }))
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        let pages = self.pages_at_once(batch_bytes) * self.index.facts().shape().bytes();
+        let entries = self.batch_rows(batch_bytes) * size_of::<u32>() as u64;
+        pages as u64 + entries + self.index.ids_at_once().1
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (self.index.folder().to_owned(), row)
+    }
+}
+
+/// A scan of an index.
+struct RowScan<'a> {
+    rows: &'a IndexRows<'a>,
+    batch_rows: usize,
+    pages: AlignedBuffer,
+    /// The pages that are in the buffer.
+    held: Range<u32>,
+    /// The vertex that comes next, and entries of the one before that are still to come.
+    vertex: u32,
+    further: Range<u32>,
+    next_row: u64,
+}
+
+impl RowScan<'_> {
+    /// The next entry that was not deleted, and its vertex.
+    fn next_entry(&mut self) -> Option<(u32, u32)> {
+        let IndexRows { index, deleted, .. } = *self.rows;
+        loop {
+            let entry = match self.further.next() {
+                Some(entry) => entry,
+                None if self.vertex == index.facts().vertices => return None,
+                None => {
+                    self.further = index.further_entries(self.vertex);
+                    self.vertex += 1;
+                    self.vertex - 1
+                }
+            };
+            if deleted.is_none_or(|deleted| !deleted.contains(entry.into())) {
+                return Some((self.vertex - 1, entry));
+            }
+        }
+    }
+
+    /// The vector of a vertex; its page and others behind it are read where they are not in the buffer.
+    fn vector(&mut self, vertex: u32) -> Result<&[u8]> {
+        let index = self.rows.index;
+        let (facts, shape) = (index.facts(), index.facts().shape());
+        let number = shape.page_of(vertex);
+        if !self.held.contains(&number) {
+            self.held = 0..0; // of a page that cannot be read, the buffer may hold a part
+            let at_once = self.pages.len() / shape.bytes();
+            let some = at_once.min((shape.pages(facts.vertices) - u64::from(number)) as usize);
+            index.read_pages(number, &mut self.pages[..some * shape.bytes()])?;
+            self.held = number..number + some as u32;
+        }
+        let page = &self.pages[(number - self.held.start) as usize * shape.bytes()..][..shape.bytes()];
+        let slot = (vertex - shape.vertices(number, facts.vertices).start) as usize;
+        Ok(&Page::of_checked(shape, page).vectors(slot + 1)[slot * facts.vectors.bytes()..])
+    }
+
+    /// The ids of entries, looked up a part at a time.
+    fn ids_of(&self, entries: &[u32]) -> Result<Ids> {
+        let index = self.rows.index;
+        let kind = index.facts().ids;
+        let mut all = Ids::empty(kind);
+        for some in entries.chunks(index.ids_at_once().0) {
+            let ids = index.ids_of(kind, some)?;
+            (0..ids.len()).for_each(|k| all.push_from(&ids, k));
+        }
+        Ok(all)
+    }
+}
+
+impl VectorScan for RowScan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let (mut bytes, mut entries) = (Vec::new(), Vec::new());
+        while entries.len() < self.batch_rows
+            && let Some((vertex, entry)) = self.next_entry()
+        {
+            bytes.extend_from_slice(self.vector(vertex)?);
+            entries.push(entry);
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let (first_row, rows) = (self.next_row, entries.len());
+        self.next_row += rows as u64;
+        Ok(Some(VectorBatch { first_row, rows, bytes, faults: Vec::new(), ids: self.ids_of(&entries)? }))
+    }
+}

@@ -1,0 +1,524 @@
+//! Is an index with changes searched as if it were built of what is left and what lies beside it? And does it hand its rows
+//! back?
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{
+    Beside, Changes, Index, IndexEffort, IndexOptions, IndexRows, IndexSearchOptions, build, hit_schema, search_changed,
+};
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::execute::Hit;
+use crate::graph::GraphOptions;
+use crate::options::{Element, Metric, VectorType};
+use crate::predicate::Predicate;
+use crate::random::Random;
+use crate::report::SearchStatistics;
+use crate::row_numbers::RowSet;
+use crate::search::Wanted;
+use crate::sink::{CollectHits, HitBatch};
+use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+use crate::sql::Condition;
+use crate::store::{self, BuildOptions, Store};
+
+/// Vectors in memory, as numbers and as they are stored.
+struct Set {
+    info: SourceInfo,
+    values: Vec<f64>,
+    stored: Vec<u8>,
+    ids: Ids,
+}
+
+impl Set {
+    fn new(vectors: VectorType, values: Vec<f64>, ids: Ids) -> Self {
+        let bytes = |&value: &f64| match vectors.element {
+            Element::U8 => vec![value as u8],
+            Element::F32 => (value as f32).to_le_bytes().to_vec(),
+            other => panic!("no set here is of {other}"),
+        };
+        let rows = (values.len() / vectors.dimensions) as u64;
+        let info = SourceInfo { rows, vectors, ids: ids.kind(), rounded_from_f64: false };
+        Self { info, stored: values.iter().flat_map(bytes).collect(), values, ids }
+    }
+
+    /// Some rows that are drawn of few vectors, so that many are equal, with numbers from `first_id` on as ids.
+    fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
+        let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
+        let few: Vec<f64> = (0..250 * vectors.dimensions).map(|_| value(vectors, &mut few)).collect();
+        let few: Vec<&[f64]> = few.chunks(vectors.dimensions).collect();
+        let values = (0..rows).flat_map(|_| few[random.below(250) as usize].to_vec()).collect();
+        Self::new(vectors, values, Ids::Int64((0..rows as i64).map(|row| first_id + 3 * row).collect()))
+    }
+
+    /// Rows of which hardly two are equal.
+    fn spread(vectors: VectorType, rows: usize, seed: u64) -> Self {
+        let mut random = Random::new(seed, "spread");
+        Self::new(vectors, (0..rows * vectors.dimensions).map(|_| value(vectors, &mut random)).collect(), Ids::None)
+    }
+
+    fn rows(&self) -> usize {
+        self.info.rows as usize
+    }
+
+    fn vector(&self, row: usize) -> &[f64] {
+        &self.values[row * self.info.vectors.dimensions..][..self.info.vectors.dimensions]
+    }
+
+    fn stored(&self, row: usize) -> &[u8] {
+        &self.stored[row * self.info.vectors.bytes()..][..self.info.vectors.bytes()]
+    }
+}
+
+fn value(vectors: VectorType, random: &mut Random) -> f64 {
+    match vectors.element {
+        Element::U8 => random.below(9) as f64,
+        _ => f64::from(random.below(2_000) as f32 / 1_000.0 - 1.0),
+    }
+}
+
+impl VectorSource for Set {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, _batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let (rows, bytes, ids) = (self.rows(), self.stored.clone(), self.ids.clone());
+        Ok(Box::new(Once(Some(VectorBatch { first_row: 0, rows, bytes, faults: Vec::new(), ids }))))
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        batch_bytes
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (PathBuf::from("memory"), row)
+    }
+}
+
+/// A scan of one batch.
+struct Once(Option<VectorBatch>);
+
+impl VectorScan for Once {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        Ok(self.0.take())
+    }
+}
+
+/// A set beside an index, each of whose vectors is compared.
+struct Compared<'a>(&'a Set, Metric);
+
+impl Beside for Compared<'_> {
+    fn rows(&self) -> u64 {
+        self.0.info.rows
+    }
+
+    fn finding_bytes(&self, _context: &Context) -> u64 {
+        0
+    }
+
+    fn find(
+        &self,
+        _context: &Context,
+        (vectors, queries): (VectorType, &[u8]),
+        wanted: Wanted,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let Self(set, metric) = *self;
+        let predicate = if let Wanted::Within(within) = wanted { within } else { Predicate::all(metric) };
+        let found = |query: &[u8]| {
+            let hit = |row: usize| {
+                let value = predicate.decide(set.info.vectors, query, set.stored(row))?;
+                let exact = vectors.element.is_integer() && metric == Metric::L2;
+                let nearness = if exact { squared(query, set.stored(row)) } else { predicate.nearness_of(value) };
+                Some(Hit { nearness, row: first_row + row as u64, place: (row as u32, 0) })
+            };
+            let mut hits: Vec<Hit> = (0..set.rows()).filter_map(hit).collect();
+            hits.sort_unstable();
+            hits.truncate(wanted.hits_max());
+            hits
+        };
+        Ok(Some(queries.chunks(vectors.bytes()).map(found).collect()))
+    }
+
+    fn push_id(&self, number: u32, ids: &mut Ids) {
+        ids.push_from(&self.0.ids, number as usize);
+    }
+}
+
+fn squared(a: &[u8], b: &[u8]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a.abs_diff(b)).powi(2)).sum()
+}
+
+/// The distance, similarity or inner product of two vectors, by its formula.
+fn value_of(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    match metric {
+        Metric::L2 => a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt(),
+        Metric::Cosine => dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
+        Metric::Ip => dot(a, b),
+    }
+}
+
+/// An index, and what it was built of.
+struct Indexed {
+    folder: TempDir,
+    set: Set,
+    metric: Metric,
+    index: Index,
+}
+
+/// What a query is to find: rows and values.
+type Hits = Vec<(u64, f32)>;
+
+impl Indexed {
+    fn new(set: Set, metric: Metric) -> Self {
+        let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
+        let at = |name: &str| folder.path().join(name);
+        let options = BuildOptions { metric, buckets: Some(9), ..BuildOptions::default() };
+        store::build(&context, &set, &at("store"), &options).unwrap();
+        let store = Store::open(&context, &at("store")).unwrap();
+        let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
+        let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
+        build(&context, &store, &at("index"), &options, false).unwrap();
+        let index = Index::open(&context, &at("index")).unwrap();
+        Self { folder, set, metric, index }
+    }
+
+    /// The row of each entry, told by the pages and the file of duplicates alone.
+    fn rows_of_entries(&self) -> Vec<usize> {
+        let facts = self.index.facts();
+        let shape = facts.shape();
+        let pages: Vec<u32> = (0..shape.pages(facts.vertices) as u32).collect();
+        let mut rows = Vec::new();
+        for page in pages {
+            let mut buffer = vec![0; shape.bytes()];
+            let bytes = self.index.read_pages(page, &mut buffer).unwrap();
+            let slots = 0..shape.vertices(page, facts.vertices).len();
+            rows.extend(slots.map(|slot| super::page::Page::of_checked(shape, bytes).row(slot) as usize));
+        }
+        rows.extend(self.index.duplicates.rows().iter().map(|&row| row as usize));
+        rows
+    }
+
+    /// The entries of rows that `is_deleted` says are.
+    fn deleted(&self, is_deleted: &dyn Fn(usize) -> bool) -> RowSet {
+        let mut deleted = RowSet::new(self.set.info.rows);
+        let entries = (0..).zip(self.rows_of_entries());
+        entries.filter(|&(_, row)| is_deleted(row)).for_each(|(entry, _)| deleted.insert(entry));
+        deleted
+    }
+
+    /// What each query is to find of the rows that were not deleted and those beside them.
+    fn wanted(&self, queries: &Set, beside: &Set, is_deleted: &dyn Fn(usize) -> bool, wanted: Wanted) -> Vec<Hits> {
+        let left = (0..self.set.rows()).filter(|&row| !is_deleted(row)).map(|row| (row as u64, self.set.vector(row)));
+        let first = self.set.info.rows;
+        let more = (0..beside.rows()).map(|row| (first + row as u64, beside.vector(row)));
+        let all: Vec<(u64, &[f64])> = left.chain(more).collect();
+        let of_query = |query: usize| {
+            let value = |vector: &[f64]| value_of(self.metric, queries.vector(query), vector) as f32;
+            let mut hits: Hits = all.iter().map(|&(row, vector)| (row, value(vector))).collect();
+            let sign = if self.metric == Metric::L2 { 1.0 } else { -1.0 };
+            hits.sort_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)).then(a.0.cmp(&b.0)));
+            match wanted {
+                Wanted::Nearest(k) => hits.truncate(k as usize),
+                Wanted::Within(Predicate::L2 { eps }) => hits.retain(|hit| f64::from(hit.1) <= eps),
+                Wanted::Within(Predicate::Cosine { min_similarity }) => {
+                    hits.retain(|hit| f64::from(hit.1) >= min_similarity);
+                }
+                Wanted::Within(Predicate::InnerProduct { .. }) => panic!("of inner products there are no thresholds"),
+            }
+            hits
+        };
+        (0..queries.rows()).map(of_query).collect()
+    }
+
+    fn search(
+        &self,
+        context: &Context,
+        (queries, beside, deleted): (&Set, &Set, &RowSet),
+        (wanted, effort): (Wanted, IndexEffort),
+    ) -> Result<Found> {
+        let sink = CollectHits::default();
+        let options = IndexSearchOptions::new(wanted, effort, 1);
+        let beside = &Compared(beside, self.metric);
+        let changes = Changes { deleted, beside };
+        let of = (queries as &dyn VectorSource, None);
+        let statistics = search_changed(context, &self.index, of, &options, &changes, Box::new(sink.clone()))?;
+        assert_eq!(statistics.search.passing_rows, None, "nothing is asked of attributes");
+        Ok(Found { statistics, hits: sink.hits(), batches: sink.batches() })
+    }
+}
+
+struct Found {
+    statistics: SearchStatistics,
+    hits: Vec<Hits>,
+    batches: Vec<HitBatch>,
+}
+
+impl Found {
+    /// Whether each hit has the id of its row.
+    fn assert_ids(&self, set: &Set, beside: &Set) {
+        for batch in &self.batches {
+            let mut wanted = Ids::empty(set.ids.kind());
+            for &row in &batch.rows {
+                match row.checked_sub(set.info.rows) {
+                    None => wanted.push_from(&set.ids, row as usize),
+                    Some(number) => wanted.push_from(&beside.ids, number as usize),
+                }
+            }
+            assert_eq!(batch.ids, wanted);
+        }
+    }
+}
+
+fn context_of(threads: usize) -> Context {
+    let mut context = Context::default();
+    context.threads = threads;
+    context
+}
+
+fn u8s(dimensions: usize) -> VectorType {
+    VectorType { element: Element::U8, dimensions }
+}
+
+/// Which rows are deleted.
+type Deletes<'a> = (&'static str, &'a dyn Fn(usize) -> bool);
+
+#[test]
+fn searches_find_what_the_formula_says_of_what_is_left_and_what_lies_beside() {
+    let f32s = VectorType { element: Element::F32, dimensions: 5 };
+    let within = [
+        Some(Wanted::Within(Predicate::L2 { eps: 5.0 })),
+        Some(Wanted::Within(Predicate::Cosine { min_similarity: 0.4 })),
+        None,
+    ];
+    let cases = [(u8s(4), Metric::L2), (f32s, Metric::Cosine), (f32s, Metric::Ip)];
+    for ((vectors, metric), within) in cases.into_iter().zip(within) {
+        let indexed = Indexed::new(Set::drawn(vectors, 600, 1, 1), metric);
+        assert!(indexed.index.facts().vertices < 250 && indexed.index.duplicates.len() > 350);
+        let queries = Set::drawn(vectors, 17, 0, 2);
+        let besides = [0, 3, 400].map(|rows| Set::drawn(vectors, rows, 1_000_000, 3));
+        let same = |row: usize, other: usize| indexed.set.vector(row) == indexed.set.vector(other);
+        let deletes: [Deletes<'_>; 6] = [
+            ("none", &|_| false),
+            ("a third", &|row| row % 3 == 0),
+            ("the first of each vertex, of a few all", &|row| {
+                row < 5 || (0..row).all(|before| !same(row, before)) || same(row, 5)
+            }),
+            ("all but one of each vertex", &|row| (row + 1..600).any(|after| same(row, after))),
+            ("all but a few", &|row| row % 150 != 7),
+            ("all", &|_| true),
+        ];
+        for (name, is_deleted) in deletes {
+            let deleted = &indexed.deleted(is_deleted);
+            for beside in &besides {
+                for wanted in [1, 10, 2_000].map(Wanted::Nearest).into_iter().chain(within) {
+                    let what = format!("{metric}, {name} deleted, {} beside, {wanted:?}", beside.rows());
+                    let right = indexed.wanted(&queries, beside, is_deleted, wanted);
+                    for (threads, effort) in [(1, IndexEffort::List(600)), (3, IndexEffort::Recall(1.0))] {
+                        let of = (&queries, beside, deleted);
+                        let found = indexed.search(&context_of(threads), of, (wanted, effort)).unwrap();
+                        assert_eq!(found.hits, right, "{what}, {effort:?}");
+                        found.assert_ids(&indexed.set, beside);
+                    }
+                }
+            }
+        }
+        // A thing that is not deleted is found first by itself, so the test could fail.
+        assert!(indexed.wanted(&queries, &besides[2], &|_| false, Wanted::Nearest(1)).concat().len() == 17);
+    }
+}
+
+/// The share of the right hits that was found.
+fn recall(found: &[Hits], right: &[Hits]) -> f64 {
+    let of = |(found, right): (&Hits, &Hits)| right.iter().filter(|hit| found.contains(hit)).count();
+    found.iter().zip(right).map(of).sum::<usize>() as f64 / right.iter().map(Vec::len).sum::<usize>() as f64
+}
+
+#[test]
+fn the_recall_that_an_index_knows_holds_for_what_is_left() {
+    let vectors = VectorType { element: Element::F32, dimensions: 8 };
+    let indexed = Indexed::new(Set::spread(vectors, 6_000, 1), Metric::L2);
+    let (queries, one) = (Set::spread(vectors, 200, 2), Set::spread(vectors, 1, 4));
+    let none = Set::spread(vectors, 0, 3);
+    let asked = (Wanted::Nearest(10), IndexEffort::Recall(0.9));
+    let mut lists = Vec::new();
+    for share in [0.0, 0.1, 0.5, 0.8] {
+        let mut random = Random::new(5, "deletes");
+        let gone: Vec<bool> = (0..6_000).map(|_| random.below(1_000) < (share * 1e3) as u64).collect();
+        // Half of it by where they lie.
+        let is_deleted = |row: usize| gone[row] && (row % 2 == 0 || share < 0.4 || indexed.set.vector(row)[0] > -0.5);
+        let deleted = &indexed.deleted(&is_deleted);
+        for queries in [&queries, &one] {
+            let right = indexed.wanted(queries, &none, &is_deleted, asked.0);
+            let found = indexed.search(&context_of(1), (queries, &none, deleted), asked).unwrap();
+            let reached = recall(&found.hits, &right);
+            assert!(reached >= if queries.rows() == 1 { 0.6 } else { 0.9 }, "{share}: {reached}");
+            let common = &found.statistics.common;
+            assert_eq!((common.strategy.probes, common.seconds.calibrate), (Some("walk"), None), "{share} deleted");
+            assert!(found.hits.concat().iter().all(|&(row, _)| !is_deleted(row as usize)), "{share}");
+            lists.push(common.strategy.t);
+            let again = indexed.search(&context_of(3), (queries, &none, deleted), asked).unwrap();
+            assert_eq!(again.hits, found.hits, "{share} on three threads");
+            let same = (Wanted::Nearest(10), IndexEffort::List(common.strategy.t.unwrap() as usize));
+            let by_list = indexed.search(&context_of(2), (queries, &none, deleted), same).unwrap();
+            assert_eq!(by_list.hits, found.hits, "{share} by a list of that length");
+        }
+    }
+    assert!(lists.iter().all(|list| *list == lists[0]), "{lists:?}");
+    assert!(lists[0].unwrap() < 200.0, "walks end early");
+    let is_deleted = |row: usize| row % 20 != 3;
+    let deleted = &indexed.deleted(&is_deleted);
+    let found = indexed.search(&context_of(1), (&queries, &none, deleted), asked).unwrap();
+    assert_eq!(found.statistics.common.strategy.probes, Some("whole"), "few are left");
+    assert_eq!(found.hits, indexed.wanted(&queries, &none, &is_deleted, asked.0));
+}
+
+#[test]
+fn the_least_memory_that_is_asked_for_finds_the_same() {
+    let indexed = Indexed::new(Set::drawn(u8s(4), 3_000, 1, 1), Metric::L2);
+    let (queries, beside) = (Set::drawn(u8s(4), 300, 0, 2), Set::drawn(u8s(4), 900, 1_000_000, 3));
+    let deleted = &indexed.deleted(&|row| row % 5 == 2);
+    let of = (&queries, &beside, deleted);
+    for wanted in [Wanted::Nearest(2_000), Wanted::Within(Predicate::L2 { eps: 4.0 })] {
+        for effort in [IndexEffort::List(40), IndexEffort::Recall(0.9)] {
+            let all = indexed.search(&context_of(2), of, (wanted, effort)).unwrap();
+            let refused = indexed.search(&context_of(2).with_memory(15_500_000), of, (wanted, effort)).err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::Budget);
+            let said = refused.to_string();
+            let least = said.split_once("give memory ").and_then(|(_, rest)| rest.split_once("MB")).unwrap().0;
+            let context = context_of(2).with_memory(least.parse::<u64>().unwrap() * 1_000_000);
+            let found =
+                indexed.search(&context, of, (wanted, effort)).unwrap_or_else(|error| panic!("{least}: {error}"));
+            assert_eq!(found.hits, all.hits, "{wanted:?} {effort:?} with {least} MB");
+        }
+    }
+}
+
+#[test]
+fn a_condition_is_refused() {
+    let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
+    let mut options = IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1);
+    options.condition = Some(Condition::parse("year > 2000").unwrap());
+    let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
+    let changes = Changes { deleted: &deleted, beside: &Compared(&queries, Metric::L2) };
+    let sink = Box::new(CollectHits::default());
+    let of = (&queries as &dyn VectorSource, None);
+    let refused = search_changed(&Context::default(), &indexed.index, of, &options, &changes, sink).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Option);
+    assert!(refused.to_string().contains("where is not possible yet in a live index"), "{refused}");
+    assert_eq!(hit_schema(&indexed.index, &queries).ids, IdKind::Int64);
+}
+
+/// A text for each row, some of them empty or long.
+fn texts(rows: usize) -> Ids {
+    let mut ids = TextIds::default();
+    (0..rows).for_each(|row| ids.push(format!("{row}-{}", "ä".repeat(row * row % 97)).as_bytes()));
+    Ids::Utf8(ids)
+}
+
+#[test]
+fn rows_and_ids_come_back_as_they_were_built_without_what_was_deleted() {
+    let rows = 1_300;
+    for (kind, values) in [(IdKind::None, 4), (IdKind::Int64, 6), (IdKind::Utf8, 2)] {
+        let mut set = Set::drawn(u8s(values), rows, -5, 1);
+        match kind {
+            IdKind::None => set.ids = Ids::None,
+            IdKind::Int64 => {}
+            IdKind::Utf8 => set.ids = texts(rows),
+        }
+        set.info.ids = kind;
+        let indexed = Indexed::new(set, Metric::L2);
+        let entries = indexed.rows_of_entries();
+        assert_ids_in_order(&indexed, &entries);
+        let deletes: [&dyn Fn(usize) -> bool; 4] = [&|_| false, &|row| row % 3 != 1, &|row| row != 700, &|_| true];
+        for is_deleted in deletes {
+            let deleted = indexed.deleted(is_deleted);
+            let source = IndexRows::new(&indexed.index, (deleted.len() > 0).then_some(&deleted));
+            let right: Vec<usize> = in_order_of_pages(&indexed, &entries).filter(|&row| !is_deleted(row)).collect();
+            let wanted = set_of(&indexed.set, &right);
+            assert_eq!(source.info(), wanted.info());
+            for batch_bytes in [0, 1, 100, 5_000, 1 << 20, usize::MAX] {
+                let found = read_all(&source, batch_bytes);
+                assert_eq!((found.bytes, found.ids), (wanted.stored.clone(), wanted.ids.clone()), "{kind:?}");
+            }
+            assert_eq!(source.locate(7), (indexed.folder.path().join("index"), 7));
+        }
+    }
+}
+
+/// Rows in the order of vertices, each with those that have its vector behind it.
+fn in_order_of_pages<'a>(indexed: &'a Indexed, entries: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
+    let of_vertex = move |vertex: usize| {
+        let vector = indexed.set.vector(entries[vertex]);
+        let first = entries[vertex];
+        let others = (0..indexed.set.rows()).filter(move |&row| row != first && indexed.set.vector(row) == vector);
+        std::iter::once(first).chain(others)
+    };
+    (0..indexed.index.facts().vertices as usize).flat_map(of_vertex)
+}
+
+fn set_of(set: &Set, rows: &[usize]) -> Set {
+    let mut ids = Ids::empty(set.ids.kind());
+    if set.ids.kind() != IdKind::None {
+        rows.iter().for_each(|&row| ids.push_from(&set.ids, row));
+    }
+    Set::new(set.info.vectors, rows.iter().flat_map(|&row| set.vector(row).to_vec()).collect(), ids)
+}
+
+fn assert_ids_in_order(indexed: &Indexed, entries: &[usize]) {
+    let mut given = Vec::new();
+    let take = &mut |entry: u32, id: &[u8]| {
+        assert_eq!(entry as usize, given.len());
+        given.push(id.to_vec());
+        Ok(())
+    };
+    indexed.index.each_id(&Context::default(), take).unwrap();
+    let id = |&row: &usize| {
+        let mut id = Vec::new();
+        indexed.set.ids.append_bytes_of(row, &mut id);
+        id
+    };
+    let all = if indexed.set.ids.kind() == IdKind::None { &[] } else { entries };
+    assert_eq!(given, all.iter().map(id).collect::<Vec<_>>());
+}
+
+/// All batches as one.
+fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
+    let info = source.info();
+    let ids = Ids::empty(info.ids);
+    let mut all = VectorBatch { first_row: 0, rows: 0, bytes: Vec::new(), faults: Vec::new(), ids };
+    let mut scan = source.scan(batch_bytes).unwrap();
+    while let Some(batch) = scan.next_batch().unwrap() {
+        assert_eq!((batch.first_row, batch.bytes.len()), (all.rows as u64, batch.rows * info.vectors.bytes()));
+        assert!(batch.rows == 1 || batch.bytes.len() <= batch_bytes);
+        all.bytes.extend(&batch.bytes);
+        (0..batch.ids.len()).for_each(|k| all.ids.push_from(&batch.ids, k));
+        all.rows += batch.rows;
+    }
+    assert_eq!((all.rows as u64, scan.next_batch().unwrap()), (info.rows, None));
+    all
+}
+
+#[test]
+fn a_damaged_page_is_the_error_of_whoever_reads_its_rows() {
+    let indexed = Indexed::new(Set::drawn(u8s(4), 900, 1, 1), Metric::L2);
+    let pages = indexed.folder.path().join("index").join(&indexed.index.facts().files[store::Role::Pages].name);
+    flip(&pages, 10);
+    let mut scan = IndexRows::new(&indexed.index, None);
+    let error = scan.scan(1_000).unwrap().next_batch().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("page 0: checksum mismatch"), "{error}");
+    let all = indexed.deleted(&|_| true);
+    scan = IndexRows::new(&indexed.index, Some(&all));
+    assert_eq!(scan.scan(1_000).unwrap().next_batch().unwrap(), None, "no page is read of which nothing is left");
+}
+
+/// Changes a byte of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
