@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use live::{Live, LiveCreate, LiveSearch, LiveWrite};
+pub(crate) use live::{Live, LiveCreate, LiveMerge, LiveSearch, LiveWrite};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
 #[derive(Debug, Parser)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand};
 
-use super::{ColumnOptions, Info, Resources, SearchRun, Sought, Verify};
+use super::{ColumnOptions, Info, Resources, SearchRun, Sought, TemporaryPlace, Verify};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Live {
@@ -15,6 +15,8 @@ pub(crate) enum Live {
     Write(LiveWrite),
     /// Find what is nearest to each of some queries
     Search(LiveSearch),
+    /// Make what was written part of the graph index on disk
+    Merge(LiveMerge),
     /// Show what a live index holds, as `adjoin info` does
     Info(Info),
     /// Read every byte of a live index, as `adjoin verify` does
@@ -38,6 +40,24 @@ pub(crate) struct LiveCreate {
     /// What names a vector: int64 or text
     #[arg(long, value_name = "KIND", default_value = "int64", value_parser = ["int64", "text"])]
     pub(crate) ids: String,
+    /// Neighbours of a vector at most (R), once it is merged
+    #[arg(long, value_name = "R", default_value_t = 32)]
+    pub(crate) degree: usize,
+    /// Candidates among which a vector's neighbours are chosen (L)
+    #[arg(long, value_name = "L", default_value_t = 75)]
+    pub(crate) build_list: usize,
+    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
+    #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
+    pub(crate) alpha: f64,
+    /// Bytes of the code of a vector, which is held in memory
+    #[arg(long, value_name = "B", default_value_t = 32)]
+    pub(crate) code_bytes: usize,
+    /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub(crate) page: String,
+    /// Seed of whatever is drawn at random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -59,6 +79,17 @@ pub(crate) struct LiveWrite {
     pub(crate) durability: String,
     #[command(flatten)]
     pub(crate) columns: ColumnOptions,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveMerge {
+    /// The live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    #[command(flatten)]
+    pub(crate) temporary: TemporaryPlace,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

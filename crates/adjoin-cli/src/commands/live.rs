@@ -1,10 +1,14 @@
 use std::io::Read;
 use std::path::Path;
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::index::{IndexEffort, IndexSearchOptions};
-use adjoin::live::{Collection, Durability, LiveFacts, LiveManifest, LiveOptions, Put, Write, Written};
-use adjoin::options::{VectorType, format_bytes, format_count, format_number};
+use adjoin::graph::GraphOptions;
+use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::live::{
+    Collection, Durability, LiveFacts, LiveManifest, LiveOptions, Merged, Put, Write, Written, verify as check,
+};
+use adjoin::options::{VectorType, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::report::SearchStatistics;
 use adjoin::source::{IdKind, Ids, TextIds};
 use adjoin::sql::Condition;
@@ -14,8 +18,9 @@ use super::info::{kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::tracing::Tracing;
+use super::verify::print_damages;
 use crate::Outcome;
-use crate::args::{Live, LiveCreate, LiveSearch, LiveWrite};
+use crate::args::{Live, LiveCreate, LiveMerge, LiveSearch, LiveWrite};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -25,6 +30,7 @@ pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
         Live::Create(arguments) => create(arguments),
         Live::Write(arguments) => write(arguments, stopped),
         Live::Search(arguments) => search(arguments, stopped),
+        Live::Merge(arguments) => merge(arguments, stopped),
         Live::Info(arguments) => super::info::info_of(arguments, Kind::Live),
         Live::Verify(arguments) => super::verify::verify_of(arguments, Kind::Live, stopped),
     }
@@ -33,7 +39,11 @@ pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
 fn create(arguments: &LiveCreate) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
     let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
-    let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids };
+    let LiveCreate { degree, build_list, alpha, code_bytes, seed, .. } = *arguments;
+    let graph = GraphOptions { degree, build_list, alpha, seed };
+    let index =
+        IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&arguments.page)?, ..IndexOptions::default() };
+    let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids, index };
     Collection::create(&resolve::own_context(), &arguments.live, &options)?;
     Ok(Outcome::Done)
 }
@@ -98,6 +108,21 @@ fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
 }
 
+fn merge(arguments: &LiveMerge, stopped: &Stopped) -> Result<Outcome> {
+    let LiveMerge { live, temporary, resources } = arguments;
+    let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
+    let collection = Collection::open(&context, live)?;
+    let Merged { rows, seconds, .. } = collection.merge(&context)?;
+    collection.close()?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        eprintln!("{}: {} in the index on disk; merged in {seconds:.1} s", live.display(), format_count(rows, "row"));
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
 fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let mut context = resolve::context(&run.resources, stopped)?;
@@ -130,7 +155,7 @@ pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;
     let (manifest, facts) = (collection.manifest(), collection.facts());
-    print(&if json { manifest_as_json(manifest)? } else { describe(manifest, facts) })?;
+    print(&if json { manifest_as_json(&manifest)? } else { describe(&manifest, facts) })?;
     Ok(Outcome::Done)
 }
 
@@ -156,13 +181,19 @@ fn describe(manifest: &LiveManifest, facts: LiveFacts) -> String {
 }
 
 /// Reads every byte of a live index.
-pub(super) fn verify(context: adjoin::context::Context, folder: &Path, quiet: bool) -> Result<Outcome> {
-    let facts = Collection::open_read_only(&context, folder)?.facts();
+pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Outcome> {
+    let report = check(&context, folder)?;
     drop(context); // ends the progress bar
+    if let Some(damaged) = report.index.as_ref().filter(|index| !index.is_sound()) {
+        let count = print_damages(&damaged.damages, damaged.damage_count);
+        let said = format!("{} is damaged, {count} of its index; bring it back from a backup", folder.display());
+        return Err(Error::corrupt(said));
+    }
     if !quiet {
-        let (rows, bytes) = (format_count(facts.rows, "row"), format_bytes(facts.log_bytes));
-        let cut = if facts.log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
-        print(&format!("sound: all checksums match, {rows}, {bytes} of log{cut}\n"))?;
+        let LiveFacts { rows, log_bytes, log_was_cut, .. } = report.facts;
+        let cut = if log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
+        let (rows, log) = (format_count(rows, "row"), format_bytes(log_bytes));
+        print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n"))?;
     }
     Ok(Outcome::Done)
 }

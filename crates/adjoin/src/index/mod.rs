@@ -42,10 +42,6 @@ use self::admitted::Admitted;
 use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
 use self::changed::Sought;
-#[cfg_attr(
-    not(test),
-    expect(unused_imports, reason = "for an index whose vectors come and go, which is still to be made")
-)]
 pub(crate) use self::changed::{Beside, Changes};
 use self::decide::decide;
 pub use self::layout::Layout;
@@ -54,10 +50,6 @@ pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptio
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, relayout};
 use self::run::Run;
-#[cfg_attr(
-    not(test),
-    expect(unused_imports, reason = "for an index whose vectors come and go, which is still to be made")
-)]
 pub(crate) use self::source::IndexRows;
 pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
@@ -155,7 +147,6 @@ pub fn search(
 ///
 /// # Errors
 /// As [`search()`], and where there is a condition.
-#[cfg_attr(not(test), expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made"))]
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{ReadFile, Reservation};
+use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
 
 use super::blocks::{BlockReader, Unreadable};
 use super::calibration::Calibration;
@@ -217,6 +217,20 @@ impl Index {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
     }
 
+    /// The vector of an entry, as it is stored.
+    ///
+    /// # Errors
+    /// Where its page cannot be read, or is not as it was written.
+    pub(crate) fn vector(&self, entry: u32) -> Result<Vec<u8>> {
+        let (shape, vertex) = (self.manifest.shape(), self.vertex_of(entry));
+        let number = shape.page_of(vertex);
+        let mut buffer = AlignedBuffer::zeroed(shape.bytes());
+        let page = Page::of_checked(shape, self.read_pages(number, &mut buffer)?);
+        let (bytes, slot) = (self.manifest.vectors.bytes(), shape.vertices(number, self.manifest.vertices).start);
+        let slot = (vertex - slot) as usize;
+        Ok(page.vectors(slot + 1)[slot * bytes..].to_vec())
+    }
+
     /// How many ids are read at once where all are, and bytes that this takes.
     pub(super) fn ids_at_once(&self) -> (usize, u64) {
         let of_id = self.manifest.files[Role::Ids].bytes.div_ceil(self.manifest.rows);
@@ -229,10 +243,6 @@ impl Index {
     ///
     /// # Errors
     /// Where they cannot be read, or are not as written, memory does not suffice, the work is cancelled, or `take` fails.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made")
-    )]
     pub(crate) fn each_id(&self, context: &Context, take: &mut dyn FnMut(u32, &[u8]) -> Result<()>) -> Result<()> {
         if self.manifest.ids == IdKind::None {
             return Ok(());
@@ -257,7 +267,7 @@ impl Index {
     ///
     /// # Errors
     /// Where they cannot be read, or are not as written.
-    pub(super) fn ids_of(&self, kind: IdKind, entries: &[u32]) -> Result<Ids> {
+    pub(crate) fn ids_of(&self, kind: IdKind, entries: &[u32]) -> Result<Ids> {
         let blocks = BlockReader::new(&*self.ids);
         let mut reader = IdReader { kind, entries: self.manifest.rows, blocks };
         reader.of(entries).map_err(|unreadable| match unreadable {

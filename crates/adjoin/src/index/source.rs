@@ -23,10 +23,6 @@ pub(crate) struct IndexRows<'a> {
 
 impl<'a> IndexRows<'a> {
     /// All rows, or those whose entries are not among the deleted.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for an index whose vectors come and go, which is still to be made")
-    )]
     pub(crate) fn new(index: &'a Index, deleted: Option<&'a RowSet>) -> Self {
         let facts = index.facts();
         let rows = facts.rows - deleted.map_or(0, RowSet::len);

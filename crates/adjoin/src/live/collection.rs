@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::change::Change;
-use super::fresh::{Fresh, View};
-use super::log::{self, Durability, Found, Log};
+use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
-use super::write::{Incoming, Put, Write};
+use super::merge::{remove_log_before, remove_of_merge};
+use super::state::State;
+use super::write::{Incoming, Put, Write, check_kind};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::locks::WriterLock;
 use crate::source::{Ids, VectorSource};
+use crate::store::is_replaced;
 use crate::workers::lock;
 
 /// Vectors that come and go, kept in a folder, and searched at any time from any thread.
@@ -19,25 +21,22 @@ use crate::workers::lock;
 /// A write is applied whole or not at all, and is found by every search that begins after it was acknowledged; one that is not
 /// acknowledged may be found too. One process writes, any number read what was there when they opened it.
 pub struct Collection {
-    context: Context,
+    pub(super) context: Context,
     folder: PathBuf,
-    manifest: LiveManifest,
+    manifest: RwLock<LiveManifest>,
     state: RwLock<State>,
-    facts_of_log: (usize, u64, bool),
+    /// Files of the log when it was opened, their bytes, and whether it ended in a record that was cut off.
+    log: (usize, u64, bool),
     /// None where it is only read.
     writer: Option<Writer>,
 }
 
-struct State {
-    fresh: Fresh,
-    /// The number of the last write.
-    sequence: u64,
-}
-
-struct Writer {
-    log: Log,
+pub(super) struct Writer {
+    pub(super) log: Log,
     /// Writes get their numbers and are applied one after the other.
-    order: Mutex<()>,
+    pub(super) order: Mutex<()>,
+    /// One merge at a time.
+    pub(super) merging: Mutex<()>,
     /// The number of the last write when it was opened.
     opened_at: u64,
     _lock: WriterLock,
@@ -54,6 +53,17 @@ pub struct Written {
     pub gone: u64,
     /// Ids that were to be deleted, and that no row has.
     pub missing: u64,
+}
+
+/// What a merge did.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Merged {
+    /// Rows of the index on disk now.
+    pub rows: u64,
+    /// The last write that it has.
+    pub sequence: u64,
+    /// How long that took; 0 where there was nothing to merge.
+    pub seconds: f64,
 }
 
 /// What a live index holds.
@@ -84,7 +94,8 @@ impl Collection {
         LiveManifest::create(context, folder, options)
     }
 
-    /// Opens it to write and to search. All that its log holds is in memory then, reserved from the budget of the context.
+    /// Opens it to write and to search. All that its log holds is in memory then, reserved from the budget of the context, and
+    /// of the index on disk what its searches hold.
     ///
     /// # Errors
     /// Where there is none, another process writes, it is damaged or of a newer version, or memory does not suffice.
@@ -93,9 +104,13 @@ impl Collection {
         LiveManifest::read(context, folder)?;
         let lock = WriterLock::take(&context.device, folder)?;
         let (mut opened, found) = Self::read(context, folder)?;
+        let manifest = opened.manifest();
+        remove_of_merge(context, folder, manifest.merged())?;
+        remove_log_before(context, folder, manifest.first_record)?;
         let opened_at = found.sequence();
-        let log = Log::new(context, folder, opened.manifest.log().0, found)?;
-        opened.writer = Some(Writer { log, order: Mutex::new(()), opened_at, _lock: lock });
+        let log = Log::new(context, folder, manifest.log().0, found)?;
+        let (order, merging) = (Mutex::new(()), Mutex::new(()));
+        opened.writer = Some(Writer { log, order, merging, opened_at, _lock: lock });
         Ok(opened)
     }
 
@@ -108,33 +123,32 @@ impl Collection {
     }
 
     fn read(context: &Context, folder: &Path) -> Result<(Self, Found)> {
-        let manifest = LiveManifest::read(context, folder)?;
-        let mut fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
-        let mut sequence = manifest.first_record - 1;
-        let found = log::read(context, folder, manifest.log(), &mut |number, payload| {
-            let change = Change::from_bytes(payload, manifest.ids, manifest.vectors.bytes());
-            let change = change.ok_or_else(|| {
-                let at = folder.display();
-                Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))
-            })?;
-            fresh.reserve(context, &change)?;
-            fresh.apply(&change);
-            sequence = number;
-            Ok(())
-        })?;
+        let (manifest, (state, found)) = loop {
+            let manifest = LiveManifest::read(context, folder)?;
+            let read = State::read(context, folder, &manifest);
+            // Where a merge has ended meanwhile, files are gone; then it is the new index that is opened.
+            if read.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
+                break (manifest, read?);
+            }
+            context.cancel.check()?;
+        };
         if found.is_torn {
             let said = "the log ends in a write that was cut off and never acknowledged; it is left out";
             context.progress.note(said);
         }
-        let facts_of_log = (found.files, found.bytes, found.is_torn);
-        let state = RwLock::new(State { fresh, sequence });
+        let log = (found.files, found.bytes, found.is_torn);
+        let (manifest, state) = (RwLock::new(manifest), RwLock::new(state));
         let (context, folder) = (context.clone(), folder.to_owned());
-        Ok((Self { context, folder, manifest, state, facts_of_log, writer: None }, found))
+        Ok((Self { context, folder, manifest, state, log, writer: None }, found))
     }
 
     /// What it says of itself.
-    pub fn manifest(&self) -> &LiveManifest {
-        &self.manifest
+    pub fn manifest(&self) -> LiveManifest {
+        self.manifest.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_manifest(&self, manifest: LiveManifest) {
+        *self.manifest.write().unwrap_or_else(PoisonError::into_inner) = manifest;
     }
 
     /// Where it lies.
@@ -145,9 +159,10 @@ impl Collection {
     /// What it holds now.
     pub fn facts(&self) -> LiveFacts {
         let state = self.state();
-        let (log_files, log_bytes, log_was_cut) = self.facts_of_log;
-        let (rows, gone, sequence) = (state.fresh.live(), state.fresh.gone(), state.sequence);
-        LiveFacts { rows, unmerged: rows, gone, sequence, log_files, log_bytes, log_was_cut }
+        let (log_files, log_bytes, log_was_cut) = self.log;
+        let gone = state.fresh.gone() + state.gone.rows;
+        let (rows, unmerged, sequence) = (state.rows(), state.fresh.live(), state.sequence);
+        LiveFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
     }
 
     /// Deletes, inserts and replaces rows, in this order, all or none of them; returns when that is as safe as is asked for.
@@ -195,26 +210,44 @@ impl Collection {
         let change = &incoming.change;
         let _order = lock(&writer.order);
         // Nobody else writes, so that what is read here stays so.
+        let on_disk = |ids: &Ids| match self.state().base.clone() {
+            Some(base) => base.entries(ids),
+            None => Ok(vec![None; ids.len()]),
+        };
+        let (of_deleted, of_rows) = (on_disk(&change.deleted)?, on_disk(&change.ids)?);
         let missing = {
             let state = self.state();
-            incoming.check(|k| state.fresh.has(&change.ids, k))?;
-            (0..change.deleted.len()).filter(|&k| !state.fresh.has(&change.deleted, k)).count() as u64
+            incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
+            (0..change.deleted.len()).filter(|&k| !state.has((&change.deleted, k), of_deleted[k])).count() as u64
         };
         if change.ids.len() == 0 && missing == change.deleted.len() as u64 {
             return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
         }
         self.state_mut().fresh.reserve(&self.context, change)?;
         let sequence = writer.log.append(&incoming.payload)?;
-        let mut state = self.state_mut();
-        let gone = state.fresh.apply(change);
-        state.sequence = sequence;
+        let entries = of_deleted.into_iter().chain(of_rows).flatten();
+        let gone = self.state_mut().apply(change, entries, sequence);
         Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })
     }
 
     /// The vectors of some ids, as they are stored; none for an id that no row has.
-    pub fn get(&self, ids: &Ids) -> Vec<Option<Vec<u8>>> {
-        let state = self.state();
-        (0..ids.len()).map(|k| state.fresh.vector(ids, k).map(<[u8]>::to_vec)).collect()
+    ///
+    /// # Errors
+    /// Where the ids are of another kind, or the index on disk cannot be read.
+    pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
+        check_kind(self, ids.kind())?;
+        let (mut found, base, gone): (Vec<Option<Vec<u8>>>, _, _) = {
+            let state = self.state();
+            let in_memory = (0..ids.len()).map(|k| state.fresh.vector(ids, k).map(<[u8]>::to_vec)).collect();
+            (in_memory, state.base.clone(), state.gone.clone())
+        };
+        let Some(base) = base else { return Ok(found) };
+        for (found, entry) in found.iter_mut().zip(base.entries(ids)?) {
+            if let (None, Some(entry)) = (&found, entry.filter(|&entry| !gone.has(entry))) {
+                *found = Some(base.index.vector(entry)?);
+            }
+        }
+        Ok(found)
     }
 
     /// Makes all writes durable; returns the number of the last.
@@ -240,27 +273,22 @@ impl Collection {
         if writer.log.flush()? == writer.opened_at {
             return Ok(());
         }
-        let closing = writer.log.append(&Change::empty(self.manifest.ids).to_bytes())?;
+        let closing = writer.log.append(&Change::empty(self.manifest().ids).to_bytes())?;
         writer.log.commit(closing, Durability::Buffered)
     }
 
-    /// The rows as they are now.
-    pub(super) fn view(&self) -> View {
-        self.state().fresh.view()
-    }
-
-    fn writer(&self) -> Result<&Writer> {
+    pub(super) fn writer(&self) -> Result<&Writer> {
         self.writer.as_ref().ok_or_else(|| {
             let at = self.folder.display();
             Error::input(format!("{at} was opened to be read only; open it to write"))
         })
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

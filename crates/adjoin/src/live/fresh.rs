@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::index::Beside;
 use crate::load::{LoadedBucket, Members};
 use crate::options::VectorType;
 use crate::row_numbers::RowSet;
@@ -58,6 +59,8 @@ pub(super) struct View {
     space: Space<'static>,
     blocks: Vec<Arc<Block>>,
     gone: Arc<RowSet>,
+    /// Rows that are not gone.
+    live: u64,
 }
 
 impl Fresh {
@@ -156,7 +159,7 @@ impl Fresh {
         if !self.last.stored.is_empty() {
             blocks.push(Arc::new(self.last.clone()));
         }
-        View { space: self.space, blocks, gone: self.gone.clone() }
+        View { space: self.space, blocks, gone: self.gone.clone(), live: self.live() }
     }
 }
 
@@ -166,24 +169,16 @@ impl Block {
     }
 }
 
-impl View {
-    /// Appends the id of a row.
-    pub(super) fn push_id(&self, number: u32, ids: &mut Ids) {
-        let at = self.blocks.partition_point(|block| block.first <= number) - 1;
-        let block = &self.blocks[at];
-        ids.push_from(&block.ids, (number - block.first) as usize);
+impl Beside for View {
+    fn rows(&self) -> u64 {
+        self.live
     }
 
-    fn is_gone(&self, number: u32) -> bool {
-        self.gone.has(number.into())
+    fn finding_bytes(&self, context: &Context) -> u64 {
+        with_coordinates!(self.space, T => self.working_bytes::<T>(context))
     }
 
-    /// What some queries, stored end to end, find among the rows, each nearest first. Rows have their numbers from `first_row`
-    /// on; the place of a hit is its number. None where memory does not hold what queries without a limit on their hits find.
-    ///
-    /// # Errors
-    /// Where memory does not suffice, or the work is cancelled.
-    pub(super) fn find(
+    fn find(
         &self,
         context: &Context,
         (vectors, stored): (VectorType, &[u8]),
@@ -194,6 +189,46 @@ impl View {
             let queries = Members::<T>::new(context.kernel, self.space.of_queries(vectors), stored);
             self.find_members(context, &queries, wanted, first_row)
         })
+    }
+
+    fn push_id(&self, number: u32, ids: &mut Ids) {
+        let at = self.blocks.partition_point(|block| block.first <= number) - 1;
+        let block = &self.blocks[at];
+        ids.push_from(&block.ids, (number - block.first) as usize);
+    }
+}
+
+impl View {
+    /// Whether there are none, and none that are gone.
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// How many blocks of rows there are.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes of a block, about.
+    pub(super) fn block_bytes() -> u64 {
+        2 * BLOCK_BYTES as u64
+    }
+
+    /// The rows of a block that are not gone: their vectors, end to end, and their ids.
+    pub(super) fn rows_of(&self, block: usize) -> (Vec<u8>, Ids) {
+        let block = &self.blocks[block];
+        let (mut stored, mut ids) = (Vec::new(), Ids::empty(block.ids.kind()));
+        for number in block.rows().filter(|&number| !self.is_gone(number)) {
+            let k = (number - block.first) as usize;
+            let bytes = self.space.vectors.bytes();
+            stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
+            ids.push_from(&block.ids, k);
+        }
+        (stored, ids)
+    }
+
+    fn is_gone(&self, number: u32) -> bool {
+        self.gone.has(number.into())
     }
 
     fn find_members<T: Coordinate>(
@@ -243,7 +278,7 @@ impl View {
     }
 
     /// Bytes that a comparison takes.
-    pub(super) fn working_bytes<T: Coordinate>(&self, context: &Context) -> u64 {
+    fn working_bytes<T: Coordinate>(&self, context: &Context) -> u64 {
         let rows = (BLOCK_BYTES / self.space.vectors.bytes()).max(1);
         let of_thread = Members::<T>::memory_bytes(rows as u64, self.space)
             + NearestSearch::<T>::memory_bytes(rows, self.space.dimensions())

@@ -213,6 +213,41 @@ impl Log {
         Ok(last)
     }
 
+    /// Makes all records durable, and begins a file with the next one. Nobody may append meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(super) fn begin_file(&self) -> Result<()> {
+        self.flush()?;
+        let mut state = lock(&self.state);
+        loop {
+            state.check(&self.folder)?;
+            match std::mem::replace(&mut state.file, File::Taken) {
+                File::Taken => state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+                _ => break,
+            }
+        }
+        let end = state.end;
+        drop(state);
+        let begun = SegmentWriter::draft(&self.context, &self.folder, self.salt, end)
+            .and_then(|mut writer| writer.place(&self.context, &self.folder).map(|()| writer));
+        self.put_back(begun).map(drop)
+    }
+
+    /// Gives the file back to whoever writes next; after an error nobody does.
+    fn put_back(&self, written: Result<SegmentWriter>) -> Result<MutexGuard<'_, State>> {
+        let mut state = lock(&self.state);
+        self.moved.notify_all();
+        match written {
+            Ok(writer) => state.file = File::Open(writer),
+            Err(error) => {
+                state.failed = Some(error.to_string());
+                return Err(error);
+            }
+        }
+        Ok(state)
+    }
+
     /// How often something was made durable.
     pub(super) fn syncs(&self) -> u64 {
         lock(&self.state).syncs
@@ -229,20 +264,14 @@ impl Log {
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
         drop(state);
         let written = self.write(file, &frames, end, syncs);
-        let mut state = lock(&self.state);
-        match written {
-            Ok(writer) => {
-                state.file = File::Open(writer);
-                state.written = end.next - 1;
-                state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
-                if syncs {
-                    state.durable = end.next - 1;
-                    state.syncs += 1;
-                }
-            }
-            Err(error) => state.failed = Some(error.to_string()),
+        // Whoever waits is told by the state what failed.
+        let Ok(mut state) = self.put_back(written) else { return lock(&self.state) };
+        state.written = end.next - 1;
+        state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
+        if syncs {
+            state.durable = end.next - 1;
+            state.syncs += 1;
         }
-        self.moved.notify_all();
         state
     }
 

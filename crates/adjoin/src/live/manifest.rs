@@ -9,6 +9,8 @@ use super::segment::Point;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Space;
+use crate::graph::GraphOptions;
+use crate::index::IndexOptions;
 use crate::locks::WriterLock;
 use crate::message::{Argument, message};
 use crate::options::{DIMENSIONS_MAX, Metric, VectorType};
@@ -41,16 +43,30 @@ pub struct LiveManifest {
     pub ids: IdKind,
     /// What tells the records of its log from those of any other, 16 hexadecimal digits: drawn by chance.
     pub salt: String,
-    /// Number of the first record of the log that counts.
+    /// Most neighbours of a vertex of the index on disk.
+    pub degree: usize,
+    /// Candidates that the search for a vertex's neighbours keeps.
+    pub build_list: usize,
+    /// The factor of distances by which edges are left out.
+    pub alpha: f64,
+    /// Seed of graph, codes and navigation graph.
+    pub seed: u64,
+    /// Bytes of the code of a vector.
+    pub code_bytes: usize,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Number of the first record of the log that counts: what is before that was merged.
     pub first_record: u64,
-    /// Files by role: none yet.
+    /// Rows of the index on disk; where there are some, it is in the folder that has the number of the record before.
+    pub merged_rows: u64,
+    /// Files by role: none.
     pub files: Files,
     /// Checksum of the manifest with these 16 digits as zeros.
     pub manifest_xxh3: String,
 }
 
 /// What a live index is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LiveOptions {
     /// Type of the vectors.
     pub vectors: VectorType,
@@ -58,6 +74,8 @@ pub struct LiveOptions {
     pub metric: Metric,
     /// Kind of the ids: integers or texts.
     pub ids: IdKind,
+    /// How merges build the index on disk. Its navigation graph has the usual size, its method and layout are the default.
+    pub index: IndexOptions,
 }
 
 impl LiveOptions {
@@ -73,7 +91,7 @@ impl LiveOptions {
         if self.ids == IdKind::None {
             return Err(Error::option("the vectors of a live index have ids: int64 or text"));
         }
-        Ok(())
+        self.index.check()
     }
 }
 
@@ -92,7 +110,8 @@ impl LiveManifest {
             device.sync_folder(parent(folder))?;
         }
         let lock = WriterLock::take(device, folder)?;
-        let LiveOptions { vectors, metric, ids } = *options;
+        let LiveOptions { vectors, metric, ids, index } = *options;
+        let GraphOptions { degree, build_list, alpha, seed } = index.graph;
         let manifest = Self {
             kind: KIND.into(),
             format_version: FORMAT_VERSION,
@@ -100,7 +119,14 @@ impl LiveManifest {
             metric,
             ids,
             salt: format!("{:016x}", RandomState::new().hash_one(0)),
+            degree,
+            build_list,
+            alpha,
+            seed,
+            code_bytes: index.code_bytes,
+            page_bytes: index.page_bytes,
             first_record: Point::START.next,
+            merged_rows: 0,
             files: Files::new(&[], |_| unreachable!("there are none")),
             manifest_xxh3: NO_CHECKSUM.into(),
         };
@@ -115,9 +141,12 @@ impl LiveManifest {
     }
 
     /// Puts this manifest in force in one step.
-    fn publish(&self, context: &Context, folder: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn publish(&self, context: &Context, folder: &Path) -> Result<()> {
         let mut file = context.device.create(&folder.join(DRAFT))?;
-        file.append(&sealed(self))?;
+        file.append(&sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() }))?;
         file.sync()?;
         context.device.rename(&folder.join(DRAFT), &folder.join(MANIFEST_FILE))?;
         Ok(context.device.sync_folder(folder)?)
@@ -144,7 +173,25 @@ impl LiveManifest {
     }
 
     fn options(&self) -> LiveOptions {
-        LiveOptions { vectors: self.vectors, metric: self.metric, ids: self.ids }
+        LiveOptions { vectors: self.vectors, metric: self.metric, ids: self.ids, index: self.index_options() }
+    }
+
+    /// How merges build the index on disk.
+    pub(super) fn index_options(&self) -> IndexOptions {
+        let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, .. } = *self;
+        let graph = GraphOptions { degree, build_list, alpha, seed };
+        IndexOptions { graph, code_bytes, page_bytes, ..IndexOptions::default() }
+    }
+
+    /// The last write that the index on disk has; none where there is no index.
+    pub(super) fn merged(&self) -> Option<u64> {
+        (self.merged_rows > 0).then(|| self.first_record - 1)
+    }
+
+    /// The same once all writes up to one are in an index of so many rows.
+    #[must_use]
+    pub(super) fn with_merged(&self, sequence: u64, rows: u64) -> Self {
+        Self { first_record: sequence + 1, merged_rows: rows, ..self.clone() }
     }
 
     fn salt(&self) -> Option<u64> {

@@ -8,7 +8,7 @@
 //! ```
 //! use std::path::Path;
 //! use adjoin::context::Context;
-//! use adjoin::index::{IndexEffort, IndexSearchOptions};
+//! use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
 //! use adjoin::live::{Collection, Durability, LiveOptions, Put};
 //! use adjoin::options::{Element, Metric, VectorType};
 //! use adjoin::search::Wanted;
@@ -18,7 +18,8 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let (context, live) = (Context::default(), folder.path().join("live"));
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
-//! Collection::create(&context, &live, &LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64 })?;
+//! let options = LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, index: IndexOptions::default() };
+//! Collection::create(&context, &live, &options)?;
 //!
 //! // Some vectors in a file; any source will do. Rows without ids go by their numbers.
 //! let file = folder.path().join("vectors.fbin");
@@ -34,11 +35,12 @@
 //! let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1));
 //! collection.search(&context, &*some, &options, Box::new(hits.clone()))?;
 //! assert_eq!(hits.hits()[7], [(7, 0.0)]);
-//! assert!(collection.get(&Ids::Int64(vec![1_000]))[0].is_none());
+//! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
 //! collection.close()?;
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```
 
+mod base;
 mod change;
 mod collection;
 mod frame;
@@ -46,11 +48,17 @@ mod fresh;
 mod ids;
 mod log;
 mod manifest;
+mod merge;
+mod places;
 mod search;
 mod segment;
+mod snapshot;
+mod state;
+mod verify;
 mod write;
 
-pub use self::collection::{Collection, LiveFacts, Written};
+pub use self::collection::{Collection, LiveFacts, Merged, Written};
 pub use self::log::Durability;
 pub use self::manifest::{LiveManifest, LiveOptions};
+pub use self::verify::{LiveVerifyReport, verify};
 pub use self::write::{Put, Write};

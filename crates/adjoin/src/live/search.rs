@@ -2,11 +2,11 @@
 
 use super::Collection;
 use super::fresh::View;
+use super::state::Moment;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::execute::{Hit, Nearest};
-use crate::geometry::with_coordinates;
-use crate::index::{IndexEffort, IndexSearchOptions};
+use crate::index::{Beside, Changes, IndexEffort, IndexSearchOptions, search_changed};
 use crate::message::{Argument, message};
 use crate::report::{
     LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
@@ -16,6 +16,8 @@ use crate::search::{QueryBatch, SourceQueries, Wanted, give_hits, hand_over, in_
 use crate::sink::{HitBatch, HitSchema, HitSink};
 use crate::source::{IdKind, Ids, VectorSource};
 
+/// What statistics call it.
+const COMMAND: &str = "live search";
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
 /// Queries that are compared at once, at most.
@@ -44,23 +46,26 @@ impl Collection {
             let why = " has a meaning where rows have attributes, and those of a live index have none";
             return Err(Error::option(message![Argument::Where, why]));
         }
-        let (view, rows) = (self.view(), self.facts().rows);
+        let Moment { base, gone, view, rows, .. } = self.state().moment();
+        if let Some(base) = base {
+            let changes = Changes { deleted: &gone.entries, beside: &view };
+            let mut found = search_changed(context, &base.index, (queries, None), options, &changes, sink)?;
+            found.common.command = COMMAND;
+            found.common.rows = rows;
+            return Ok(found);
+        }
         let queries = SourceQueries { source: queries, space };
-        with_coordinates!(space, T => {
-            let of_query = queries.vectors().bytes() as u64 * 4 + 4 * Nearest::memory_bytes(match options.wanted {
+        let of_query = queries.vectors().bytes() as u64 * 4
+            + 4 * Nearest::memory_bytes(match options.wanted {
                 Wanted::Nearest(k) => k.min(rows),
                 Wanted::Within(_) => HITS_EXPECTED.min(rows),
             });
-            let fixed = queries.reading_bytes() + view.working_bytes::<T>(context);
-            let context = &context.for_run(fixed + of_query, PURPOSE)?;
-            let reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-            let room = context.budget().free().saturating_sub(view.working_bytes::<T>(context)) / 2;
-            let at_once = (room / of_query).clamp(1, QUERIES_MAX);
-            let run = Run { context, of: self, view, queries, options, at_once, of_query, rows };
-            let found = run.run(sink);
-            drop(reading);
-            found
-        })
+        let finding = view.finding_bytes(context);
+        let context = &context.for_run(queries.reading_bytes() + finding + of_query, PURPOSE)?;
+        let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
+        let room = context.budget().free().saturating_sub(finding) / 2;
+        let at_once = (room / of_query).clamp(1, QUERIES_MAX);
+        Run { context, of: self, view, queries, options, at_once, of_query, rows }.run(sink)
     }
 
     /// What is known of the hits of queries.
@@ -124,7 +129,7 @@ impl Run<'_> {
             latency_ms: LatencyStatistics::of(latencies_ms),
         };
         let strategy = StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() };
-        let common = self.of.manifest().statistics(self.context, self.rows, "live search");
+        let common = self.of.manifest().statistics(self.context, self.rows, COMMAND);
         let common = crate::report::CommonStatistics { recall, seconds, strategy, seed: self.options.seed, ..common };
         Ok(SearchStatistics { common, search })
     }

@@ -202,7 +202,11 @@ fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
     }
 }
 
-fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
+/// Refuses ids of another kind than those that are there.
+///
+/// # Errors
+/// Where they are.
+pub(super) fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
     let ours = into.manifest().ids;
     if theirs == ours {
         return Ok(());

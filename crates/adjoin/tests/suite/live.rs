@@ -10,7 +10,7 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, SimulatedDevice};
 use adjoin::error::Result;
-use adjoin::index::{IndexEffort, IndexSearchOptions};
+use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
 use adjoin::live::{Collection, Durability, LiveOptions, Write, Written};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::random::Random;
@@ -88,14 +88,18 @@ pub(crate) fn device() -> SimulatedDevice {
 }
 
 pub(crate) fn create(context: &Context) -> Result<()> {
-    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Int64 };
-    Collection::create(context, Path::new(LIVE), &options)
+    Collection::create(context, Path::new(LIVE), &options(VECTORS, Metric::L2, IdKind::Int64))
+}
+
+/// Of a live index with the usual graph.
+pub(crate) fn options(vectors: VectorType, metric: Metric, ids: IdKind) -> LiveOptions {
+    LiveOptions { vectors, metric, ids, index: IndexOptions::default() }
 }
 
 /// What there is, by every way to ask for it, which must all say the same.
 pub(crate) fn content(context: &Context, collection: &Collection) -> std::result::Result<Model, String> {
     let all: Vec<i64> = (0..IDS as i64).collect();
-    let got = collection.get(&Ids::Int64(all.clone()));
+    let got = collection.get(&Ids::Int64(all.clone())).map_err(|error| error.to_string())?;
     let vectors = all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap())));
     let model: Model = vectors.collect();
     if collection.facts().rows != model.len() as u64 {

@@ -17,6 +17,8 @@ use crate::harness::Setup;
 
 /// Writes of a run.
 const WRITES: usize = 1_800;
+/// One of so many writes is followed by a merge.
+const MERGED_ONE_OF: u64 = 300;
 /// Trials, where not every operation is tried.
 const TRIALS: u64 = 1_000;
 
@@ -64,6 +66,10 @@ impl Run {
                 assert!(step.write(&collection, durability).is_err());
             })?;
             self.acknowledged(durability);
+            if random.below(MERGED_ONE_OF) == 0 {
+                collection.merge(context)?;
+                self.acknowledged(Durability::Group);
+            }
             match random.below(60) {
                 0 => {
                     collection.flush()?;

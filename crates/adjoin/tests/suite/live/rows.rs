@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin::device::Device;
 use adjoin::error::ErrorKind;
 use adjoin::index::{IndexEffort, IndexSearchOptions};
-use adjoin::live::{Collection, Durability, LiveOptions, Put, Write};
+use adjoin::live::{Collection, Durability, Put, Write, verify};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
 
-use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, set};
+use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, options, set};
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use crate::oracle::floats;
@@ -42,13 +42,22 @@ fn writes_are_found_at_once_and_after_opening_again() {
             assert_eq!(written.missing, missing);
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
         }
+        if round % 3 == 2 {
+            let merged = collection.merge(context).unwrap();
+            let facts = collection.facts();
+            assert_eq!((merged.rows, facts.rows, facts.unmerged, facts.gone), (facts.rows, facts.rows, 0, 0));
+            assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
+            assert!(verify(context, Path::new(LIVE)).unwrap().is_sound());
+        }
         // With a word of farewell, or without.
         if round % 2 == 0 {
             collection.close().unwrap();
         }
     }
     let names = device.list(Path::new(LIVE)).unwrap();
-    assert_eq!(names, ["log-0000000000000001.bin", "manifest.json"], "small files of the log become one");
+    let starts = ["index-", "log-", "manifest.json", "places-"];
+    let is_of = |(name, start): (&std::ffi::OsString, &&str)| name.to_str().unwrap().starts_with(start);
+    assert!(names.len() == 4 && names.iter().zip(&starts).all(is_of), "small files of the log become one: {names:?}");
 }
 
 #[test]
@@ -99,15 +108,12 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     let write = Write { insert: Some(&both), delete: Some(&gone), upsert: None };
     let written = collection.write(&write, Durability::Group).unwrap();
     assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
-    for (options, words) in [
-        (LiveOptions { vectors: VECTORS, metric: Metric::Ip, ids: IdKind::Int64 }, "takes no metric ip"),
-        (LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::None }, "have ids: int64 or text"),
-        (
-            LiveOptions { vectors: VectorType { dimensions: 0, ..VECTORS }, metric: Metric::L2, ids: IdKind::Int64 },
-            "0 dimensions",
-        ),
+    for (wrong, words) in [
+        (options(VECTORS, Metric::Ip, IdKind::Int64), "takes no metric ip"),
+        (options(VECTORS, Metric::L2, IdKind::None), "have ids: int64 or text"),
+        (options(VectorType { dimensions: 0, ..VECTORS }, Metric::L2, IdKind::Int64), "0 dimensions"),
     ] {
-        let refused = error_of(Collection::create(context, Path::new("data/new"), &options)).to_string();
+        let refused = error_of(Collection::create(context, Path::new("data/new"), &wrong)).to_string();
         assert!(refused.contains(words), "{refused}");
     }
     let refused = error_of(create(context)).to_string();
@@ -121,7 +127,7 @@ fn vectors_that_cannot_be_compared_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let vectors = VectorType { element: Element::F32, dimensions: 2 };
-    let options = LiveOptions { vectors, metric: Metric::Cosine, ids: IdKind::Int64 };
+    let options = options(vectors, Metric::Cosine, IdKind::Int64);
     Collection::create(&context, &live, &options).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
     for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, which has no cosine")] {
@@ -145,7 +151,7 @@ fn hits_are_those_of_an_exact_scan() {
         let (live, rows, dimensions) = (folder.path().join("live"), 3_000, 97);
         let all = make(shape, element, rows, dimensions, 5);
         let context = Setup::default().context();
-        let options = LiveOptions { vectors: all.vectors(), metric, ids: IdKind::Int64 };
+        let options = options(all.vectors(), metric, IdKind::Int64);
         Collection::create(&context, &live, &options).unwrap();
         let collection = Collection::open(&context, &live).unwrap();
         collection.load(&all, Put::Insert, Durability::Buffered).unwrap();
@@ -167,22 +173,47 @@ fn hits_are_those_of_an_exact_scan() {
                 _ => -a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
             }
         };
-        for wanted in [Wanted::Nearest(10), Wanted::Within(within(metric, &values, dimensions))] {
+        // In memory, then on disk, then some of them changed in memory.
+        for (round, wanted) in [Wanted::Nearest(10), Wanted::Within(within(metric, &values, dimensions))]
+            .into_iter()
+            .cycle()
+            .take(6)
+            .enumerate()
+        {
+            match round {
+                2 => drop(collection.merge(&context).unwrap()),
+                4 => {
+                    let back = Set::of_stored(
+                        all.vectors(),
+                        all.stored()[all.vectors().bytes()..][..all.vectors().bytes()].to_vec(),
+                    );
+                    let insert = back.with_ids(&[1]);
+                    let (delete, insert) = (Ids::Int64(vec![0, 3]), Some(&insert as &dyn VectorSource));
+                    let write = Write { delete: Some(&delete), insert, upsert: None };
+                    collection.write(&write, Durability::Group).unwrap();
+                }
+                _ => {}
+            }
+            let is_there = |row: &usize| match round {
+                4.. => *row == 1 || (row % 3 != 1 && *row > 3) || *row == 2,
+                _ => row % 3 != 1,
+            };
             for threads in [1, 3] {
                 let context = Setup { threads, ..Setup::default() }.context();
-                let (hits, effort) = (CollectHits::default(), IndexEffort::default());
+                // A list of all is as good as a scan.
+                let (hits, effort) = (CollectHits::default(), IndexEffort::List(rows));
                 let options = IndexSearchOptions::new(wanted, effort, 1);
                 collection.search(&context, &queries, &options, Box::new(hits.clone())).unwrap();
                 for (query, found) in hits.hits().into_iter().enumerate() {
                     let mut all: Vec<f64> =
-                        (0..rows).filter(|row| row % 3 != 1).map(|row| value(vector(query), vector(row))).collect();
+                        (0..rows).filter(is_there).map(|row| value(vector(query), vector(row))).collect();
                     all.sort_by(|a, b| b.total_cmp(a));
                     let near: Vec<f64> = match wanted {
                         Wanted::Nearest(k) => all[..k as usize].to_vec(),
                         Wanted::Within(_) => all[..found.len()].to_vec(),
                     };
                     for (&(row, value_found), wanted) in found.iter().zip(&near) {
-                        assert!(row < rows as u64);
+                        assert!(row <= rows as u64);
                         let shown = if metric == Metric::Cosine { *wanted } else { -wanted };
                         assert!(
                             (f64::from(value_found) - shown).abs() < 1e-4 * (1.0 + shown.abs()),
@@ -207,13 +238,63 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     }
 }
 
+/// While merges go on, writes are taken and each search finds all that was acknowledged before it began.
+#[test]
+fn merges_stop_neither_writes_nor_searches() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    Collection::create(&context, &live, &options(VECTORS, Metric::L2, IdKind::Int64)).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let last = AtomicU64::new(0);
+    let vector = |id: i64| [(id % 251) as u8, (id / 251) as u8, 9];
+    std::thread::scope(|scope| {
+        let (collection, last, live) = (&collection, &last, &live);
+        scope.spawn(move || {
+            for id in 1..=400 {
+                let rows = Model::from([(id, vector(id))]);
+                let gone = Ids::Int64(vec![id - 100]);
+                let write = Write { insert: Some(&set(&rows)), delete: Some(&gone), upsert: None };
+                collection.write(&write, Durability::Buffered).unwrap();
+                last.store(id as u64, Ordering::Release);
+            }
+        });
+        scope.spawn(move || {
+            while last.load(Ordering::Acquire) < 400 {
+                let before = last.load(Ordering::Acquire) as i64;
+                let context = Setup::default().context();
+                let there = match before % 2 {
+                    0 => collection.get(&Ids::Int64((1..=before).collect())).unwrap(),
+                    _ => {
+                        let reader = Collection::open_read_only(&context, live).unwrap();
+                        reader.get(&Ids::Int64((1..=before).collect())).unwrap()
+                    }
+                };
+                let after = last.load(Ordering::Acquire) as i64 + 1;
+                for (id, found) in (1..).zip(there) {
+                    // What was deleted before is gone; what is not deleted yet is there.
+                    assert!(id > before - 100 || found.is_none(), "{id} of {before}");
+                    assert!(id <= after - 100 || found == Some(vector(id).to_vec()), "{id} of {before}, then {after}");
+                }
+            }
+        });
+        while last.load(Ordering::Acquire) < 400 {
+            collection.merge(&context).unwrap();
+        }
+    });
+    let facts = collection.facts();
+    assert_eq!(facts.rows, 100);
+    drop(collection);
+    assert_eq!(verify(&context, &live).unwrap().facts.rows, 100);
+}
+
 /// Writers at the same time share syncs, and each of their writes is there afterwards.
 #[test]
 fn writers_at_the_same_time_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup::default().context();
-    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Int64 };
+    let options = options(VECTORS, Metric::L2, IdKind::Int64);
     Collection::create(&context, &live, &options).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
     let last = AtomicU64::new(0);
@@ -227,7 +308,10 @@ fn writers_at_the_same_time_lose_nothing() {
                     let write = Write { upsert: Some(&set(&rows)), ..Write::default() };
                     let written = collection.write(&write, Durability::Group).unwrap();
                     last.fetch_max(written.sequence, Ordering::Relaxed);
-                    assert!(collection.get(&Ids::Int64(vec![id]))[0].is_some(), "an acknowledged write is found");
+                    assert!(
+                        collection.get(&Ids::Int64(vec![id])).unwrap()[0].is_some(),
+                        "an acknowledged write is found"
+                    );
                 }
             });
         }
@@ -237,7 +321,7 @@ fn writers_at_the_same_time_lose_nothing() {
     drop(collection);
     let collection = Collection::open_read_only(&context, &live).unwrap();
     let ids = (0..8).flat_map(|thread| (0..40).map(move |k| thread * 1_000 + k)).collect();
-    assert!(collection.get(&Ids::Int64(ids)).iter().all(Option::is_some));
+    assert!(collection.get(&Ids::Int64(ids)).unwrap().iter().all(Option::is_some));
     assert_eq!(collection.facts().rows, 320);
 }
 
@@ -246,7 +330,7 @@ fn text_ids_name_rows() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let context = Setup::default().context();
-    let options = LiveOptions { vectors: VECTORS, metric: Metric::L2, ids: IdKind::Utf8 };
+    let options = options(VECTORS, Metric::L2, IdKind::Utf8);
     Collection::create(&context, &live, &options).unwrap();
     let rows = |ids: &[&str]| {
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -259,7 +343,7 @@ fn text_ids_name_rows() {
     let collection = Collection::open(&context, &live).unwrap();
     let mut ids = TextIds::default();
     ["ä", "long name of a row", "b"].iter().for_each(|id| ids.push(id.as_bytes()));
-    let got = collection.get(&Ids::Utf8(ids));
+    let got = collection.get(&Ids::Utf8(ids)).unwrap();
     assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
     let (hits, options) =
         (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(2), IndexEffort::default(), 1));

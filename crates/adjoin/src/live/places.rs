@@ -1,0 +1,228 @@
+//! Where the ids of the index on disk are: a file of keys and entries, sorted by key, of which the first key of each block is in
+//! memory. An integer is its own key; that of a text is a hash, and the text is compared.
+//!
+//! Blocks have 4,096 bytes: XXH3 of what follows with the number of the block as seed (u64), then 340 times a key (u64) and an
+//! entry (u32), those behind the last with all bits set, and 8 bytes of zeros.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation, WRITE_BUFFER_BYTES};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::source::{IdKind, Ids};
+
+const BLOCK_BYTES: usize = 4_096;
+const CHECKSUM_BYTES: usize = 8;
+const RECORD_BYTES: usize = 12;
+const RECORDS: usize = 340;
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the places of ids";
+
+/// A key, and the entry that has it.
+type Record = (u64, u32);
+const NONE: Record = (u64::MAX, u32::MAX);
+
+/// The file, open.
+pub(super) struct Places {
+    file: Arc<dyn ReadFile>,
+    path: std::path::PathBuf,
+    /// The first key of each block.
+    first: Vec<u64>,
+    _memory: Reservation,
+}
+
+/// The key of id `k`.
+fn key(ids: &Ids, k: usize) -> u64 {
+    match ids {
+        Ids::Int64(ids) => ids[k].cast_unsigned(),
+        Ids::Utf8(ids) => xxh3_64(ids.get(k)),
+        Ids::None => 0,
+    }
+}
+
+/// The key of an id, of which these are the bytes.
+fn key_of_bytes(kind: IdKind, id: &[u8]) -> u64 {
+    match (kind, id.as_array()) {
+        (IdKind::Int64, Some(&id)) => u64::from_le_bytes(id),
+        _ => xxh3_64(id),
+    }
+}
+
+/// Bytes of the file for so many rows.
+pub(super) fn file_bytes(rows: u64) -> u64 {
+    rows.div_ceil(RECORDS as u64) * BLOCK_BYTES as u64
+}
+
+/// Writes the file of an index, durably; takes the ids in as many passes as memory asks for.
+///
+/// # Errors
+/// Where ids cannot be read, memory does not suffice, or the disk refuses.
+pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()> {
+    let (rows, kind) = (index.facts().rows, index.facts().ids);
+    let least = (WRITE_BUFFER_BYTES + RECORDS * 4 * RECORD_BYTES) as u64;
+    let wanted = (rows * 2 * size_of::<Record>() as u64).max(least);
+    let memory = context.reserve(wanted.min((context.budget().free() / 2).max(least)), PURPOSE)?;
+    // Keys that a hash makes are spread evenly, integers are not: each pass takes those above the last, up to what it holds.
+    let held =
+        (memory.bytes().saturating_sub(WRITE_BUFFER_BYTES as u64) as usize / (2 * size_of::<Record>())).max(RECORDS);
+    let mut file = context.device.create(path)?;
+    let (mut block, mut number, mut above) = (Vec::with_capacity(BLOCK_BYTES), 0, None);
+    let mut left = rows;
+    while left > 0 {
+        let mut some: Vec<Record> = Vec::with_capacity(2 * held);
+        index.each_id(context, &mut |entry, id| {
+            let record = (key_of_bytes(kind, id), entry);
+            if above.is_none_or(|above| record > above) {
+                some.push(record);
+                if some.len() == 2 * held {
+                    some.select_nth_unstable(held - 1);
+                    some.truncate(held);
+                }
+            }
+            Ok(())
+        })?;
+        some.sort_unstable();
+        some.truncate(held);
+        above = some.last().copied();
+        left -= some.len() as u64;
+        for &record in &some {
+            push(&mut block, record);
+            if block.len() == CHECKSUM_BYTES + RECORDS * RECORD_BYTES {
+                end_block(&mut block, &mut number, &mut *file)?;
+            }
+        }
+    }
+    if !block.is_empty() {
+        while block.len() < CHECKSUM_BYTES + RECORDS * RECORD_BYTES {
+            push(&mut block, NONE);
+        }
+        end_block(&mut block, &mut number, &mut *file)?;
+    }
+    Ok(file.sync()?)
+}
+
+fn push(block: &mut Vec<u8>, (key, entry): Record) {
+    if block.is_empty() {
+        block.resize(CHECKSUM_BYTES, 0);
+    }
+    block.extend(key.to_le_bytes());
+    block.extend(entry.to_le_bytes());
+}
+
+fn end_block(block: &mut Vec<u8>, number: &mut u64, file: &mut dyn adjoin_device::WriteFile) -> Result<()> {
+    block.resize(BLOCK_BYTES, 0);
+    let checksum = xxh3_64_with_seed(&block[CHECKSUM_BYTES..], *number);
+    block[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    file.append(block)?;
+    block.clear();
+    *number += 1;
+    Ok(())
+}
+
+impl Places {
+    /// Opens the file of an index, and reads all of it.
+    ///
+    /// # Errors
+    /// Where it is missing, or not as it was written, or memory does not suffice.
+    pub(super) fn open(context: &Context, index: &Index, path: &Path) -> Result<Self> {
+        let file = context.device.open(path)?;
+        let blocks = index.facts().rows.div_ceil(RECORDS as u64);
+        let memory = context.reserve(8 * blocks, PURPOSE)?;
+        let mut places = Self { file, path: path.to_owned(), first: Vec::new(), _memory: memory };
+        if places.file.len() != file_bytes(index.facts().rows) {
+            return Err(places.damaged("it has another length than its index asks for"));
+        }
+        let _piece = context.reserve(PIECE_BLOCKS * BLOCK_BYTES as u64, PURPOSE)?;
+        let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
+        for start in (0..blocks).step_by(PIECE_BLOCKS as usize) {
+            context.cancel.check()?;
+            let some = (blocks - start).min(PIECE_BLOCKS) as usize;
+            places.file.read_at(start * BLOCK_BYTES as u64, &mut piece[..some * BLOCK_BYTES])?;
+            for (number, block) in (start..).zip(piece[..some * BLOCK_BYTES].chunks_exact(BLOCK_BYTES)) {
+                let first = places.checked(number, block)?.next().map_or(u64::MAX, |(key, _)| key);
+                places.first.push(first);
+            }
+        }
+        Ok(places)
+    }
+
+    fn damaged(&self, why: &str) -> Error {
+        Error::corrupt(format!("{}: {why}; bring the folder back from a backup", self.path.display()))
+    }
+
+    /// The records of a block.
+    fn checked<'b>(&self, number: u64, block: &'b [u8]) -> Result<impl Iterator<Item = Record> + 'b> {
+        let checksum = xxh3_64_with_seed(&block[CHECKSUM_BYTES..], number);
+        if block[..CHECKSUM_BYTES] != checksum.to_le_bytes() {
+            return Err(self.damaged(&format!("block {number} is not as it was written")));
+        }
+        let (records, _) = block[CHECKSUM_BYTES..].as_chunks::<RECORD_BYTES>();
+        Ok(records[..RECORDS].iter().map(|record| {
+            let (key, entry) = record.split_at(size_of::<u64>());
+            let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
+            (number(key), number(entry) as u32)
+        }))
+    }
+
+    /// The entry of each id; none for an id that the index has not. Blocks are read once where several ids lie in them.
+    ///
+    /// # Errors
+    /// Where blocks or ids cannot be read, or are not as they were written.
+    pub(super) fn entries(&self, index: &Index, ids: &Ids) -> Result<Vec<Option<u32>>> {
+        let mut order: Vec<(u64, usize)> = (0..ids.len()).map(|k| (key(ids, k), k)).collect();
+        order.sort_unstable();
+        let (mut found, mut block) = (vec![None; ids.len()], None);
+        for (key, k) in order {
+            for candidate in self.candidates(key, &mut block)? {
+                if self.is_of(index, candidate, ids, k)? {
+                    found[k] = Some(candidate);
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether an entry has id `k`, whose key it has.
+    fn is_of(&self, index: &Index, entry: u32, ids: &Ids, k: usize) -> Result<bool> {
+        let Ids::Utf8(texts) = ids else { return Ok(true) };
+        if u64::from(entry) >= index.facts().rows {
+            return Err(self.damaged("it names a row that the index has not"));
+        }
+        let of_entry = index.ids_of(IdKind::Utf8, &[entry])?;
+        Ok(matches!(&of_entry, Ids::Utf8(of_entry) if of_entry.get(0) == texts.get(k)))
+    }
+
+    /// The entries that have a key; `block` is the block that was read last.
+    fn candidates(&self, key: u64, block: &mut Option<(u64, Vec<Record>)>) -> Result<Vec<u32>> {
+        let mut found = Vec::new();
+        // Equal keys may begin in the block before the first that begins with one.
+        let start = self.first.partition_point(|&first| first < key).saturating_sub(1);
+        for number in start..self.first.len() {
+            if self.first[number] > key {
+                break;
+            }
+            let records = self.block(number as u64, block)?;
+            let from = records.partition_point(|&(other, _)| other < key);
+            let same = records[from..].iter().take_while(|record| record.0 == key && **record != NONE);
+            found.extend(same.map(|&(_, entry)| entry));
+        }
+        Ok(found)
+    }
+
+    fn block<'b>(&self, number: u64, held: &'b mut Option<(u64, Vec<Record>)>) -> Result<&'b [Record]> {
+        if held.as_ref().is_none_or(|(other, _)| *other != number) {
+            let mut bytes = [0; BLOCK_BYTES];
+            self.file.read_at(number * BLOCK_BYTES as u64, &mut bytes)?;
+            *held = Some((number, self.checked(number, &bytes)?.collect()));
+        }
+        Ok(held.as_ref().map_or(&[], |(_, records)| records))
+    }
+}
+
+/// Blocks that are read at once where all are.
+const PIECE_BLOCKS: u64 = 64;

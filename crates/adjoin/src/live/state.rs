@@ -1,0 +1,107 @@
+//! What a live index holds at a moment: the index on disk, what of it is gone, and the rows in memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::base::{Base, Gone};
+use super::change::Change;
+use super::fresh::{Fresh, View};
+use super::log::{self, Found};
+use super::manifest::LiveManifest;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::source::Ids;
+
+/// Ids that are looked up together while the log is read.
+const IDS_TOGETHER: usize = 1 << 16;
+
+/// What there is after some write.
+pub(super) struct State {
+    pub(super) base: Option<Arc<Base>>,
+    pub(super) gone: Gone,
+    pub(super) fresh: Fresh,
+    /// The number of that write.
+    pub(super) sequence: u64,
+}
+
+/// The same for whoever searches, however long that takes.
+pub(super) struct Moment {
+    pub(super) base: Option<Arc<Base>>,
+    pub(super) gone: Gone,
+    pub(super) view: View,
+    /// Rows that can be found.
+    pub(super) rows: u64,
+    pub(super) sequence: u64,
+}
+
+impl State {
+    /// What a manifest and the log say.
+    ///
+    /// # Errors
+    /// Where one of them or the index on disk cannot be read, or memory does not suffice.
+    pub(super) fn read(context: &Context, folder: &Path, manifest: &LiveManifest) -> Result<(Self, Found)> {
+        let merged = manifest.merged();
+        let base = merged.map(|sequence| Base::open(context, folder, sequence)).transpose()?.map(Arc::new);
+        let gone = Gone::none_of(base.as_ref().map_or(0, |base| base.index.facts().rows));
+        let fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
+        let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
+        let mut touched = Ids::empty(manifest.ids);
+        let found = log::read(context, folder, manifest.log(), &mut |number, payload| {
+            let change = Change::from_bytes(payload, manifest.ids, manifest.vectors.bytes());
+            let change = change.ok_or_else(|| {
+                let at = folder.display();
+                Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))
+            })?;
+            state.fresh.reserve(context, &change)?;
+            state.fresh.apply(&change);
+            state.sequence = number;
+            // A row on disk whose id is written again, or deleted, is gone, whatever comes after that.
+            for ids in [&change.deleted, &change.ids] {
+                (0..ids.len()).for_each(|k| touched.push_from(ids, k));
+            }
+            if touched.len() >= IDS_TOGETHER {
+                state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
+            }
+            Ok(())
+        })?;
+        state.forget(&touched)?;
+        Ok((state, found))
+    }
+
+    /// Takes rows on disk out by their ids.
+    fn forget(&mut self, ids: &Ids) -> Result<()> {
+        let Some(base) = &self.base else { return Ok(()) };
+        for entry in base.entries(ids)?.into_iter().flatten() {
+            self.gone.add(entry);
+        }
+        Ok(())
+    }
+
+    /// Applies a change for which there is room, whose ids have these entries on disk; returns how many rows went.
+    pub(super) fn apply(&mut self, change: &Change, entries: impl Iterator<Item = u32>, sequence: u64) -> u64 {
+        let of_base = entries.filter(|&entry| self.gone.add(entry)).count() as u64;
+        self.sequence = sequence;
+        of_base + self.fresh.apply(change)
+    }
+
+    /// Whether a row has id `k`, which has this entry on disk.
+    pub(super) fn has(&self, (ids, k): (&Ids, usize), entry: Option<u32>) -> bool {
+        self.fresh.has(ids, k) || entry.is_some_and(|entry| !self.gone.has(entry))
+    }
+
+    /// Rows on disk that can be found.
+    fn of_base(&self) -> u64 {
+        self.base.as_ref().map_or(0, |base| base.index.facts().rows) - self.gone.rows
+    }
+
+    /// Rows that can be found.
+    pub(super) fn rows(&self) -> u64 {
+        self.of_base() + self.fresh.live()
+    }
+
+    /// The same to look at later.
+    pub(super) fn moment(&self) -> Moment {
+        let (base, gone, view) = (self.base.clone(), self.gone.clone(), self.fresh.view());
+        Moment { base, gone, view, rows: self.rows(), sequence: self.sequence }
+    }
+}
