@@ -161,6 +161,7 @@ pub(crate) fn search_changed(
     find(context, index, queries, (options, Some(changes)), sink)
 }
 
+/// Searches an index, with changes where there are some.
 fn find(
     context: &Context,
     index: &Index,

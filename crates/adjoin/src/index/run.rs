@@ -81,7 +81,7 @@ pub(super) struct Run<'a, T: Coordinate> {
     /// Where queries are answered by walks.
     walks: Option<Walks<'a, T>>,
     queries: SourceQueries<'a>,
-    /// What is asked for of each query, which may be more than there is, and what may be found, where that is not all.
+    /// What is asked for of each query, which may be more than there is, and what may be found in the index, where not all.
     sought: Sought<'a>,
     admitted: Option<&'a Admitted>,
     at_once: usize,
