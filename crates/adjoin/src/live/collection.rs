@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::change::Change;
+use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
 use super::merge::{remove_log_before, remove_of_merge};
@@ -208,6 +209,8 @@ impl Collection {
     fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
         let writer = self.writer()?;
         let change = &incoming.change;
+        // Before it is its turn: others may have to end first.
+        let room = Fresh::room_for(&self.context, change)?;
         let _order = lock(&writer.order);
         // Nobody else writes, so that what is read here stays so.
         let on_disk = |ids: &Ids| match self.state().base.clone() {
@@ -223,10 +226,9 @@ impl Collection {
         if change.ids.len() == 0 && missing == change.deleted.len() as u64 {
             return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
         }
-        self.state_mut().fresh.reserve(&self.context, change)?;
         let sequence = writer.log.append(&incoming.payload)?;
         let entries = of_deleted.into_iter().chain(of_rows).flatten();
-        let gone = self.state_mut().apply(change, entries, sequence);
+        let gone = self.state_mut().apply((change, room), entries, sequence);
         Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })
     }
 

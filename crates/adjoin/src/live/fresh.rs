@@ -12,7 +12,7 @@ use adjoin_device::Reservation;
 use super::change::Change;
 use super::ids::Numbers;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::Beside;
@@ -25,8 +25,6 @@ use crate::workers::map_items;
 
 /// Bytes of vectors of a block, about.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Most rows in memory.
-const ROWS_MAX: usize = 1 << 31;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
@@ -83,22 +81,23 @@ impl Fresh {
         })
     }
 
-    /// Makes room for the rows of a change.
+    /// Bytes that the rows of a change take.
+    pub(super) fn bytes_of(change: &Change) -> u64 {
+        let (rows, texts) = (change.ids.len() as u64, change.ids.bytes());
+        change.stored.len() as u64 + rows * Numbers::memory_bytes(0) + 3 * texts
+    }
+
+    /// Takes the memory for a change.
     ///
     /// # Errors
-    /// Where memory does not suffice.
-    pub(super) fn reserve(&mut self, context: &Context, change: &Change) -> Result<()> {
-        let (rows, texts) = (change.ids.len() as u64, change.ids.bytes());
-        if self.rows as usize + rows as usize > ROWS_MAX {
-            return Err(Error::input(format!("more than {ROWS_MAX} rows are not merged yet; merge them")));
-        }
-        let more = change.stored.len() as u64 + rows * Numbers::memory_bytes(0) + 3 * texts;
-        let all = self.memory.bytes() + more;
-        context.grow(&mut self.memory, all, PURPOSE)
+    /// Where it does not suffice.
+    pub(super) fn room_for(context: &Context, change: &Change) -> Result<Reservation> {
+        context.reserve_between_runs(Self::bytes_of(change), PURPOSE)
     }
 
     /// Applies a change for which there is room; returns how many rows went.
-    pub(super) fn apply(&mut self, change: &Change) -> u64 {
+    pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> u64 {
+        self.memory.join(room);
         let before = self.gone_rows;
         for k in 0..change.deleted.len() {
             let number = self.numbers.remove(&change.deleted, k);

@@ -19,6 +19,9 @@ use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 use crate::workers::lock;
 
+/// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
+const LEAST_BYTES: u64 = 16 << 20;
+
 impl Collection {
     /// Makes the rows in memory, and what was deleted, part of the index on disk; one merge at a time. Where there is nothing
     /// to merge, nothing is done. Writes and searches go on meanwhile.
@@ -38,9 +41,8 @@ impl Collection {
             writer.log.begin_file()?;
             moment
         };
-        let context = &context.clone().or_temporary(self.folder());
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.replace(context, writer, moment);
+        let merged = self.build_of(context, moment).and_then(|manifest| self.replace(writer, manifest));
         if merged.is_err() {
             // Best effort: the error that led here is the one to report, and opening it again removes them too.
             let _ = remove_of_merge(context, self.folder(), self.manifest().merged());
@@ -48,38 +50,36 @@ impl Collection {
         merged.map(|()| Merged { rows, sequence, seconds: watch.seconds() })
     }
 
-    /// Builds the index of a moment, and puts it in the place of the one that is there.
-    fn replace(&self, context: &Context, writer: &Writer, moment: Moment) -> Result<()> {
-        let folder = self.folder();
-        let (sequence, rows) = (moment.sequence, moment.rows);
-        let manifest = self.manifest();
-        if rows > 0 {
-            build_of(context, folder, &manifest, &moment)?;
+    /// Builds the index of a moment; returns the manifest that names it.
+    fn build_of(&self, context: &Context, moment: Moment) -> Result<LiveManifest> {
+        let (live, manifest) = (self.folder(), self.manifest());
+        if moment.rows > 0 {
+            let context = &context.for_long_run(LEAST_BYTES, "merging")?.or_temporary(live);
+            let rows = Snapshot::new(&manifest, &moment, live.to_owned());
+            let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
+            let (temporary, _) = TemporaryStore::build(context, &rows, &options)?;
+            let store = Store::open(context, temporary.folder())?;
+            build(context, &store, &live.join(folder_name(moment.sequence)), &manifest.index_options(), true)?;
+            drop((store, temporary));
+            Base::complete(context, live, moment.sequence)?;
         }
-        drop(moment);
-        let manifest = manifest.with_merged(sequence, rows);
+        Ok(manifest.with_merged(moment.sequence, moment.rows))
+    }
+
+    /// Puts the index that a manifest names, and what was written since, in the place of what there is.
+    fn replace(&self, writer: &Writer, manifest: LiveManifest) -> Result<()> {
+        let (context, folder) = (&self.context, self.folder());
         // Nobody writes while what was written meanwhile is read again.
         let _order = lock(&writer.order);
         writer.log.flush()?;
-        let (state, _) = State::read(&self.context, folder, &manifest)?;
+        let (state, _) = State::read(context, folder, &manifest)?;
         manifest.publish(context, folder)?;
-        let merged = manifest.merged();
+        let (merged, first) = (manifest.merged(), manifest.first_record);
         self.set_manifest(manifest);
         *self.state_mut() = state;
         remove_of_merge(context, folder, merged)?;
-        remove_log_before(context, folder, sequence + 1)
+        remove_log_before(context, folder, first)
     }
-}
-
-/// Builds the index of a moment.
-fn build_of(context: &Context, live: &Path, manifest: &LiveManifest, moment: &Moment) -> Result<()> {
-    let rows = Snapshot::new(manifest, moment, live.to_owned());
-    let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
-    let (temporary, _) = TemporaryStore::build(context, &rows, &options)?;
-    let store = Store::open(context, temporary.folder())?;
-    build(context, &store, &live.join(folder_name(moment.sequence)), &manifest.index_options(), true)?;
-    drop(store);
-    Base::complete(context, live, moment.sequence)
 }
 
 /// Removes what other merges than one have left.

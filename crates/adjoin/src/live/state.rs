@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use adjoin_device::Reservation;
+
 use super::base::{Base, Gone};
 use super::change::Change;
 use super::fresh::{Fresh, View};
@@ -52,8 +54,8 @@ impl State {
                 let at = folder.display();
                 Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))
             })?;
-            state.fresh.reserve(context, &change)?;
-            state.fresh.apply(&change);
+            let room = Fresh::room_for(context, &change)?;
+            state.fresh.apply(&change, room);
             state.sequence = number;
             // A row on disk whose id is written again, or deleted, is gone, whatever comes after that.
             for ids in [&change.deleted, &change.ids] {
@@ -78,10 +80,15 @@ impl State {
     }
 
     /// Applies a change for which there is room, whose ids have these entries on disk; returns how many rows went.
-    pub(super) fn apply(&mut self, change: &Change, entries: impl Iterator<Item = u32>, sequence: u64) -> u64 {
+    pub(super) fn apply(
+        &mut self,
+        (change, room): (&Change, Reservation),
+        entries: impl Iterator<Item = u32>,
+        sequence: u64,
+    ) -> u64 {
         let of_base = entries.filter(|&entry| self.gone.add(entry)).count() as u64;
         self.sequence = sequence;
-        of_base + self.fresh.apply(change)
+        of_base + self.fresh.apply(change, room)
     }
 
     /// Whether a row has id `k`, which has this entry on disk.

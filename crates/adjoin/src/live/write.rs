@@ -71,7 +71,7 @@ impl<'a> Incoming<'a> {
             let Some(source) = source else { continue };
             check(into, source)?;
             // As it is read, as it is held, and as bytes of the log.
-            let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
+            let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
             let usable = read_all(context, source, into.manifest().metric)?;
             let ids = ids_of(kind, &usable);
             (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
@@ -121,7 +121,7 @@ impl<'a> Incoming<'a> {
             return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
         }
         let rows = (change.ids.len() + change.deleted.len()) as u64;
-        let memory = context.reserve(2 * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
+        let memory = context.reserve_between_runs(2 * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
         let payload = change.to_bytes();
         let incoming = Self { change, payload, inserted, from, into, _memory: memory };
         incoming.check_repeated()?;

@@ -1,7 +1,7 @@
 //! What is found where nothing fails.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adjoin::device::Device;
 use adjoin::error::ErrorKind;
@@ -246,11 +246,11 @@ fn merges_stop_neither_writes_nor_searches() {
     let context = Setup::default().context();
     Collection::create(&context, &live, &options(VECTORS, Metric::L2, IdKind::Int64)).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
-    let last = AtomicU64::new(0);
+    let (last, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     let vector = |id: i64| [(id % 251) as u8, (id / 251) as u8, 9];
     std::thread::scope(|scope| {
-        let (collection, last, live) = (&collection, &last, &live);
-        scope.spawn(move || {
+        let (collection, last, live, ended) = (&collection, &last, &live, &ended);
+        let writer = scope.spawn(move || {
             for id in 1..=400 {
                 let rows = Model::from([(id, vector(id))]);
                 let gone = Ids::Int64(vec![id - 100]);
@@ -260,7 +260,7 @@ fn merges_stop_neither_writes_nor_searches() {
             }
         });
         scope.spawn(move || {
-            while last.load(Ordering::Acquire) < 400 {
+            while !ended.load(Ordering::Acquire) {
                 let before = last.load(Ordering::Acquire) as i64;
                 let context = Setup::default().context();
                 let there = match before % 2 {
@@ -278,9 +278,11 @@ fn merges_stop_neither_writes_nor_searches() {
                 }
             }
         });
-        while last.load(Ordering::Acquire) < 400 {
+        while !writer.is_finished() {
             collection.merge(&context).unwrap();
         }
+        collection.merge(&context).unwrap();
+        ended.store(true, Ordering::Release);
     });
     let facts = collection.facts();
     assert_eq!(facts.rows, 100);
