@@ -81,7 +81,8 @@ fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
         eprintln!("{}: {rows} came, {gone} went; {} now", live.display(), format_count(facts.rows, "row"));
         if missing > 0 {
-            eprintln!("{} to delete were not there", format_count(missing, "id"));
+            let were = if missing == 1 { "was" } else { "were" };
+            eprintln!("{} to delete {were} not there", format_count(missing, "id"));
         }
         print_memory(&memory);
     }

@@ -14,6 +14,7 @@ mod index;
 mod inputs;
 mod layouts;
 mod leftovers;
+mod live;
 mod manual;
 mod memory;
 mod neighbours;

@@ -1,6 +1,7 @@
 //! A live index: what was acknowledged is there, whatever happens, and nothing else.
 
 mod crashes;
+mod damage;
 mod rows;
 
 use std::collections::BTreeMap;

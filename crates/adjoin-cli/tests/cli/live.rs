@@ -1,0 +1,126 @@
+//! `adjoin live`: made, written to, searched, merged, described, and what is refused. A write that was acknowledged is there,
+//! however the process ends.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::inputs::fbin;
+use crate::place::Place;
+
+/// A live index with nine vectors of the plane, named by their numbers.
+fn small() -> Place {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
+    place.write("queries.fbin", &fbin(2, &[0., 0., 9., 8.]));
+    place.done("live create set.live --dimensions 2");
+    assert_eq!(place.done("live write set.live --insert set.fbin").out, "1\n");
+    place
+}
+
+#[test]
+fn hits_are_those_of_a_store_before_and_after_a_merge() {
+    let place = small();
+    place.done("build set.fbin -o set.store --quiet");
+    for round in 0..2 {
+        for asked in ["-k 1", "-k 4", "-k 100", "--radius 3.5", "-k 4 -L 9"] {
+            let hits = place.done(&format!("live search set.live --queries queries.fbin {asked} --quiet")).out;
+            let exact = asked.trim_end_matches(" -L 9").to_owned() + " --exact";
+            let of_store = place.done(&format!("search set.store --queries queries.fbin {exact} --quiet")).out;
+            assert_eq!(sorted(&hits), sorted(&of_store), "{asked}, round {round}");
+        }
+        let said = place.done("live merge set.live").said;
+        assert!(said.contains("set.live: 9 rows in the index on disk"), "{said}");
+    }
+    assert_eq!(place.done("verify set.live").out, "sound: all checksums match, 9 rows, 112 B of log\n");
+}
+
+/// Lines without the ranks of equal hits, whose order is that in which they came.
+fn sorted(hits: &str) -> Vec<String> {
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split(',').collect();
+        [words[0], words[3], words[2]].join(",")
+    };
+    let mut lines: Vec<String> = hits.lines().map(of).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn rows_come_and_go_by_their_ids() {
+    let place = small();
+    place.write("gone", b"0\n6\n77\n");
+    let ran = place.done("live write set.live --delete gone");
+    assert!(ran.said.contains("0 rows came, 2 rows went; 7 rows now"), "{}", ran.said);
+    assert!(ran.said.contains("1 id to delete was not there"), "{}", ran.said);
+    place.write("new.csv", b"");
+    place.write("new.jsonl", b"{\"id\": 3, \"v\": [9, 8]}\n{\"id\": 100, \"v\": [0, 0]}\n");
+    place.done("live write set.live --upsert new.jsonl --durability buffered --quiet");
+    let hits = "query,rank,id,distance\n0,1,100,0.0\n1,1,3,0.0\n";
+    for _ in 0..2 {
+        assert_eq!(place.done("live search set.live --queries queries.fbin -k 1 --quiet").out, hits);
+        place.done("live merge set.live --quiet");
+    }
+    let info = place.done("info set.live").out;
+    assert!(info.contains("vectors      8 of 2 x f32") && info.contains("unmerged     0 rows"), "{info}");
+    let json: serde_json::Value = serde_json::from_str(&place.done("live info set.live --json").out).unwrap();
+    assert_eq!((&json["kind"], &json["merged_rows"]), (&"live".into(), &8.into()));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let place = small();
+    place.write("other.fbin", &fbin(3, &[0., 0., 1.]));
+    place.write("nan.fbin", &fbin(2, &[0., f32::NAN]));
+    place.write("gone", b"1\nx\n");
+    place.done("build set.fbin -o set.store --quiet");
+    for (line, words) in [
+        ("live write set.live --insert set.fbin", &["set.fbin: the id 0 of row 0 is there already", "set.live"][..]),
+        ("live write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
+        ("live write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
+        ("live write set.live --delete gone", &["gone: line 2 is \"x\", which is no integer"]),
+        ("live write set.live --delete none", &["none: the ids cannot be read"]),
+        ("live write set.live", &["nothing to write", "--insert"]),
+        ("live write set.store --insert set.fbin", &["set.store is a store, not a live index", "adjoin live create"]),
+        ("live search set.live --queries other.fbin -k 1", &["queries have 3 dimensions"]),
+        ("live search set.live --queries queries.fbin -k 0", &["-k 0"]),
+        ("live search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
+        ("live search set.live --queries queries.fbin -k 1 --where a=1", &["--where", "live index"]),
+        ("live search none --queries queries.fbin -k 1", &["none is not a live index", "adjoin live create"]),
+        ("live create set.live --dimensions 2", &["set.live is a live index already"]),
+        ("live create new.live --dimensions 0", &["0 dimensions"]),
+        ("live create new.live --dimensions 2 --degree 0", &["--degree"]),
+        (
+            "search set.live --queries queries.fbin -k 1",
+            &["set.live is a live index, not a store", "adjoin live search"],
+        ),
+        ("join set.live --eps 1 -o pairs.csv", &["set.live is a live index"]),
+    ] {
+        place.refused(line, words);
+    }
+    assert!(place.done("info set.live").out.contains("vectors      9 of"));
+}
+
+/// A process that writes is killed at some moments: what others were told was written is there, and it can be written to again.
+#[test]
+fn a_killed_writer_loses_nothing_that_was_acknowledged() {
+    let place = Place::on_disk();
+    place.done("live create set.live --dimensions 16");
+    place.done("gen --rows 60000 --dimensions 16 -o set.fbin --quiet");
+    for kill in 0..8u64 {
+        let line = |id: u64| format!("{{\"id\": {}, \"v\": [{}{}]}}\n", 1_000_000 + id, id, ", 0".repeat(15));
+        place.write("one.jsonl", line(kill).as_bytes());
+        place.done("live write set.live --insert one.jsonl --quiet");
+        let words = ["live", "write", "set.live", "--upsert", "set.fbin", "--quiet"];
+        let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(3 + 17 * kill));
+        let _ = child.kill();
+        child.wait().unwrap();
+        place.write("ones.jsonl", (0..=kill).map(line).collect::<String>().as_bytes());
+        let hits = place.done("live search set.live --queries ones.jsonl -k 1 --no-ids --quiet").out;
+        for id in 0..=kill {
+            assert!(hits.contains(&format!("\n{id},1,{},0.0\n", 1_000_000 + id)), "{id} of {kill}: {hits}");
+        }
+        let sound = place.done("live verify set.live").out;
+        assert!(sound.starts_with("sound: "), "{sound}");
+    }
+}
