@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import search_ranges
 import search_sweeps
 from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
 from measure import Failed, Ledger, Record, machine, median, run
@@ -33,6 +34,7 @@ from search_peers import beside_peers
 KNOWN = 100
 #: Rows that are converted at once.
 PIECE = 4_096
+PAGE_BYTES = 4_096
 DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
 
@@ -86,6 +88,7 @@ class Bench:
         self.element = "u8" if of.file.endswith("u8bin") or of.shape[2] == "u8" else "f32"
         suffix = "u8bin" if self.element == "u8" else "fbin"
         self.base, self.queries = self.work / f"base.{suffix}", self.work / f"queries.{suffix}"
+        self.hits = self.work / "hits.csv"
         if not self.queries.exists():
             self.cut()
         with self.base.open("rb") as base:
@@ -109,39 +112,49 @@ class Bench:
         keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
         return median([self.ledger.measured(one, measure) for one in keys])
 
-    def truth(self) -> array[float]:
-        """How far the last of the nearest rows of each query is, for which both are judged; all of them as a file for DiskANN."""
+    def truth(self, nearest: int = K) -> array[float]:
+        """How far the last of so many nearest rows of each query is, for which both are judged; all of them as a file for DiskANN."""
         file, far = self.work / "truth.bin", array("d")
         if not file.exists():
-            hits, store = self.work / "truth.csv", self.work / "store"
-            run([self.adjoin, "build", self.base, "-o", store, "--quiet", "--force"])
-            nearest = ["-k", str(KNOWN), "--exact", "-o", hits, "--quiet", "--force"]
-            run([self.adjoin, "search", store, "--queries", self.queries, *nearest])
+            hits = self.work / "truth.csv"
+            known = ["-k", str(KNOWN), "--exact", "-o", hits, "--quiet", "--force"]
+            run([self.adjoin, "search", self.store(), "--queries", self.queries, *known])
             ids, squares = array("I"), array("f")
             with hits.open() as lines:
                 for line in csv.DictReader(lines):
                     ids.append(int(line["id"])), squares.append(float(line["distance"]) ** 2)
             file.write_bytes(struct.pack("<2I", QUERIES, KNOWN) + ids.tobytes() + squares.tobytes())
         squares = array("f", file.read_bytes()[8 + 4 * QUERIES * KNOWN :])
-        far.extend(squares[query * KNOWN + K - 1] ** 0.5 * (1 + 1e-6) for query in range(QUERIES))
+        far.extend(squares[query * KNOWN + nearest - 1] ** 0.5 * (1 + 1e-6) for query in range(QUERIES))
         return far
+
+    def store(self) -> Path:
+        """A store of the base, for exact scans."""
+        store = self.work / "store"
+        if not store.exists():
+            run([self.adjoin, "build", self.base, "-o", store, "--quiet"])
+        return store
 
     def index(self, layout: str = "grown", navigation: int = 0) -> Path:
         """Builds an index, in the order of pages that is asked for, with so many vectors in its navigation graph."""
         folder = self.work / (f"index-{layout}" + (f"-{navigation}" if navigation else ""))
-        shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
-        shape += ["--navigation", str(navigation)] if navigation else []
 
         def build() -> Record:
-            threads = ["--threads", str(THREADS), "--force"]
             if layout != "grown":
-                return run([self.adjoin, "index", "relayout", self.index(), "--layout", layout, "-o", folder, *threads])
-            return run([self.adjoin, "index", "build", self.base, "-o", folder, *shape, *threads])
+                shape = ["--layout", layout, "--threads", str(THREADS), "--force"]
+                return run([self.adjoin, "index", "relayout", self.index(), "-o", folder, *shape])
+            return self.build_index(self.base, folder, *(["--navigation", str(navigation)] if navigation else []))
 
         self.measured(["build", layout, navigation], build)
         if not folder.exists():
             build()
         return folder
+
+    def build_index(self, source: Path, folder: Path, *options: str) -> Record:
+        """Builds an index of a source or a store as all are built here."""
+        shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
+        threads = ["--threads", str(THREADS), "--force"]
+        return run([self.adjoin, "index", "build", source, "-o", folder, *shape, *options, *threads])
 
     def built(self, layout: str = "grown") -> Record:
         """What an index took, and how good its order of pages is: `overlap`, `layout_seconds`."""
@@ -176,23 +189,35 @@ class Bench:
         index = self.index(layout, navigation)
 
         def search() -> Record:
-            hits, stats = self.work / "hits.csv", self.work / "stats.json"
             ways = ["--strategy", strategy] if strategy else []
-            limits = ["--memory", memory, "--threads", str(THREADS), "--quiet", "--force"]
-            wanted = ["-k", str(K), "-L", str(list_of), "-o", hits, "--stats", stats]
-            told = run([self.adjoin, "index", "search", index, "--queries", self.queries, *wanted, *ways, *limits])
-            right = 0
-            with hits.open() as lines:
-                for line in csv.DictReader(lines):
-                    right += float(line["distance"]) <= truth[int(line["query"])]
-            counted = json.loads(stats.read_text())
-            of_search = counted["search"]
-            told |= {"recall": right / (K * QUERIES), "reads": of_search["reads_per_query"]}
-            told |= {"from_disk": counted["io"]["reads"] / QUERIES, "rate": of_search["queries_per_second"]}
-            told |= {"utilization": of_search["vertex_utilization"], "read_bytes": counted["io"]["bytes_read"] / QUERIES}
-            return told | {f"{name}_ms": of_search["latency_ms"][name] for name in ("mean", "p95", "p99")}
+            told = self.asked(["index", "search", index, "-k", str(K), "-L", str(list_of), "--memory", memory, *ways])
+            return told | {"recall": self.recall(truth)}
 
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
+
+    def asked(self, search: list[str | Path], queries: Path | None = None) -> Record:
+        """What a search told of itself. Its hits then lie in `hits`."""
+        stats = self.work / "stats.json"
+        common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
+        told = run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats])
+        counted = json.loads(stats.read_text())
+        of_search, latency, count = counted["search"], counted["search"]["latency_ms"] or {}, counted["search"]["queries"]
+        told |= {"hits": of_search["hits"], "reads": of_search["reads_per_query"], "rate": of_search["queries_per_second"]}
+        told |= {"from_disk": counted["io"]["reads"] / count, "read_bytes": counted["io"]["bytes_read"] / count}
+        told |= {"utilization": of_search["vertex_utilization"], "passing": of_search["passing_rows"]}
+        told |= {"pages": (of_search["bytes_per_query"] or 0) / PAGE_BYTES}
+        return told | {f"{name}_ms": latency.get(name) for name in ("mean", "p95", "p99")}
+
+    def found(self) -> Iterable[tuple[int, int, float]]:
+        """The hits of the search before: query, row, distance."""
+        with self.hits.open() as lines:
+            for line in csv.DictReader(lines):
+                yield int(line["query"]), int(line["id"]), float(line["distance"])
+
+    def recall(self, truth: array[float], nearest: int = K) -> float:
+        """The share of so many nearest that the search before found, given how far the last of them is."""
+        right = sum(query < QUERIES and distance <= truth[query] for query, _, distance in self.found())
+        return right / (nearest * QUERIES)
 
     def disk(self) -> float:
         """Random reads of 4 KiB that the disk gives in a second, at the best depth."""
@@ -279,7 +304,8 @@ def main() -> int:
         if asked.only not in of.name:
             continue
         print(f"## {of.name}\n", flush=True)
-        parts = (beside_diskann, beside_peers, *search_sweeps.ALL) if of is SETS[0] else (beside_diskann,)
+        parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
+        parts += [beside_peers, *search_sweeps.ALL] if of is SETS[0] else []
         for part in parts:
             try:
                 print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)

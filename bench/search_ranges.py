@@ -1,0 +1,197 @@
+"""Searches of a graph index for all within a radius, and for rows that meet a condition, beside exact scans.
+
+Functions of a set that is being measured; each gives Markdown. `search.py` calls them. Filters need numpy and pyarrow in
+PEERS_PYTHON, by default this Python.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from at_recall import QUERIES, K, shown, table
+from measure import Failed, Record, run
+from search_sweeps import PLENTY
+
+if TYPE_CHECKING:
+    from search import Bench
+
+#: Neighbours within the radius that a query is to have on average, and by how much fewer or more there may be.
+NEIGHBOURS = (1, 10, 100)
+NEAR_ENOUGH = 0.02
+#: Steps in search of a radius: where many vectors are equal no radius may be near enough.
+STEPS = 40
+#: What a search within a radius is compared with: one for so many nearest.
+BESIDE = 100
+#: Lists of searches with a condition.
+LISTS_OF_FILTERS = (32, 128)
+#: Columns of `attributes.py`, and how many of their thousand values pass.
+COLUMNS = {"pick": "at random", "near": "a cluster"}
+PARTS = (500, 100, 10, 1)
+
+
+def within(bench: Bench, radius: float) -> Record:
+    """An exact scan for all within a radius; its hits are then there."""
+    return bench.asked(["search", bench.store(), "--radius", repr(radius), "--exact"])
+
+
+def radius_of(bench: Bench, neighbours: int) -> Record:
+    """The radius within which queries have so many neighbours on average, how many they have, and how many have none."""
+
+    def measure() -> Record:
+        low, high = 0.0, sorted(bench.truth(neighbours))[QUERIES // 2]
+        wanted = neighbours * QUERIES
+        while within(bench, high)["hits"] < wanted:
+            low, high = high, high * 1.2
+        for _ in range(STEPS):
+            radius = (low + high) / 2
+            told = within(bench, radius)
+            if abs(told["hits"] - wanted) <= NEAR_ENOUGH * wanted:
+                break
+            low, high = (low, radius) if told["hits"] > wanted else (radius, high)
+        having = len({query for query, _, _ in bench.found()})
+        return told | {"radius": radius, "average": told["hits"] / QUERIES, "without": QUERIES - having}
+
+    return bench.measured(["radius", neighbours], measure)
+
+
+def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, int, float]]) -> float:
+    """The measure of big-ann-benchmarks for range searches: the area below precision over recall of all hits of all queries,
+    by trapezoids between thresholds, here one at each distance that occurs."""
+    hits = sorted((distance, (query, row) in truth) for query, row, distance in found)
+    area, right, recall_before, precision_before = 0.0, 0, 0.0, 1.0
+    for number, (distance, is_true) in enumerate(hits, 1):
+        right += is_true
+        if number < len(hits) and hits[number][0] == distance:
+            continue
+        recall, precision = right / len(truth), right / number
+        area += (recall - recall_before) * (precision + precision_before) / 2
+        recall_before, precision_before = recall, precision
+    return area
+
+
+def twice(bench: Bench) -> Path:
+    """Each query twice, as a file: more queries than a search compares with all pages instead of learning how far to walk."""
+    path = bench.queries.with_stem("queries-twice")
+    if not path.exists():
+        queries = bench.queries.read_bytes()
+        path.write_bytes(struct.pack("<2I", 2 * QUERIES, bench.dimensions) + 2 * queries[8:])
+    return path
+
+
+def pages(told: Record) -> str:
+    """Pages that a query read; of one that was compared with all of them, its share."""
+    return shown(told["pages"]) + (" (scan)" if told["utilization"] is None else "")
+
+
+def ranges(bench: Bench) -> str:
+    """What walks find within a radius, and how many pages they read for that."""
+    search: list[str | Path] = ["index", "search", bench.index(), "--memory", PLENTY]
+
+    def beside() -> Record:
+        told = bench.asked([*search, "-k", str(BESIDE)], twice(bench))
+        return told | {"recall": bench.recall(bench.truth(BESIDE), BESIDE)}
+
+    nearest = bench.measured(["nearest", BESIDE, PLENTY], beside)
+    rows = []
+    for neighbours in NEIGHBOURS:
+        of = radius_of(bench, neighbours)
+
+        def walked() -> Record:
+            within(bench, of["radius"])
+            truth = {(query, row) for query, row, _ in bench.found()}
+            told = bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))
+            return told | {"ap": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
+
+        told = bench.measured(["within", neighbours, PLENTY], walked)
+        if "failed" in told or "failed" in nearest:
+            rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
+            continue
+        cells = [shown(of["average"]), shown(of["radius"], 3), str(of["without"]), shown(told["ap"], 4), pages(told)]
+        cells += [shown(nearest["recall"], 4), pages(nearest), shown(told["pages"] / nearest["pages"], 2)]
+        rows.append(cells)
+    beside_words = f"top-{BESIDE}"
+    head = ["neighbours", "radius", "queries without any", "average precision", "pages read a query"]
+    head += [f"recall of {beside_words}", "pages read", f"pages / those of {beside_words}"]
+    return (
+        "All within a radius, with much memory and the recall of 0.95 that is promised where none is said, beside as many nearest as that promises: "
+        "average precision as big-ann-benchmarks has it, against an exact scan. Each query is asked twice, as searches of few "
+        "compare these with all pages, which is exact. Radii are such that queries have 1, 10 and 100 neighbours on average.\n\n"
+        + table(head, rows)
+    )
+
+
+class Filtered:
+    """The vectors of a set with columns to filter by, in a store and in an index."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.index, self.store = bench.work / "index-attributes", bench.work / "store-attributes"
+        built = bench.measured("attributes", self.build)
+        if "failed" in built:
+            raise Failed(built["failed"])
+        if not self.index.exists():
+            self.build()
+
+    def build(self) -> Record:
+        source, python = self.bench.work / "attributes.parquet", os.environ.get("PEERS_PYTHON", sys.executable)
+        run([python, Path(__file__).with_name("attributes.py"), self.bench.base, source])
+        columns = ["--vector-column", "vector", "--attributes", ",".join(COLUMNS)]
+        run([self.bench.adjoin, "build", source, "-o", self.store, *columns, "--quiet", "--force"])
+        source.unlink()
+        return self.bench.build_index(self.store, self.index)
+
+    def exact(self, condition: str) -> Record:
+        """A scan of the rows that meet a condition: beside what it told, how far the last of the nearest is from each query."""
+
+        def scan() -> Record:
+            told = self.bench.asked(["search", self.store, "-k", str(K), "--where", condition, "--exact"])
+            far = [0.0] * QUERIES
+            for query, _, distance in self.bench.found():
+                far[query] = max(far[query], distance * (1 + 1e-6))
+            return told | {"far": far}
+
+        return self.bench.measured(["filtered scan", condition], scan)
+
+    def search(self, condition: str, list_of: int | None) -> Record:
+        """One search by a list of candidates, or by the recall that is promised where none is said."""
+        effort = [] if list_of is None else ["-L", str(list_of)]
+
+        def ask() -> Record:
+            search: list[str | Path] = ["index", "search", self.index, "-k", str(K), "--memory", PLENTY]
+            told = self.bench.asked([*search, "--where", condition, *effort], twice(self.bench) if list_of is None else self.bench.queries)
+            exact = self.exact(condition)
+            return told | {"recall": self.bench.recall(array("d", exact["far"]), exact["hits"] // QUERIES)}
+
+        return self.bench.measured(["filtered", condition, list_of, PLENTY], ask)
+
+    def row(self, column: str, parts: int) -> list[str]:
+        condition = f"{column} < {parts}"
+        exact = self.exact(condition)
+        cells = [COLUMNS[column], f"{100 * exact['passing'] / self.bench.rows:.2f} %", shown(exact["rate"], 0)]
+        for list_of in (None, *LISTS_OF_FILTERS):
+            told = self.search(condition, list_of)
+            cells += [told["failed"], ""] if "failed" in told else [shown(told["recall"], 3), pages(told)]
+            cells += [] if list_of is None else [shown(told.get("rate"), 0)]
+        return cells
+
+
+def filters(bench: Bench) -> str:
+    """Recall, reads and rate where a condition leaves some of the rows."""
+    filtered = Filtered(bench)
+    rows = [filtered.row(column, parts) for column in COLUMNS for parts in PARTS]
+    head = ["rows that pass", "share", "exact scan, a second", "recall@10 where 0.95 is promised", "pages read"]
+    for list_of in LISTS_OF_FILTERS:
+        head += [f"recall@10 of {list_of} candidates", "pages read", "a second"]
+    return (
+        "Filters, with much memory, beside an exact scan of the rows that pass; where a recall is promised each query is asked twice, as above.\n\n"
+        + table(head, rows)
+    )
+
+
+ALL = (ranges, filters)
