@@ -391,7 +391,7 @@ pub(crate) struct IndexRelayout {
     /// The index
     #[arg(value_name = "INDEX")]
     pub(crate) index: PathBuf,
-    /// In which order vectors are to lie on pages: grown, bnp, bnf, bns, margo, degree, bfs, gp2 or gp3
+    /// In which order vectors are to lie on pages: grown, bnp, bnf, bns, margo, degree, bfs, gp1, gp2 or gp3
     #[arg(long, value_name = "NAME", default_value = "grown")]
     pub(crate) layout: String,
     /// Folder of the index that is written; where not given it takes the place of INDEX

@@ -1,6 +1,9 @@
 //! Which layout of an index is best, and what does finding it take?
 //!
-//! `layouts INDEX FOLDER [QUERIES]` lays out an index anew into FOLDER in each order that goes by edges, and prints OR(G), the
+//! `layouts INDEX` prints OR(G) and the seconds of finding it for each order that does not need a build, of those that improve
+//! another one by how many rounds do so at most (Starling's beta, Tables 5 to 12).
+//!
+//! `layouts INDEX FOLDER [QUERIES]` lays out an index anew into FOLDER in each such order, and prints OR(G), the
 //! bandwidth (NDSearch, section VI-A) and the time; of queries, the reads of one at some recalls of the 10 nearest of the
 //! first 1,000, which are found by a long list. An index with the layout `buckets` gives what builds with each layout would.
 
@@ -19,6 +22,7 @@ const QUERIES: usize = 1_000;
 const K: usize = 10;
 const LIST_OF_TRUTH: usize = 1_000;
 const LISTS: [usize; 10] = [10, 15, 20, 25, 30, 40, 50, 60, 80, 120];
+const ROUNDS: [usize; 5] = [1, 2, 4, 8, 16];
 const RECALLS: [f64; 3] = [0.9, 0.95, 0.99];
 
 type OfQuery = Vec<(u64, f32)>;
@@ -36,8 +40,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<()> {
-    let [index, folder, queries @ ..] = arguments else { return Err(Error::input("give INDEX FOLDER [QUERIES]")) };
     let context = Context::default().with_memory(8 << 30);
+    let (index, folder, queries) = match arguments {
+        [index] => return by_rounds(&context, Path::new(index)),
+        [index, folder, queries @ ..] => (index, folder, queries),
+        [] => return Err(Error::input("give INDEX, or INDEX FOLDER [QUERIES]")),
+    };
     let (from, folder) = (Path::new(index), Path::new(folder));
     let queries = match queries {
         [] => None,
@@ -47,8 +55,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let truth = queries.as_ref().map(|queries| search(&context, &index, &**queries, LIST_OF_TRUTH)).transpose()?;
     println!("layout   OR(G)  bandwidth  layout s  write s  reads at recall {RECALLS:?}");
     let of_source = [(index.facts().layout, None)].into_iter();
-    let others = Layout::ALL.into_iter().filter(|layout| !matches!(layout, Layout::Rows | Layout::Buckets));
-    for (layout, to) in of_source.chain(others.map(|layout| (layout, Some(folder.join(layout.name()))))) {
+    for (layout, to) in of_source.chain(layouts().map(|layout| (layout, Some(folder.join(layout.name()))))) {
         let relaid = to.as_ref().map(|to| index::relayout(&context, from, Some(to), layout, true)).transpose()?;
         let laid = Index::open(&context, to.as_deref().unwrap_or(from))?;
         let ratio = laid.facts().overlap_ratio;
@@ -60,6 +67,24 @@ fn run(arguments: &[String]) -> Result<()> {
             _ => String::new(),
         };
         println!("{layout:8} {ratio:.3} {measures:29} {reads}");
+    }
+    Ok(())
+}
+
+/// All orders that an index can be given.
+fn layouts() -> impl Iterator<Item = Layout> {
+    Layout::ALL.into_iter().filter(|layout| !matches!(layout, Layout::Rows | Layout::Buckets))
+}
+
+fn by_rounds(context: &Context, folder: &Path) -> Result<()> {
+    let index = Index::open(context, folder)?;
+    println!("layout   rounds  OR(G)   seconds");
+    for layout in layouts() {
+        let improves = matches!(layout, Layout::Bnf | Layout::Bns | Layout::Grown | Layout::Gp3);
+        for &rounds in if improves { &ROUNDS[..] } else { &[0] } {
+            let tried = index::try_layout(context, &index, layout, rounds)?;
+            println!("{layout:8} {rounds:6}  {:.4} {:8.2}", tried.overlap_ratio, tried.seconds);
+        }
     }
     Ok(())
 }

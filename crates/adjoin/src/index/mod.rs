@@ -48,7 +48,7 @@ pub use self::layout::Layout;
 pub use self::manifest::IndexManifest;
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
 pub use self::reader::Index;
-pub use self::relayout::{Relaid, relayout};
+pub use self::relayout::{Relaid, TriedLayout, relayout, try_layout};
 use self::run::Run;
 pub(crate) use self::source::IndexRows;
 pub use self::strategy::{Entry, WalkStrategy};
@@ -111,6 +111,11 @@ pub fn build(
     force: bool,
 ) -> Result<BuiltIndex> {
     options.check()?;
+    if options.layout.goes_by_vectors() {
+        let why =
+            " goes by vectors, which a build does not hold; build the index in another order, then lay it out anew";
+        return Err(Error::option(message![Argument::Layout.with(options.layout), why]));
+    }
     check_rows(store)?;
     check_target(context, (folder, Kind::Index), force)?;
     let space = store.manifest().space();

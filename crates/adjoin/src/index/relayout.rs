@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::AlignedBuffer;
+use adjoin_kernels::Panel;
 
 use super::Index;
 use super::drafting::{Contents, Draft, Drafted, write_rest};
-use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, Layout, Places, Way, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
@@ -19,8 +20,9 @@ use super::rows::{Duplicates, IdDraft};
 use super::scan::{NoPage, Scan};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::with_coordinates;
+use crate::geometry::{as_floats, with_coordinates};
 use crate::message::{Argument, message};
+use crate::options::Metric;
 use crate::report::Stopwatch;
 use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
 use crate::workers::map_items;
@@ -46,6 +48,42 @@ pub struct Relaid {
     pub calibrate_seconds: f64,
 }
 
+/// What [`try_layout`] found.
+#[derive(Debug, Clone, Copy)]
+pub struct TriedLayout {
+    /// The overlap ratio OR(G).
+    pub overlap_ratio: f64,
+    /// Reading the index and finding an order.
+    pub seconds: f64,
+}
+
+/// How good a layout would be for an index, and how long it takes to find: one that improves another does so in so many rounds at
+/// most (Starling's beta, appendix C). Nothing is written.
+///
+/// # Errors
+/// Where the layout is one that only a build knows, the index cannot be read, or the budget is too small.
+pub fn try_layout(context: &Context, index: &Index, layout: Layout, rounds_max: usize) -> Result<TriedLayout> {
+    check_layout(layout)?;
+    let facts = index.facts();
+    let least = Places::memory_bytes(facts.vertices.into()) + worker_bytes(facts, layout);
+    let context = &context.for_run(least, PURPOSE)?;
+    let shape = facts.shape();
+    let way = Way { rounds_max, ..Way::usual(layout, shape.records()) };
+    let mut watch = Stopwatch::start();
+    let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
+    let overlap_ratio = Relayout { context, index, shape, way }.arrange()?.overlap_ratio;
+    Ok(TriedLayout { overlap_ratio, seconds: watch.lap() })
+}
+
+/// Refuses layouts that only a build knows.
+fn check_layout(layout: Layout) -> Result<()> {
+    if matches!(layout, Layout::Rows | Layout::Buckets) {
+        let why = " is an order that an index does not hold; give another one, or build the index again";
+        return Err(Error::option(message![Argument::Layout.with(layout), why]));
+    }
+    Ok(())
+}
+
 /// Lays out the index in a folder anew: into another folder, where an index is replaced if that is wanted (`force`), or in its
 /// place. Searches find as much as before; rows, ids and edges stay as they are. The same index gives the same bytes.
 ///
@@ -59,10 +97,7 @@ pub fn relayout(
     layout: Layout,
     force: bool,
 ) -> Result<Relaid> {
-    if matches!(layout, Layout::Rows | Layout::Buckets) {
-        let why = " is an order that an index does not hold; give another one, or build the index again";
-        return Err(Error::option(message![Argument::Layout.with(layout), why]));
-    }
+    check_layout(layout)?;
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
     check_target(context, (target, Kind::Index), force || output.is_none())?;
@@ -75,7 +110,8 @@ pub fn relayout(
     let drafts = Drafts::begin(context, (target, Kind::Index))?;
     // Only now, as nobody else can replace an index in whose place the new one is to go.
     let index = Index::open(context, folder)?;
-    let relayout = Relayout { context, index: &index, shape: index.facts().shape(), layout };
+    let shape = index.facts().shape();
+    let relayout = Relayout { context, index: &index, shape, way: Way::usual(layout, shape.records()) };
     let mut relaid = relayout.run(&drafts)?;
     // The codes in memory make room for those of the new index.
     drop(index);
@@ -102,7 +138,9 @@ fn least_bytes(context: &Context, facts: &IndexManifest, layout: Layout) -> u64 
 fn worker_bytes(facts: &IndexManifest, layout: Layout) -> u64 {
     let window = window_vertices(facts.vertices, facts.shape().records());
     let slots = window * (facts.degree + 1) * size_of::<u32>();
-    window_bytes(layout, window, facts.degree) + slots as u64 + Scan::memory_bytes(facts.shape())
+    let dimensions = facts.vectors.dimensions;
+    let vectors = if layout.goes_by_vectors() { Panel::<f32>::bytes_for(window, dimensions) } else { 0 };
+    window_bytes(layout, window, facts.degree) + slots as u64 + vectors + Scan::memory_bytes(facts.shape())
 }
 
 /// Bytes of all files but the pages while they are written, window by window.
@@ -119,7 +157,15 @@ struct Relayout<'a> {
     context: &'a Context,
     index: &'a Index,
     shape: PageShape,
-    layout: Layout,
+    way: Way,
+}
+
+/// What an order of a window goes by.
+struct Window {
+    /// For each vertex how many neighbours it has, these, and room up to the degree.
+    slots: Vec<u32>,
+    /// Their vectors, where the layout goes by them.
+    vectors: Option<Panel<f32>>,
 }
 
 impl Relayout<'_> {
@@ -142,7 +188,7 @@ impl Relayout<'_> {
         let mut files = write_rest(drafts, &contents, &[pages, codes, ids])?;
         attributes.into_iter().for_each(|facts| files.add(Role::Attributes, facts));
         let manifest = IndexManifest {
-            layout: self.layout,
+            layout: self.way.layout,
             overlap_ratio: places.overlap_ratio,
             entry: places.of[facts.entry as usize],
             files,
@@ -156,7 +202,7 @@ impl Relayout<'_> {
     fn arrange(&self) -> Result<Places> {
         let (context, facts) = (self.context, self.index.facts());
         let windows: Vec<Range<u32>> = windows(facts.vertices, self.shape.records()).collect();
-        let bytes = worker_bytes(facts, self.layout);
+        let bytes = worker_bytes(facts, self.way.layout);
         let workers = ((context.budget().free() / bytes) as usize).clamp(1, context.threads.min(windows.len()));
         let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
         context.progress.begin("layout", "windows", windows.len() as u64);
@@ -168,18 +214,13 @@ impl Relayout<'_> {
             || Scan::new(self.shape),
             |scan, number| {
                 let window = windows[number].clone();
-                let slots = self.edges(scan, window.clone())?;
+                let of_window = self.window(scan, window.clone())?;
                 let neighbours = |vertex: u32| {
-                    let slot = &slots[(vertex - window.start) as usize * (facts.degree + 1)..];
+                    let slot = &of_window.slots[(vertex - window.start) as usize * (facts.degree + 1)..];
                     &slot[1..][..slot[0] as usize]
                 };
-                let of = Arrangement::of_window(
-                    &context.cancel,
-                    self.layout,
-                    self.shape.records(),
-                    window.clone(),
-                    neighbours,
-                );
+                let vectors = of_window.vectors.as_ref().map(|panel| (context.kernel, panel));
+                let of = Arrangement::of_window(&context.cancel, self.way, window.clone(), neighbours, vectors);
                 context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
                 of
             },
@@ -187,18 +228,41 @@ impl Relayout<'_> {
         Ok(Places::of_windows(facts.vertices, windows.iter().map(|window| window.start).zip(laid)))
     }
 
-    /// For each vertex of a window how many neighbours it has, these, and room up to the degree.
-    fn edges(&self, scan: &mut Scan, window: Range<u32>) -> Result<Vec<u32>> {
-        let size = self.index.facts().degree + 1;
+    /// Reads what the order of a window goes by.
+    fn window(&self, scan: &mut Scan, window: Range<u32>) -> Result<Window> {
+        let facts = self.index.facts();
+        let size = facts.degree + 1;
         let (mut slots, mut neighbours) = (vec![0; window.len() * size], Vec::new());
+        let panel = || Panel::zeroed(window.len(), facts.vectors.dimensions);
+        let mut vectors = self.way.layout.goes_by_vectors().then(panel);
         self.each_record(scan, window.clone(), &mut |vertex, page, slot| {
-            let own = &mut slots[(vertex - window.start) as usize * size..][..size];
+            let at = (vertex - window.start) as usize;
+            let own = &mut slots[at * size..][..size];
             self.neighbours(vertex, page, slot, &mut neighbours)?;
             own[0] = neighbours.len() as u32;
             own[1..][..neighbours.len()].copy_from_slice(&neighbours);
+            if let Some(panel) = &mut vectors {
+                self.load(self.stored(page, slot), panel.row_mut(at));
+            }
             Ok(())
         })?;
-        Ok(slots)
+        Ok(Window { slots, vectors })
+    }
+
+    /// The vector of a record as it is stored.
+    fn stored<'p>(&self, page: Page<'p>, slot: usize) -> &'p [u8] {
+        let bytes = self.index.facts().vectors.bytes();
+        &page.vectors(slot + 1)[slot * bytes..][..bytes]
+    }
+
+    /// Makes floats of a stored vector, under cosine of length 1.
+    fn load(&self, stored: &[u8], to: &mut [f32]) {
+        let (kernel, facts) = (self.context.kernel, self.index.facts());
+        as_floats(kernel, facts.vectors.element, stored, to);
+        if facts.metric == Metric::Cosine {
+            let length = kernel.dot_wide(to, to).sqrt();
+            to.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
     }
 
     /// Hands over the vertices of a window, each with its page and where it lies there.
@@ -269,7 +333,6 @@ impl Relayout<'_> {
     ) -> Result<u64> {
         let shape = self.shape;
         let (mut farthest, mut neighbours) = (0, Vec::new());
-        let vector_bytes = self.index.facts().vectors.bytes();
         pages.fill(0);
         self.each_record(scan, window, &mut |vertex, page, slot| {
             let place = places[vertex as usize];
@@ -279,10 +342,9 @@ impl Relayout<'_> {
             self.neighbours(vertex, page, slot, &mut neighbours)?;
             neighbours.iter_mut().for_each(|neighbour| *neighbour = places[*neighbour as usize]);
             farthest += neighbours.iter().map(|&neighbour| u64::from(neighbour.abs_diff(place))).max().unwrap_or(0);
-            let vector = &page.vectors(slot + 1)[slot * vector_bytes..];
             let at = (place - part.start) as usize;
             let to = &mut pages[at / shape.records() * shape.bytes()..][..shape.bytes()];
-            shape.put(to, at % shape.records(), vector, page.row(slot), &neighbours);
+            shape.put(to, at % shape.records(), self.stored(page, slot), page.row(slot), &neighbours);
             Ok(())
         })?;
         let first = shape.page_of(part.start);

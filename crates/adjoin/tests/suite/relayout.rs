@@ -7,7 +7,7 @@ use adjoin::error::ErrorKind;
 use adjoin::index::{self, Index, IndexManifest, IndexOptions, Layout, Relaid};
 use adjoin::options::{Element, Metric};
 use adjoin::sink::HitBatch;
-use adjoin::store::Role;
+use adjoin::store::{Role, Store};
 
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
@@ -151,6 +151,29 @@ fn the_bytes_depend_on_nothing_but_the_index() {
     );
 }
 
+/// What a trial says is what an index then has; more rounds do not make it worse, and nothing is written.
+#[test]
+fn a_trial_says_how_good_a_layout_will_be() {
+    let set = Set::of(Element::U8, 6, &values(3_000, 6, 4));
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { layout: Layout::Buckets, code_bytes: 6, ..options() });
+    let (before, context) = (files_of(&indexed.path()), setup.context());
+    let index = Index::open(&context, &indexed.path()).unwrap();
+    let tried = |layout, rounds| index::try_layout(&context, &index, layout, rounds).unwrap().overlap_ratio;
+    for layout in layouts() {
+        let done = relaid(&indexed, &setup, layout).unwrap();
+        assert_eq!(tried(layout, 8), done.manifest.overlap_ratio, "{layout}");
+    }
+    assert_eq!(tried(Layout::Bnf, 0), tried(Layout::Bnp, 0), "no round improves");
+    for layout in [Layout::Bnf, Layout::Bns, Layout::Gp3] {
+        let by_rounds = [0, 1, 2, 8].map(|rounds| tried(layout, rounds));
+        assert!(by_rounds.is_sorted() && by_rounds[0] < by_rounds[2], "{layout}: {by_rounds:?}");
+    }
+    assert!(files_of(&indexed.path()) == before, "nothing has changed");
+    let said = error_of(index::try_layout(&context, &index, Layout::Rows, 8)).to_string();
+    assert!(said.contains("layout rows") && said.contains("build the index again"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_laid_out_anew_is_refused_and_stays() {
     let set = Set::of(Element::U8, 4, &values(400, 4, 3));
@@ -166,6 +189,10 @@ fn what_cannot_be_laid_out_anew_is_refused_and_stays() {
         let (_, said) = refused(&indexed.path(), None, layout);
         assert!(said.contains(layout.name()) && said.contains("build the index again"), "{said}");
     }
+    let store = Store::open(&context, &indexed.beside("store")).unwrap();
+    let by_vectors = IndexOptions { layout: Layout::Gp1, ..options() };
+    let said = error_of(index::build(&context, &store, &indexed.beside("other"), &by_vectors, false)).to_string();
+    assert!(said.contains("layout gp1 goes by vectors") && !indexed.beside("other").exists(), "{said}");
     let (_, said) = refused(&indexed.beside("store"), None, Layout::Grown);
     assert!(said.contains("store"), "{said}");
     let (_, said) = refused(&indexed.path(), Some(&indexed.beside("store")), Layout::Grown);

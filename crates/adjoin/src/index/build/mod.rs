@@ -28,7 +28,7 @@ use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{Writing, Written};
 use super::drafting::{Contents, write_rest};
-use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, Layout, Places, Way, window_bytes, window_vertices, windows};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
 use super::navigation::{self, Navigation};
 use super::options::{GraphMethod, IndexOptions};
@@ -373,7 +373,8 @@ impl Build<'_> {
             |(), number| {
                 let window = windows[number].clone();
                 let lists = graph.range(context, window.clone())?;
-                Arrangement::of_window(&context.cancel, layout, shape.records(), window, |vertex| lists.of(vertex))
+                let way = Way::usual(layout, shape.records());
+                Arrangement::of_window(&context.cancel, way, window, |vertex| lists.of(vertex), None)
             },
         )?;
         Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use super::bnp::bnp;
 use super::edges::Edges;
 use super::filling::{Filling, Room};
-use super::{GAIN_MIN, ROUNDS_MAX, overlap_ratio};
+use super::{GAIN_MIN, overlap_ratio};
 use crate::error::Result;
 use crate::report::Cancel;
 
@@ -20,11 +20,15 @@ pub(super) enum Turns {
     Gain,
 }
 
-/// The best order of all rounds, from block neighbour padding on.
-pub(super) fn bnf(cancel: &Cancel, edges: &Edges, room: Room, turns: Turns) -> Result<Vec<u32>> {
+/// The best order of so many rounds at most, from block neighbour padding on.
+pub(super) fn bnf(
+    cancel: &Cancel,
+    (edges, room): (&Edges, Room),
+    (turns, rounds_max): (Turns, usize),
+) -> Result<Vec<u32>> {
     let mut best = bnp(edges, room);
     let mut best_ratio = overlap_ratio(edges, &best, room);
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..rounds_max {
         cancel.check()?;
         let next = round(edges, &best, room, turns);
         let ratio = overlap_ratio(edges, &next, room);

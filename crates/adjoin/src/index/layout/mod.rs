@@ -12,6 +12,7 @@ mod edges;
 mod filling;
 mod growing;
 mod grown;
+mod halving;
 mod margo;
 mod name;
 mod swaps;
@@ -19,6 +20,8 @@ mod swaps;
 mod tests;
 
 use std::ops::Range;
+
+use adjoin_kernels::{Kernel, Panel};
 
 use self::bnf::Turns;
 use self::edges::{Edges, Tie};
@@ -29,10 +32,30 @@ use crate::report::Cancel;
 
 /// Vertices of a window, about.
 const WINDOW: u64 = 1 << 16;
-/// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
+/// Rounds of a layout that improves another one, at most, where nothing is said.
 const ROUNDS_MAX: usize = 8;
 /// Rounds end where the overlap ratio gains less than this (Starling's tau; with the paper's 0.01 most of beta goes unused).
 const GAIN_MIN: f64 = 0.001;
+
+/// How vertices are put into an order.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) layout: Layout,
+    /// Rounds of a layout that improves another one, at most (Starling's beta, appendix C).
+    pub(super) rounds_max: usize,
+    /// Vertices of a page.
+    pub(super) records: usize,
+}
+
+impl Way {
+    /// That of a layout in as many rounds as are usual.
+    pub(super) fn usual(layout: Layout, records: usize) -> Self {
+        Self { layout, rounds_max: ROUNDS_MAX, records }
+    }
+}
+
+/// The vectors of a window in the order of their vertices.
+pub(super) type Vectors<'v> = (Kernel, &'v Panel<f32>);
 
 /// Where the vertices of a window lie: in which order, and what of it.
 pub(super) struct Arrangement {
@@ -85,19 +108,20 @@ impl Arrangement {
         Self { overlap_ratio: sum / order.len().max(1) as f64, order }
     }
 
-    /// Arranges the vertices of a window, whose out-neighbours `neighbours` gives.
+    /// Arranges the vertices of a window, whose out-neighbours `neighbours` gives. `vectors` are there for a layout that goes by
+    /// them.
     ///
     /// # Errors
     /// Where the work is cancelled.
     pub(super) fn of_window<'g>(
         cancel: &Cancel,
-        layout: Layout,
-        records: usize,
+        way: Way,
         window: Range<u32>,
         neighbours: impl Fn(u32) -> &'g [u32],
+        vectors: Option<Vectors<'_>>,
     ) -> Result<Self> {
-        let (edges, room) = (Edges::of(window.clone(), neighbours), Room::new(window.len(), records));
-        let mut order = layout.order(cancel, &edges, room)?;
+        let (edges, room) = (Edges::of(window.clone(), neighbours), Room::new(window.len(), way.records));
+        let mut order = way.order(cancel, (&edges, vectors), room)?;
         let overlap_ratio = overlap_ratio(&edges, &order, room);
         order.iter_mut().for_each(|vertex| *vertex += window.start);
         Ok(Self { order, overlap_ratio })
@@ -129,21 +153,24 @@ pub(super) fn window_bytes(layout: Layout, vertices: usize, degree: usize) -> u6
     Edges::memory_bytes(vertices, degree) + further + 8 * vertices as u64 * size_of::<u32>() as u64
 }
 
-impl Layout {
-    /// The vertices of a window in the order of this layout.
-    fn order(self, cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
-        match self {
+impl Way {
+    /// The vertices of a window in the order of the layout.
+    fn order(self, cancel: &Cancel, (edges, vectors): (&Edges, Option<Vectors<'_>>), room: Room) -> Result<Vec<u32>> {
+        let swapped =
+            |weight: fn(Tie) -> u32, order| swaps::swapped(cancel, (edges, room), (weight, self.rounds_max), order);
+        match self.layout {
             // The order of rows is that of no window.
-            Self::Rows | Self::Buckets => Ok(edges.numbers().collect()),
-            Self::Bnp => Ok(bnp::bnp(edges, room)),
-            Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before),
-            Self::Bns => swaps::swapped(cancel, edges, room, Tie::edges, bnf::bnf(cancel, edges, room, Turns::Before)?),
-            Self::Grown => swaps::swapped(cancel, edges, room, grown::weight, grown::grown(cancel, edges, room)?),
-            Self::Margo => margo::margo(cancel, edges, room),
-            Self::Degree => Ok(breadth_first::by_degree(edges)),
-            Self::Bfs => Ok(breadth_first::by_number(edges)),
-            Self::Gp2 => growing::growing(cancel, edges, room),
-            Self::Gp3 => bnf::bnf(cancel, edges, room, Turns::Gain),
+            Layout::Rows | Layout::Buckets => Ok(edges.numbers().collect()),
+            Layout::Bnp => Ok(bnp::bnp(edges, room)),
+            Layout::Bnf => bnf::bnf(cancel, (edges, room), (Turns::Before, self.rounds_max)),
+            Layout::Bns => swapped(Tie::edges, bnf::bnf(cancel, (edges, room), (Turns::Before, ROUNDS_MAX))?),
+            Layout::Grown => swapped(grown::weight, grown::grown(cancel, edges, room)?),
+            Layout::Margo => margo::margo(cancel, edges, room),
+            Layout::Degree => Ok(breadth_first::by_degree(edges)),
+            Layout::Bfs => Ok(breadth_first::by_number(edges)),
+            Layout::Gp1 => halving::halved(cancel, vectors.expect("those of the window"), room),
+            Layout::Gp2 => growing::growing(cancel, edges, room),
+            Layout::Gp3 => bnf::bnf(cancel, (edges, room), (Turns::Gain, self.rounds_max)),
         }
     }
 }

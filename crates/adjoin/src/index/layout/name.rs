@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::message::{Argument, message};
 
-/// In which order vectors lie on pages. All but the first two go by the edges of the graph, within windows of the order of
-/// buckets.
+/// In which order vectors lie on pages. All but the first two and GP1 go by the edges of the graph, all but the first two
+/// within windows of the order of buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
@@ -32,6 +32,9 @@ pub enum Layout {
     Degree,
     /// Breadth first in the order of buckets, the base of that.
     Bfs,
+    /// Halves of halves of the vectors, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G). It
+    /// goes by vectors, so it is for indexes that are there.
+    Gp1,
     /// All pages grow at the same time: k-way greedy graph growing (GP2 in Starling, appendix G).
     Gp2,
     /// Block neighbour frequency, who gains most first: prioritised restreaming (GP3 in Starling, appendix G).
@@ -40,7 +43,7 @@ pub enum Layout {
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Rows,
         Self::Buckets,
         Self::Bnp,
@@ -50,6 +53,7 @@ impl Layout {
         Self::Margo,
         Self::Degree,
         Self::Bfs,
+        Self::Gp1,
         Self::Gp2,
         Self::Gp3,
     ];
@@ -66,9 +70,15 @@ impl Layout {
             Self::Margo => "margo",
             Self::Degree => "degree",
             Self::Bfs => "bfs",
+            Self::Gp1 => "gp1",
             Self::Gp2 => "gp2",
             Self::Gp3 => "gp3",
         }
+    }
+
+    /// Whether the order depends on the vectors themselves.
+    pub(in crate::index) fn goes_by_vectors(self) -> bool {
+        self == Self::Gp1
     }
 }
 

@@ -6,7 +6,6 @@
 //! for each vertex only pages to which it is tied more are tried, with each vertex there: some trials a vertex instead of
 //! degree squared, and where a round gains nothing, no swap of any two vertices does.
 
-use super::ROUNDS_MAX;
 use super::edges::{Edges, Tie};
 use super::filling::Room;
 use crate::error::Result;
@@ -17,16 +16,16 @@ const SWAPS_SHARE: usize = 100;
 /// Pages between two looks at whether the work is cancelled.
 const CANCEL_EVERY: usize = 4_096;
 
-/// Swaps vertices of this order, in rounds over all of them, while a round swaps enough. Ties weigh so much, at least 1.
+/// Swaps vertices of this order, in so many rounds over all of them at most, while a round swaps enough. Ties weigh so much,
+/// at least 1.
 pub(super) fn swapped(
     cancel: &Cancel,
-    edges: &Edges,
-    room: Room,
-    weight: impl Fn(Tie) -> u32,
+    (edges, room): (&Edges, Room),
+    (weight, rounds_max): (impl Fn(Tie) -> u32, usize),
     order: Vec<u32>,
 ) -> Result<Vec<u32>> {
     let mut swaps = Swaps::new(edges, room, weight, order);
-    for _ in 0..ROUNDS_MAX {
+    for _ in 0..rounds_max {
         let mut count = 0;
         for page in 0..room.pages() {
             if page % CANCEL_EVERY == 0 {

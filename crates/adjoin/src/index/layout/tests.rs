@@ -51,8 +51,22 @@ fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
 }
 
 fn laid(lists: &Lists, layout: Layout, records: usize) -> Arrangement {
-    let all = 0..lists.len() as u32;
-    Arrangement::of_window(&Cancel::default(), layout, records, all, |vertex| &lists[vertex as usize]).unwrap()
+    let (all, vectors) = (0..lists.len() as u32, vectors(lists.len(), 5));
+    let (way, neighbours) = (Way::usual(layout, records), |vertex: u32| &lists[vertex as usize][..]);
+    Arrangement::of_window(&Cancel::default(), way, all, neighbours, Some((kernel(), &vectors))).unwrap()
+}
+
+fn kernel() -> Kernel {
+    Kernel::detect()
+}
+
+/// Vectors drawn at random.
+fn vectors(count: usize, dimensions: usize) -> Panel<f32> {
+    let (mut random, mut panel) = (Random::new(2, "vectors for layouts"), Panel::zeroed(count, dimensions));
+    for row in 0..count {
+        panel.row_mut(row).iter_mut().for_each(|x| *x = random.below(1_000) as f32 / 7.0 - 50.0);
+    }
+    panel
 }
 
 #[test]
@@ -103,7 +117,9 @@ fn swaps_gain_until_none_does() {
         for records in [1, 4, 15] {
             let room = Room::new(lists.len(), records);
             let before: Vec<u32> = all.clone().collect();
-            let mut order = swaps::swapped(&Cancel::default(), &edges, room, Tie::edges, before.clone()).unwrap();
+            let swapped =
+                |order| swaps::swapped(&Cancel::default(), (&edges, room), (Tie::edges, ROUNDS_MAX), order).unwrap();
+            let mut order = swapped(before.clone());
             let mut least = ratio(&lists, &before, records);
             loop {
                 let now = ratio(&lists, &order, records);
@@ -111,7 +127,7 @@ fn swaps_gain_until_none_does() {
                 if now - least < 1e-12 {
                     break;
                 }
-                (least, order) = (now, swaps::swapped(&Cancel::default(), &edges, room, Tie::edges, order).unwrap());
+                (least, order) = (now, swapped(order));
             }
             if lists.len() > 100 {
                 continue;
@@ -157,7 +173,8 @@ fn windows_make_one_order() {
     let cancel = Cancel::default();
     let laid = windows.iter().map(|window| {
         let neighbours = |vertex: u32| &lists[vertex as usize][..];
-        (window.start, Arrangement::of_window(&cancel, Layout::Grown, 15, window.clone(), neighbours).unwrap())
+        let way = Way::usual(Layout::Grown, 15);
+        (window.start, Arrangement::of_window(&cancel, way, window.clone(), neighbours, None).unwrap())
     });
     let places = Places::of_windows(vertices, laid);
     let order: Vec<u32> = windows.iter().flat_map(|window| places.order(window.clone())).collect();
@@ -165,4 +182,36 @@ fn windows_make_one_order() {
     assert!((0..).zip(&order).all(|(place, &vertex)| places.of[vertex as usize] == place));
     let whole = Arrangement::in_order(order, 15, |vertex| &lists[vertex as usize]);
     assert!((places.overlap_ratio - whole.overlap_ratio).abs() < 1e-9);
+}
+
+/// Of vectors in groups that are far from each other, but whose numbers are mixed, each page has one group.
+#[test]
+fn halves_end_with_groups_of_near_vectors() {
+    let group = |vertex: u32| vertex * 7 % 10;
+    let mut panel = vectors(90, 4);
+    for vertex in 0..90 {
+        panel.row_mut(vertex)[0] += 1e4 * group(vertex as u32) as f32;
+    }
+    let order = halving::halved(&Cancel::default(), (kernel(), &panel), Room::new(90, 9)).unwrap();
+    assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
+}
+
+/// Two pages are no farther from their means, in plain f64, than those that they begin with.
+#[test]
+fn halves_are_nearer_to_their_means_than_at_first() {
+    for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {
+        let panel = vectors(count, dimensions);
+        let far = |page: &[u32], k: usize| {
+            let of_page = || page.iter().map(|&vertex| f64::from(panel.row(vertex as usize)[k]));
+            let mean = of_page().sum::<f64>() / page.len() as f64;
+            of_page().map(|x| (x - mean) * (x - mean)).sum::<f64>()
+        };
+        let records = count.div_ceil(2);
+        let all =
+            |order: &[u32]| order.chunks(records).map(|page| (0..dimensions).map(|k| far(page, k)).sum::<f64>()).sum();
+        let (before, room): (Vec<u32>, _) = ((0..count as u32).collect(), Room::new(count, records));
+        let after = halving::halved(&Cancel::default(), (kernel(), &panel), room).unwrap();
+        let (before, after): (f64, f64) = (all(&before), all(&after));
+        assert!(after < 0.98 * before, "{count} of {dimensions}: {after} after {before}");
+    }
 }
