@@ -99,6 +99,15 @@ fn a_build_of_an_index_under_every_fault() {
 }
 
 #[test]
+fn an_index_with_attributes_under_every_fault() {
+    let fresh = IndexBuild::with_halves();
+    try_all("an index with attributes", &fresh);
+    try_all("an index with attributes in another layout", &IndexBuild::relayout(&fresh, Layout::Degree));
+    try_all("a search with a condition", &Join::filtered(&fresh, "data/hits.csv", None));
+    try_all("a search with a condition over a file", &Join::filtered(&fresh, "data/hits.parquet", Some(b"of old")));
+}
+
+#[test]
 fn a_join_under_every_fault() {
     let [_, store] = old_and_small();
     try_all("a join into CSV", &Join::new(&store, Wanted::Pairs, "data/pairs.csv", None));
@@ -170,6 +179,8 @@ fn canary_every_forgotten_sync_is_caught() {
         }
         assert_eq!(missed(subject, &Forgets::FolderSync(folder_syncs)), None, "there is no such sync");
     }
+    let attributes = Forgets::FileSync("attributes.parquet".into());
+    assert!(missed(&IndexBuild::with_halves(), &attributes).is_some(), "attributes");
     let join = Join::new(&fresh, Wanted::Pairs, "data/pairs.csv", None);
     for forgets in [Forgets::FileSync("result".into()), Forgets::FolderSync(0)] {
         assert!(missed(&join, &forgets).is_some(), "{forgets:?} goes unnoticed");

@@ -7,15 +7,21 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice};
 use adjoin::error::Result;
-use adjoin::index::{self, Index, IndexOptions, Layout};
-use adjoin::options::Metric;
+use adjoin::index::{self, Index, IndexEffort, IndexOptions, IndexSearchOptions, Layout};
+use adjoin::options::{Element, Metric};
 use adjoin::output::Target;
 use adjoin::predicate::Predicate;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted as Sought, hit_schema, search};
 use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
+use adjoin::source::{self, SourceOptions};
+use adjoin::sql::Condition;
 use adjoin::store::format::MANIFEST_FILE;
-use adjoin::store::{Store, build, kind_of, verify};
+use adjoin::store::{BuildOptions, Store, build, kind_of, verify};
+use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
+use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
 
+use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup};
 
 /// Files by their paths, folders with nothing.
@@ -160,6 +166,35 @@ impl Subject for Build {
     }
 }
 
+/// Vectors, and in which half of the rows each is, as the bytes of a Parquet file.
+fn parquet_with_halves(rows: usize) -> Vec<u8> {
+    let mut vectors = FixedSizeListBuilder::new(Float32Builder::new(), 2);
+    for row in 0..rows {
+        vectors.values().append_slice(&[(row * 7 % rows) as f32, (row % 5) as f32]);
+        vectors.append(true);
+    }
+    let halves: Int32Array = (0..rows).map(|row| Some((row % 2) as i32)).collect();
+    let columns: [(&str, ArrayRef); 2] = [("vector", Arc::new(vectors.finish())), ("half", Arc::new(halves))];
+    let table = RecordBatch::try_from_iter(columns).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), None).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+/// The files of a store of rows with an attribute.
+fn store_with_halves() -> Tree {
+    let device = SimulatedDevice::new(FaultPlan::None);
+    device.put("data/set.parquet", &parquet_with_halves(60));
+    let setup = Setup::default().with_buckets(4);
+    let context = setup.context_on(Arc::new(device.clone()));
+    let source = source::open(&context, &["data/set.parquet".into()], &SourceOptions::default()).unwrap();
+    let options = BuildOptions { attributes: vec!["half".into()], ..setup.build.clone() };
+    build(&context, &*source, Path::new(Build::STORE), &options).unwrap();
+    Build::store_files(&device).unwrap()
+}
+
 /// A build of an index of a store, or a change of its layout.
 pub(crate) struct IndexBuild {
     layout: Option<Layout>,
@@ -176,6 +211,11 @@ impl IndexBuild {
         Self::made(None, store.new.clone(), old.map(|old| old.new.clone()))
     }
 
+    /// Of a store with an attribute, into a folder that is not there.
+    pub(crate) fn with_halves() -> Self {
+        Self::made(None, store_with_halves(), None)
+    }
+
     /// In place of this index, the same in another layout.
     pub(crate) fn relayout(old: &Self, layout: Layout) -> Self {
         Self::made(Some(layout), Tree::new(), Some(old.new.clone()))
@@ -186,7 +226,9 @@ impl IndexBuild {
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = Self::index_files(&device).unwrap();
-        assert!(subject.new.len() == 8, "{:?}", subject.new.keys());
+        let has_halves = |tree: &Tree| tree.keys().any(|path| path.to_string_lossy().contains("/attributes-"));
+        let of_halves = has_halves(&subject.store) || layout.is_some() && subject.old.as_ref().is_some_and(has_halves);
+        assert!(has_halves(&subject.new) == of_halves && subject.new.len() == 8 + usize::from(of_halves));
         subject
     }
 
@@ -260,11 +302,13 @@ pub(crate) enum Wanted {
     Keep,
     /// What is nearest to each row.
     Hits,
+    /// What is nearest to some queries of the rows of an index that meet a condition.
+    Filtered,
 }
 
-/// A join or a search of a store into a file.
+/// A join or a search of a store, or a search of an index, into a file.
 pub(crate) struct Join {
-    store: Tree,
+    searched: Tree,
     wanted: Wanted,
     setup: Setup,
     output: PathBuf,
@@ -275,13 +319,36 @@ pub(crate) struct Join {
 impl Join {
     /// Of the store that a build makes, into a file that is not there or over an old one.
     pub(crate) fn new(store: &Build, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
+        Self::made(store.new.clone(), wanted, output, old)
+    }
+
+    /// With a condition, of an index that was built with an attribute.
+    pub(crate) fn filtered(index: &IndexBuild, output: &str, old: Option<&[u8]>) -> Self {
+        Self::made(index.new.clone(), Wanted::Filtered, output, old)
+    }
+
+    fn made(searched: Tree, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
         let setup = Setup { threads: 1, memory: 64 << 20, ..Setup::default() };
-        let (store, output) = (store.new.clone(), PathBuf::from(output));
-        let mut subject = Self { store, wanted, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
+        let output = PathBuf::from(output);
+        let mut subject = Self { searched, wanted, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = device.bytes(&subject.output).unwrap();
         subject
+    }
+
+    fn join(&self, context: &Context, target: &Target) -> Result<()> {
+        let options = self.setup.join_options(Predicate::L2 { eps: 1.0 });
+        let store = Store::open(context, Path::new(Build::STORE))?;
+        let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
+        let sink: Box<dyn PairSink> = match self.wanted {
+            Wanted::Keep => Box::new(Keep::create(context, &store, KeepRule::Greedy, (Some(target), None), 0)?),
+            _ => Box::new(PairWriter::create(context, target, schema)?),
+        };
+        let prepared = adjoin::join::prepare(context, &store, &options, sink.wants_ids())?;
+        let statistics = adjoin::join::join(context, &store, &prepared, sink)?;
+        assert!(statistics.join.pairs > 20, "a result that says something");
+        Ok(())
     }
 }
 
@@ -294,28 +361,34 @@ fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> 
     Ok(())
 }
 
+/// Finds what is nearest to some queries in one half of the rows of an index.
+fn search_half(context: &Context, target: &Target) -> Result<()> {
+    let index = Index::open(context, Path::new(IndexBuild::INDEX))?;
+    let queries = make(Shape::Clustered, Element::F32, 20, 2, 3);
+    let sink = HitWriter::new(context, target, index::hit_schema(&index, &queries));
+    let condition = Some(Condition::parse("half = 1")?);
+    let options =
+        IndexSearchOptions { condition, ..IndexSearchOptions::new(Sought::Nearest(2), IndexEffort::List(8), 1) };
+    let statistics = index::search(context, &index, (&queries, None), &options, Box::new(sink))?;
+    assert!(statistics.search.hits > 20 && statistics.search.passing_rows == Some(30), "a result that says something");
+    Ok(())
+}
+
 impl Subject for Join {
     fn device(&self) -> SimulatedDevice {
-        let device = device_with(&self.store);
+        let device = device_with(&self.searched);
         self.old.iter().for_each(|old| device.put(&self.output, old));
         device
     }
 
     fn work(&self, device: Arc<dyn Device>, force: bool) -> Result<()> {
-        let context = self.setup.context_on(device);
-        let options = self.setup.join_options(Predicate::L2 { eps: 1.0 });
-        let store = Store::open(&context, Path::new(Build::STORE))?;
-        let target = Target::File { path: self.output.clone(), force };
-        let schema = PairSchema { ids: store.manifest().ids, metric: Metric::L2 };
-        let sink: Box<dyn PairSink> = match self.wanted {
-            Wanted::Hits => return search_rows(&context, &store, &target),
-            Wanted::Pairs => Box::new(PairWriter::create(&context, &target, schema)?),
-            Wanted::Keep => Box::new(Keep::create(&context, &store, KeepRule::Greedy, (Some(&target), None), 0)?),
-        };
-        let prepared = adjoin::join::prepare(&context, &store, &options, sink.wants_ids())?;
-        let statistics = adjoin::join::join(&context, &store, &prepared, sink)?;
-        assert!(statistics.join.pairs > 20, "a result that says something");
-        Ok(())
+        let context = &self.setup.context_on(device);
+        let target = &Target::File { path: self.output.clone(), force };
+        match self.wanted {
+            Wanted::Filtered => search_half(context, target),
+            Wanted::Hits => search_rows(context, &Store::open(context, Path::new(Build::STORE))?, target),
+            Wanted::Pairs | Wanted::Keep => self.join(context, target),
+        }
     }
 
     fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
