@@ -70,9 +70,9 @@ tables: build
 
 # docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and of the peers
 # of PEERS_PYTHON, in children of the memory cgroup PEERS_CGROUP, and what each idea of walks is worth; goes on where it was
-# interrupted. Real sets need ADJOIN_DATA.
+# interrupted. Charts need matplotlib in CHARTS_PYTHON, filters numpy and pyarrow in PEERS_PYTHON, real sets ADJOIN_DATA.
 tables-search: build
-	$(CARGO) build --release --locked --workspace --quiet --example read_rates
+	$(CARGO) build --release --locked --workspace --quiet --example read_rates --example layouts
 	python3 bench/search.py $(CLI) > target/benchmarks-search.md
 	mv target/benchmarks-search.md docs/benchmarks-search.md
 

@@ -2,8 +2,8 @@
 
 usage: attributes.py VECTORS PARQUET
 
-Both columns go from 0 to 999. `pick` is at random; `near` is by the distance from a row that is drawn, so that those below a
-number are a cluster around it.
+Both columns go from 0 to 999. `pick` is at random; `near` is by the distance from a row that is drawn, so that those
+below a number are a cluster around it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def main() -> int:
     rows = numpy.fromfile(source, dtype=element, offset=8).reshape(count, dimensions)
     random = numpy.random.default_rng(1)
     near = numpy.empty(count, dtype="i4")
-    near[numpy.argsort(distances(rows, rows[random.integers(count)]), kind="stable")] = numpy.arange(count) * PARTS // count
+    by_distance = numpy.argsort(distances(rows, rows[random.integers(count)]), kind="stable")
+    near[by_distance] = numpy.arange(count) * PARTS // count
     vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(rows.reshape(-1)), dimensions)
     columns = {"vector": vectors, "pick": random.integers(0, PARTS, count, dtype="i4"), "near": near}
     pyarrow.parquet.write_table(pyarrow.table(columns), target)

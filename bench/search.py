@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Searches of a graph index beside those of DiskANN and of other peers, and what each idea of it is worth.
 
-usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
+usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
 
 Prints Markdown. What was measured lies in WORK/search.jsonl and is not measured again. Real sets need ADJOIN_DATA; DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both go past the page
 cache, with the same bytes of codes, degree and candidates of the build, on two threads; adjoin searches within the memory that
 DiskANN was seen to take, or the least that it takes itself. The other peers, at the first set only, and what they need
-(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`; tables of one parameter each in `search_sweeps.py`.
+(PEERS_PYTHON, PEERS_CGROUP), are in `search_peers.py`; tables of one parameter each in `search_sweeps.py`, of ranges and
+filters in `search_ranges.py`. Charts go to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import search_ranges
 import search_sweeps
 from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
 from measure import Failed, Ledger, Record, machine, median, run
+from search_charts import charts
 from search_peers import beside_peers
 
 KNOWN = 100
@@ -80,8 +82,11 @@ def split(source: Path, base: Path, queries: Path) -> None:
 class Bench:
     """One set: base and queries as files, an index of each contender, and their searches."""
 
-    def __init__(self, adjoin: Path, work: Path, of: Set, rounds: int) -> None:
-        self.adjoin, self.of, self.rounds = adjoin, of, rounds
+    def __init__(self, asked: argparse.Namespace, of: Set) -> None:
+        self.adjoin, self.rounds, self.charts = asked.adjoin.resolve(), asked.rounds, asked.charts
+        work = asked.work.resolve()
+        #: Peers and sweeps are of the first set only.
+        self.of, self.is_first = of, of is SETS[0]
         self.work = work / of.name.replace(" ", "-").replace(",", "")
         self.work.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(work / "search.jsonl")
@@ -113,7 +118,8 @@ class Bench:
         return median([self.ledger.measured(one, measure) for one in keys])
 
     def truth(self, nearest: int = K) -> array[float]:
-        """How far the last of so many nearest rows of each query is, for which both are judged; all of them as a file for DiskANN."""
+        """How far the last of so many nearest rows of each query is, by which searches are judged; all that are known as a
+        file for DiskANN."""
         file, far = self.work / "truth.bin", array("d")
         if not file.exists():
             hits = self.work / "truth.csv"
@@ -201,8 +207,10 @@ class Bench:
         common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
         told = run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats])
         counted = json.loads(stats.read_text())
-        of_search, latency, count = counted["search"], counted["search"]["latency_ms"] or {}, counted["search"]["queries"]
-        told |= {"hits": of_search["hits"], "reads": of_search["reads_per_query"], "rate": of_search["queries_per_second"]}
+        of_search = counted["search"]
+        latency, count = of_search["latency_ms"] or {}, of_search["queries"]
+        told |= {"hits": of_search["hits"], "reads": of_search["reads_per_query"]}
+        told |= {"rate": of_search["queries_per_second"]}
         told |= {"from_disk": counted["io"]["reads"] / count, "read_bytes": counted["io"]["bytes_read"] / count}
         told |= {"utilization": of_search["vertex_utilization"], "passing": of_search["passing_rows"]}
         told |= {"pages": (of_search["bytes_per_query"] or 0) / PAGE_BYTES}
@@ -251,6 +259,18 @@ class Bench:
         built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1]))
         return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
 
+    def points_of_diskann(self) -> list[Record]:
+        """Its searches, one by each list, with the figures that searches of adjoin have."""
+        searched = self.diskann()[1]
+        if "failed" in searched:
+            raise Failed(searched["failed"])
+        words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
+        scales = {"recall": 0.01, "mean_latency": 1e-3, "p95_latency": 1e-3}
+        return [
+            {to: point[of] * scales.get(of, 1) for of, to in words.items()}
+            for point in searched["output"]["search"]["search_results_per_l"]
+        ]
+
 
 INTRODUCTION = f"""Made by `make tables-search`, which goes on where it was interrupted. All searches are of {QUERIES:,} rows that were held out,
 on {THREADS} threads, for the {K} nearest; a figure at a recall lies between those of two lists of candidates. adjoin and DiskANN go
@@ -261,15 +281,7 @@ past the page cache, with {DEGREE} neighbours, {BUILD_LIST} candidates of the bu
 
 def beside_diskann(bench: Bench) -> str:
     """Both at equal recall."""
-    built, searched = bench.diskann()
-    if "failed" in searched:
-        raise Failed(searched["failed"])
-    words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
-    scales = {"recall": 0.01, "mean_latency": 1e-3, "p95_latency": 1e-3}
-    theirs = [
-        {to: point[of] * scales.get(of, 1) for of, to in words.items()}
-        for point in searched["output"]["search"]["search_results_per_l"]
-    ]
+    (built, searched), theirs = bench.diskann(), bench.points_of_diskann()
     memory, built_ours = bench.memory(), bench.built()
     ours, lone = bench.searches(memory)
     disk = bench.disk()
@@ -298,6 +310,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    parser.add_argument("--charts", type=Path, default=Path("docs/charts"))
     asked = parser.parse_args()
     print(f"# Searches of a graph index\n\n{INTRODUCTION}\n\n{machine()}\n")
     for of in SETS:
@@ -306,9 +319,9 @@ def main() -> int:
         print(f"## {of.name}\n", flush=True)
         parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
         parts += [beside_peers, *search_sweeps.ALL] if of is SETS[0] else []
-        for part in parts:
+        for part in [*parts, charts]:
             try:
-                print(part(Bench(asked.adjoin.resolve(), asked.work.resolve(), of, asked.rounds)), flush=True)
+                print(part(Bench(asked, of)), flush=True)
             except Failed as reason:
                 print(f"Not measured: {reason}.\n", flush=True)
     return 0

@@ -1,7 +1,7 @@
 """Searches of a graph index for all within a radius, and for rows that meet a condition, beside exact scans.
 
-Functions of a set that is being measured; each gives Markdown. `search.py` calls them. Filters need numpy and pyarrow in
-PEERS_PYTHON, by default this Python.
+Functions of a set that is being measured; each gives Markdown. `search.py` calls them. Filters need numpy and pyarrow
+in PEERS_PYTHON, by default this Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def within(bench: Bench, radius: float) -> Record:
 
 
 def radius_of(bench: Bench, neighbours: int) -> Record:
-    """The radius within which queries have so many neighbours on average, how many they have, and how many have none."""
+    """The radius within which queries have so many neighbours on average, how many they have, and how many queries have
+    none."""
 
     def measure() -> Record:
         low, high = 0.0, sorted(bench.truth(neighbours))[QUERIES // 2]
@@ -61,8 +62,8 @@ def radius_of(bench: Bench, neighbours: int) -> Record:
 
 
 def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, int, float]]) -> float:
-    """The measure of big-ann-benchmarks for range searches: the area below precision over recall of all hits of all queries,
-    by trapezoids between thresholds, here one at each distance that occurs."""
+    """The measure of big-ann-benchmarks for range searches: the area below precision over recall of all hits of all
+    queries, by trapezoids between thresholds, here one at each distance that occurs."""
     hits = sorted((distance, (query, row) in truth) for query, row, distance in found)
     area, right, recall_before, precision_before = 0.0, 0, 0.0, 1.0
     for number, (distance, is_true) in enumerate(hits, 1):
@@ -76,7 +77,7 @@ def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, in
 
 
 def twice(bench: Bench) -> Path:
-    """Each query twice, as a file: more queries than a search compares with all pages instead of learning how far to walk."""
+    """Each query twice, as a file: so many that a search learns how far to walk instead of comparing all pages."""
     path = bench.queries.with_stem("queries-twice")
     if not path.exists():
         queries = bench.queries.read_bytes()
@@ -112,16 +113,18 @@ def ranges(bench: Bench) -> str:
         if "failed" in told or "failed" in nearest:
             rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
             continue
-        cells = [shown(of["average"]), shown(of["radius"], 3), str(of["without"]), shown(told["ap"], 4), pages(told)]
+        cells = [shown(of["average"]), shown(of["radius"], 3), str(of["without"])]
+        cells += [shown(told["ap"], 4), pages(told)]
         cells += [shown(nearest["recall"], 4), pages(nearest), shown(told["pages"] / nearest["pages"], 2)]
         rows.append(cells)
     beside_words = f"top-{BESIDE}"
     head = ["neighbours", "radius", "queries without any", "average precision", "pages read a query"]
     head += [f"recall of {beside_words}", "pages read", f"pages / those of {beside_words}"]
     return (
-        "All within a radius, with much memory and the recall of 0.95 that is promised where none is said, beside as many nearest as that promises: "
-        "average precision as big-ann-benchmarks has it, against an exact scan. Each query is asked twice, as searches of few "
-        "compare these with all pages, which is exact. Radii are such that queries have 1, 10 and 100 neighbours on average.\n\n"
+        f"All within a radius, beside the nearest {BESIDE}, both with a promised recall of 0.95 and much memory. Average "
+        "precision is that of big-ann-benchmarks, against an exact scan. Each query is asked twice, as searches of few "
+        "queries compare these with all pages (a scan), which is exact. Radii are such that queries have 1, 10 and 100 "
+        "neighbours on average.\n\n"
         + table(head, rows)
     )
 
@@ -147,7 +150,7 @@ class Filtered:
         return self.bench.build_index(self.store, self.index)
 
     def exact(self, condition: str) -> Record:
-        """A scan of the rows that meet a condition: beside what it told, how far the last of the nearest is from each query."""
+        """A scan of the rows that meet a condition; `far` says how far the last of the nearest is from each query."""
 
         def scan() -> Record:
             told = self.bench.asked(["search", self.store, "-k", str(K), "--where", condition, "--exact"])
@@ -164,7 +167,8 @@ class Filtered:
 
         def ask() -> Record:
             search: list[str | Path] = ["index", "search", self.index, "-k", str(K), "--memory", PLENTY]
-            told = self.bench.asked([*search, "--where", condition, *effort], twice(self.bench) if list_of is None else self.bench.queries)
+            queries = twice(self.bench) if list_of is None else self.bench.queries
+            told = self.bench.asked([*search, "--where", condition, *effort], queries)
             exact = self.exact(condition)
             return told | {"recall": self.bench.recall(array("d", exact["far"]), exact["hits"] // QUERIES)}
 
@@ -189,7 +193,8 @@ def filters(bench: Bench) -> str:
     for list_of in LISTS_OF_FILTERS:
         head += [f"recall@10 of {list_of} candidates", "pages read", "a second"]
     return (
-        "Filters, with much memory, beside an exact scan of the rows that pass; where a recall is promised each query is asked twice, as above.\n\n"
+        "Filters, with much memory, beside an exact scan of the rows that pass; where a recall is promised each query is "
+        "asked twice, as above.\n\n"
         + table(head, rows)
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from at_recall import LISTS, at_recall, shown, table
-from measure import Record
+from measure import Failed, Record, run
 
 if TYPE_CHECKING:
     from search import Bench
@@ -20,10 +20,12 @@ MUS = (0.001, 0.01, 0.1)
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 DEPTHS = (1, 2, 4, 8, 16)
 GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+#: Rounds of a layout that improves another one (beta).
+BETAS = (1, 2, 4, 8, 16)
 #: Where these tables are read.
 AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
-LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp2", "gp3", "degree", "bfs")
+LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
 #: What walks are without one of their ideas.
 WITHOUT = {
@@ -107,19 +109,23 @@ def navigation(bench: Bench) -> str:
     )
 
 
+def memory_points(bench: Bench) -> list[tuple[int, list[Record]]]:
+    """Megabytes, and searches within these."""
+    sizes = [round(factor * bench.memory()) for factor in (1.0, 1.5, 2.0, 3.0, 5.0)]
+    return [(size, [bench.search(list_of, f"{size}MB") for list_of in LISTS]) for size in sizes]
+
+
 def memories(bench: Bench) -> str:
     """Table 19: what memory brings."""
-    least = bench.memory()
     rows = []
-    for factor in (1.0, 1.5, 2.0, 3.0, 5.0):
-        points = [bench.search(list_of, f"{round(factor * least)}MB") for list_of in LISTS]
+    for size, points in memory_points(bench):
         peak = max(one.get("peak_bytes", 0) for one in points)
-        rows.append([f"{round(factor * least)}", f"{peak / 1e6:.0f}", *rows_at_recalls(points)])
+        rows.append([str(size), f"{peak / 1e6:.0f}", *rows_at_recalls(points)])
     return "Memory (Table 19):\n\n" + table(["MB allowed", *head_at_recalls("MB taken")], rows)
 
 
 def layouts(bench: Bench) -> str:
-    """Tables 5 to 13, as far as they are about one number of rounds: what an order of the pages takes and brings."""
+    """Tables 7 to 13: what an order of the pages takes and brings."""
     rows = []
     for layout in LAYOUTS:
         points = [bench.search(list_of, PLENTY, layout=layout) for list_of in LISTS]
@@ -129,7 +135,27 @@ def layouts(bench: Bench) -> str:
         cells = [shown(facts["overlap"], 3), shown(seconds), f"{100 * share:.0f} %"]
         rows.append([layout, *cells, *rows_at_recalls(points, ("reads", "rate"))])
     head = ["order of pages", "OR(G)", "seconds", "of the build", *head_at_recalls("", ("reads", "queries a second"))[1:]]
-    return "Orders of pages (Tables 5 to 13):\n\n" + table(head, rows)
+    return "Orders of pages (Tables 7 to 13):\n\n" + table(head, rows)
 
 
-ALL = (ideas, candidates, leading, looking_ahead, layouts, navigation, memories)
+def tried(bench: Bench) -> dict[str, dict[int, tuple[float, float]]]:
+    """OR(G) and the seconds of finding it, of each layout by rounds: 0 of one that has none."""
+    told = bench.measured("layouts by rounds", lambda: run([bench.adjoin.parent / "examples/layouts", bench.index()]))
+    if "failed" in told:
+        raise Failed(told["failed"])
+    by_layout: dict[str, dict[int, tuple[float, float]]] = {}
+    for line in told["output"].splitlines()[1:]:
+        layout, rounds_max, ratio, seconds = line.split()
+        by_layout.setdefault(layout, {})[int(rounds_max)] = (float(ratio), float(seconds))
+    return by_layout
+
+
+def rounds(bench: Bench) -> str:
+    """Tables 5 to 12: rounds of those that improve an order, beside orders that have none."""
+    cell = lambda of: f"{of[0]:.3f} / {of[1]:.1f}" if of else ""  # noqa: E731
+    rows = [[layout, *(cell(of.get(beta)) for beta in (0, *BETAS))] for layout, of in tried(bench).items()]
+    head = ["order of pages", "without rounds", *(f"{beta} rounds" for beta in BETAS)]
+    return "OR(G) / seconds by how many rounds improve an order at most (Tables 5 to 12, beta):\n\n" + table(head, rows)
+
+
+ALL = (ideas, candidates, leading, looking_ahead, layouts, rounds, navigation, memories)

@@ -1,0 +1,56 @@
+"""Draws charts as SVG, in a Python that has matplotlib, for `search_charts.py`, which gives them as a file of JSON.
+
+A chart: `path`, and `panels` side by side. A panel: the words of its axes `x` and `y`, which of these are `logarithmic`,
+whether `y` begins at 0 (`from_zero`), and `lines`, each a name and its points. A name has one colour in all panels. The
+same chart gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
+
+#: Texts stay texts, and names of what is drawn depend on nothing but that.
+matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "adjoin"}
+matplotlib.rcParams |= {"font.size": 8, "font.sans-serif": ["DejaVu Sans"]}
+MARKERS = "osD^vP"
+
+
+def draw(chart: dict[str, Any]) -> None:
+    panels = chart["panels"]
+    names = list(dict.fromkeys(name for panel in panels for name, _ in panel["lines"]))
+    figure = Figure(figsize=(3.4 * len(panels), 2.8), layout="constrained")
+    for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0]):
+        for name, points in panel["lines"]:
+            at = names.index(name)
+            style = {"color": f"C{at}", "marker": MARKERS[at % len(MARKERS)]}
+            axes.plot(*zip(*points), label=name, markersize=3, linewidth=1.2, **style)
+        axes.set_xlabel(panel["x"])
+        axes.set_ylabel(panel["y"])
+        for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+            if axis.axis_name in panel["logarithmic"]:
+                set_scale("log")
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_major_formatter(ScalarFormatter())
+                axis.set_minor_locator(NullLocator())
+        if panel["from_zero"]:
+            axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=7)
+    figure.savefig(chart["path"], metadata={"Date": None, "Creator": None})
+
+
+def main() -> int:
+    for chart in json.loads(Path(sys.argv[1]).read_text()):
+        draw(chart)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
