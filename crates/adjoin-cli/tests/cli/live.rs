@@ -31,7 +31,7 @@ fn hits_are_those_of_a_store_before_and_after_a_merge() {
         let said = place.done("live merge set.live").said;
         assert!(said.contains("set.live: 9 rows in the index on disk"), "{said}");
     }
-    assert_eq!(place.done("verify set.live").out, "sound: all checksums match, 9 rows, 112 B of log\n");
+    assert_eq!(place.done("verify set.live").out, "sound: all checksums match, 9 rows, 64 B of log\n");
 }
 
 /// Lines without the ranks of equal hits, whose order is that in which they came.

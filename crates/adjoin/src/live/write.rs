@@ -41,6 +41,9 @@ pub enum Put {
     Upsert,
 }
 
+/// Where the first rows that come are from, and their numbers there.
+type Origin<'a> = (&'a dyn VectorSource, Vec<u64>);
+
 /// Rows that come, and ids that go.
 pub(super) struct Incoming<'a> {
     pub(super) change: Change,
@@ -48,8 +51,7 @@ pub(super) struct Incoming<'a> {
     pub(super) payload: Vec<u8>,
     /// Of the rows that come, how many are inserted; the others replace.
     inserted: usize,
-    /// Where the inserted rows come from, and their rows there.
-    from: Option<(&'a dyn VectorSource, Vec<u64>)>,
+    from: Option<Origin<'a>>,
     into: &'a Collection,
     _memory: Reservation,
 }
@@ -114,7 +116,7 @@ impl<'a> Incoming<'a> {
         context: &Context,
         into: &'a Collection,
         change: Change,
-        (inserted, from): (usize, Option<(&'a dyn VectorSource, Vec<u64>)>),
+        (inserted, from): (usize, Option<Origin<'a>>),
     ) -> Result<Self> {
         let bytes = change.stored.len() as u64 + 2 * (change.ids.held_bytes() + change.deleted.held_bytes());
         if bytes > PAYLOAD_BYTES_MAX as u64 {

@@ -12,7 +12,7 @@ use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
-use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
+use adjoin::source::{IdKind, Ids, TextIds};
 
 use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, options, set};
 use crate::datasets::{Shape, make};
@@ -138,92 +138,114 @@ fn vectors_that_cannot_be_compared_are_refused() {
     assert_eq!(collection.facts().rows, 0);
 }
 
-/// Against distances in f64, in every element type and metric, with many blocks of rows.
+/// Rows of a live index, their values, and which of them are there.
+struct Exact {
+    all: Set,
+    metric: Metric,
+    values: Vec<f64>,
+    collection: Collection,
+}
+
+impl Exact {
+    const ROWS: usize = 3_000;
+    const DIMENSIONS: usize = 97;
+
+    /// A third of the rows was deleted.
+    fn new(live: &Path, (element, metric, shape): (Element, Metric, Shape)) -> Self {
+        let all = make(shape, element, Self::ROWS, Self::DIMENSIONS, 5);
+        let context = Setup::default().context();
+        Collection::create(&context, live, &options(all.vectors(), metric, IdKind::Int64)).unwrap();
+        let collection = Collection::open(&context, live).unwrap();
+        collection.load(&all, Put::Insert, Durability::Buffered).unwrap();
+        let gone: Vec<i64> = (0..Self::ROWS as i64).filter(|id| id % 3 == 1).collect();
+        collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
+        let values = match element {
+            Element::U8 => all.stored().iter().map(|&x| x.into()).collect(),
+            Element::I8 => all.stored().iter().map(|&x| x.cast_signed().into()).collect(),
+            _ => floats(element, all.stored()),
+        };
+        Self { all, metric, values, collection }
+    }
+
+    fn vector(&self, row: usize) -> &[f64] {
+        &self.values[row * Self::DIMENSIONS..][..Self::DIMENSIONS]
+    }
+
+    fn some(&self, rows: std::ops::Range<usize>) -> Set {
+        let bytes = self.all.vectors().bytes();
+        Set::of_stored(self.all.vectors(), self.all.stored()[rows.start * bytes..rows.end * bytes].to_vec())
+    }
+
+    /// Takes two rows out, and one back in.
+    fn change(&self) {
+        let back = self.some(1..2).with_ids(&[1]);
+        let delete = Ids::Int64(vec![0, 3]);
+        let write = Write { delete: Some(&delete), insert: Some(&back), upsert: None };
+        self.collection.write(&write, Durability::Group).unwrap();
+    }
+
+    /// Distances or similarities of a query to the rows that are there, the nearest first.
+    fn true_values(&self, query: usize, is_there: impl Fn(usize) -> bool) -> Vec<f64> {
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+        let x = self.vector(query);
+        let value = |y: &[f64]| match self.metric {
+            Metric::Cosine => -dot(x, y) / (dot(x, x) * dot(y, y)).sqrt(),
+            _ => x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
+        };
+        let rows = (0..Self::ROWS).filter(|&row| is_there(row));
+        let mut all: Vec<f64> = rows.map(|row| value(self.vector(row))).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    fn check(&self, wanted: Wanted, threads: usize, is_there: impl Fn(usize) -> bool) {
+        let context = Setup { threads, ..Setup::default() }.context();
+        // A list of all is as good as a scan.
+        let (hits, effort) = (CollectHits::default(), IndexEffort::List(Self::ROWS));
+        let options = IndexSearchOptions::new(wanted, effort, 1);
+        self.collection.search(&context, &self.some(0..20), &options, Box::new(hits.clone())).unwrap();
+        for (query, found) in hits.hits().into_iter().enumerate() {
+            let all = self.true_values(query, &is_there);
+            let near = match wanted {
+                Wanted::Nearest(k) => k as usize,
+                Wanted::Within(predicate) => {
+                    let most = if let Predicate::L2 { eps } = predicate { eps } else { -0.5 };
+                    all.iter().filter(|&&far| far <= most + 1e-9 * most.abs()).count()
+                }
+            };
+            assert_eq!(found.len(), near, "query {query}");
+            for ((_, shown), wanted) in found.into_iter().zip(all) {
+                let shown = if self.metric == Metric::Cosine { -f64::from(shown) } else { shown.into() };
+                assert!((shown - wanted).abs() < 1e-4 * (1.0 + wanted.abs()), "query {query}: {shown}, {wanted}");
+            }
+        }
+    }
+}
+
+/// Against distances in f64, in every element type and metric, with many blocks of rows: in memory, then on disk, then some of
+/// them changed in memory.
 #[test]
 fn hits_are_those_of_an_exact_scan() {
-    for (element, metric, shape) in [
+    for of in [
         (Element::U8, Metric::L2, Shape::Clustered),
         (Element::I8, Metric::Cosine, Shape::Uniform),
         (Element::F16, Metric::L2, Shape::Uniform),
         (Element::F32, Metric::Cosine, Shape::Clustered),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let (live, rows, dimensions) = (folder.path().join("live"), 3_000, 97);
-        let all = make(shape, element, rows, dimensions, 5);
-        let context = Setup::default().context();
-        let options = options(all.vectors(), metric, IdKind::Int64);
-        Collection::create(&context, &live, &options).unwrap();
-        let collection = Collection::open(&context, &live).unwrap();
-        collection.load(&all, Put::Insert, Durability::Buffered).unwrap();
-        let gone: Vec<i64> = (0..rows as i64).filter(|id| id % 3 == 1).collect();
-        collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
-
-        let stored = &all.stored()[..20 * all.vectors().bytes()];
-        let queries = Set::of_stored(all.vectors(), stored.to_vec());
-        let values: Vec<f64> = match element {
-            Element::U8 => all.stored().iter().map(|&x| x.into()).collect(),
-            Element::I8 => all.stored().iter().map(|&x| x.cast_signed().into()).collect(),
-            _ => floats(element, all.stored()),
-        };
-        let vector = |row: usize| &values[row * dimensions..][..dimensions];
-        let value = |a: &[f64], b: &[f64]| {
-            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-            match metric {
-                Metric::Cosine => dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
-                _ => -a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
-            }
-        };
-        // In memory, then on disk, then some of them changed in memory.
-        for (round, wanted) in [Wanted::Nearest(10), Wanted::Within(within(metric, &values, dimensions))]
-            .into_iter()
-            .cycle()
-            .take(6)
-            .enumerate()
-        {
-            match round {
-                2 => drop(collection.merge(&context).unwrap()),
-                4 => {
-                    let back = Set::of_stored(
-                        all.vectors(),
-                        all.stored()[all.vectors().bytes()..][..all.vectors().bytes()].to_vec(),
-                    );
-                    let insert = back.with_ids(&[1]);
-                    let (delete, insert) = (Ids::Int64(vec![0, 3]), Some(&insert as &dyn VectorSource));
-                    let write = Write { delete: Some(&delete), insert, upsert: None };
-                    collection.write(&write, Durability::Group).unwrap();
-                }
-                _ => {}
-            }
-            let is_there = |row: &usize| match round {
-                4.. => *row == 1 || (row % 3 != 1 && *row > 3) || *row == 2,
-                _ => row % 3 != 1,
-            };
-            for threads in [1, 3] {
-                let context = Setup { threads, ..Setup::default() }.context();
-                // A list of all is as good as a scan.
-                let (hits, effort) = (CollectHits::default(), IndexEffort::List(rows));
-                let options = IndexSearchOptions::new(wanted, effort, 1);
-                collection.search(&context, &queries, &options, Box::new(hits.clone())).unwrap();
-                for (query, found) in hits.hits().into_iter().enumerate() {
-                    let mut all: Vec<f64> =
-                        (0..rows).filter(is_there).map(|row| value(vector(query), vector(row))).collect();
-                    all.sort_by(|a, b| b.total_cmp(a));
-                    let near: Vec<f64> = match wanted {
-                        Wanted::Nearest(k) => all[..k as usize].to_vec(),
-                        Wanted::Within(_) => all[..found.len()].to_vec(),
-                    };
-                    for (&(row, value_found), wanted) in found.iter().zip(&near) {
-                        assert!(row <= rows as u64);
-                        let shown = if metric == Metric::Cosine { *wanted } else { -wanted };
-                        assert!(
-                            (f64::from(value_found) - shown).abs() < 1e-4 * (1.0 + shown.abs()),
-                            "{element} {metric}"
-                        );
-                    }
-                    assert_eq!(found.len(), near.len());
-                }
-            }
+        let exact = Exact::new(&folder.path().join("live"), of);
+        let two_of_three = |row: usize| row % 3 != 1;
+        let changed = |row: usize| row == 1 || two_of_three(row) && ![0, 3].contains(&row);
+        let within = Wanted::Within(within(of.1, &exact.values, Exact::DIMENSIONS));
+        for threads in [1, 3] {
+            [Wanted::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
         }
+        exact.collection.merge(&Setup::default().context()).unwrap();
+        for threads in [1, 3] {
+            [Wanted::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
+        }
+        exact.change();
+        [Wanted::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, 2, changed));
     }
 }
 
