@@ -154,8 +154,8 @@ def rounds(bench: Bench) -> str:
     """Tables 5 to 12: rounds of those that improve an order, beside orders that have none."""
     cell = lambda of: f"{of[0]:.3f} / {of[1]:.1f}" if of else ""  # noqa: E731
     rows = [[layout, *(cell(of.get(beta)) for beta in (0, *BETAS))] for layout, of in tried(bench).items()]
-    head = ["order of pages", "without rounds", *(f"{beta} rounds" for beta in BETAS)]
-    return "OR(G) / seconds by how many rounds improve an order at most (Tables 5 to 12, beta):\n\n" + table(head, rows)
+    head = ["order of pages", "without rounds", *(f"up to {beta}" for beta in BETAS)]
+    return "OR(G) / seconds by the rounds that improve an order (Tables 5 to 12, beta):\n\n" + table(head, rows)
 
 
 ALL = (ideas, candidates, leading, looking_ahead, layouts, rounds, navigation, memories)
