@@ -313,6 +313,26 @@ pub(crate) enum Index {
     Relayout(IndexRelayout),
 }
 
+/// What an index is like, however it comes about.
+#[derive(Debug, Args)]
+pub(crate) struct IndexShape {
+    /// Neighbours of a vector at most (R)
+    #[arg(long, value_name = "R", default_value_t = 32)]
+    pub(crate) degree: usize,
+    /// Candidates that are looked at for the neighbours of a vector (L)
+    #[arg(long, value_name = "L", default_value_t = 75)]
+    pub(crate) build_list: usize,
+    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
+    #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
+    pub(crate) alpha: f64,
+    /// Bytes of the code of a vector, which is held in memory
+    #[arg(long, value_name = "B", default_value_t = 32)]
+    pub(crate) code_bytes: usize,
+    /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub(crate) page: String,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct IndexBuild {
     /// A store, or what `build` takes: the store is then built in a temporary place first
@@ -330,25 +350,12 @@ pub(crate) struct IndexBuild {
     /// (for experts)
     #[arg(long, value_name = "NAME", default_value = "near", hide_short_help = true)]
     pub(crate) graph: String,
-    /// Neighbours of a vector at most (R)
-    #[arg(long, value_name = "R", default_value_t = 32)]
-    pub(crate) degree: usize,
-    /// Candidates that are looked at for the neighbours of a vector (L)
-    #[arg(long, value_name = "L", default_value_t = 75)]
-    pub(crate) build_list: usize,
-    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
-    #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
-    pub(crate) alpha: f64,
-    /// Bytes of the code of a vector, which is held in memory
-    #[arg(long, value_name = "B", default_value_t = 32)]
-    pub(crate) code_bytes: usize,
+    #[command(flatten)]
+    pub(crate) shape: IndexShape,
     /// Vectors of the graph that leads searches in, which is held in memory; one of a hundred, at most 10000, where not given
     /// (for experts)
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) navigation: Option<u32>,
-    /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
-    pub(crate) page: String,
     /// In which order vectors lie on pages: grown, or one of those to compare it with, such as bnf or rows (for experts)
     #[arg(long, value_name = "NAME", default_value = "grown", hide_short_help = true)]
     pub(crate) layout: String,
@@ -363,6 +370,17 @@ pub(crate) struct IndexBuild {
     pub(crate) resources: Resources,
 }
 
+/// How far searches of an index go: at most one of them.
+#[derive(Debug, Args)]
+pub(crate) struct WalkEffort {
+    /// Find at least this share of that, on average over queries; 0.95 where not given
+    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
+    pub(crate) recall: Option<f64>,
+    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
+    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
+    pub(crate) list: Option<usize>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct IndexSearch {
     /// The index
@@ -373,12 +391,8 @@ pub(crate) struct IndexSearch {
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
     pub(crate) sought: Sought,
-    /// Find at least this share of that, on average over queries; 0.95 where not given
-    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
-    pub(crate) recall: Option<f64>,
-    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
-    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
-    pub(crate) list: Option<usize>,
+    #[command(flatten)]
+    pub(crate) effort: WalkEffort,
     /// How walks go, beside the default, such as entry=vertex, beam=4, walks=1, ahead=1 or expanded=0.5 (for experts)
     #[arg(long, value_name = "KEY=VALUE,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,

@@ -9,16 +9,18 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, memory_limit};
 use adjoin::error::{Error, Result};
+use adjoin::graph::GraphOptions;
+use adjoin::index::{IndexEffort, IndexOptions};
 use adjoin::job::Output;
 use adjoin::kernels::Kernel;
-use adjoin::options::{format_bytes, format_count};
+use adjoin::options::{format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, kind_of};
 
-use crate::args::{ColumnOptions, Join, Resources, StoreOptions, TemporaryPlace};
+use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace, WalkEffort};
 use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
@@ -90,6 +92,18 @@ fn kernel(name: &str) -> Result<Kernel> {
 pub(crate) fn source_options(columns: &ColumnOptions) -> Result<SourceOptions> {
     let ids = IdChoice::new(columns.id_column.as_deref(), columns.no_ids)?;
     Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids, split: columns.split.clone() })
+}
+
+/// How an index is built, as far as that does not depend on how it comes about.
+pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOptions> {
+    let IndexShape { degree, build_list, alpha, code_bytes, .. } = *shape;
+    let graph = GraphOptions { degree, build_list, alpha, seed };
+    Ok(IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&shape.page)?, ..IndexOptions::default() })
+}
+
+/// How far a search of an index goes.
+pub(crate) fn effort(effort: &WalkEffort) -> Result<IndexEffort> {
+    IndexEffort::of(effort.recall, effort.list)
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.

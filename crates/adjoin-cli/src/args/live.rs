@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand};
 
-use super::{ColumnOptions, Info, Resources, SearchRun, Sought, TemporaryPlace, Verify};
+use super::{ColumnOptions, IndexShape, Info, Resources, SearchRun, Sought, TemporaryPlace, Verify, WalkEffort};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Live {
@@ -40,21 +40,8 @@ pub(crate) struct LiveCreate {
     /// What names a vector: int64 or text
     #[arg(long, value_name = "KIND", default_value = "int64", value_parser = ["int64", "text"])]
     pub(crate) ids: String,
-    /// Neighbours of a vector at most (R), once it is merged
-    #[arg(long, value_name = "R", default_value_t = 32)]
-    pub(crate) degree: usize,
-    /// Candidates among which a vector's neighbours are chosen (L)
-    #[arg(long, value_name = "L", default_value_t = 75)]
-    pub(crate) build_list: usize,
-    /// Leave out a neighbour where another one is nearer to it by this factor (for experts)
-    #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
-    pub(crate) alpha: f64,
-    /// Bytes of the code of a vector, which is held in memory
-    #[arg(long, value_name = "B", default_value_t = 32)]
-    pub(crate) code_bytes: usize,
-    /// Size of a page, which is read at once: 4KiB, 8KiB or 16KiB
-    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
-    pub(crate) page: String,
+    #[command(flatten)]
+    pub(crate) shape: IndexShape,
     /// Seed of whatever is drawn at random
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -104,12 +91,8 @@ pub(crate) struct LiveSearch {
     pub(crate) queries: Vec<String>,
     #[command(flatten)]
     pub(crate) sought: Sought,
-    /// Find at least this share of that, on average over queries; 0.95 where not given
-    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
-    pub(crate) recall: Option<f64>,
-    /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
-    #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
-    pub(crate) list: Option<usize>,
+    #[command(flatten)]
+    pub(crate) effort: WalkEffort,
     #[command(flatten)]
     pub(crate) run: SearchRun,
 }

@@ -2,14 +2,13 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::graph::GraphOptions;
 use adjoin::index::{
-    BuildIo, BuiltIndex, Index as GraphIndex, IndexEffort, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
+    BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
     build as build_index, hit_schema, relayout as lay_out_anew, search as find, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
-use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
+use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
 use adjoin::sql::Condition;
@@ -60,11 +59,9 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
 }
 
 fn options(arguments: &IndexBuild) -> Result<IndexOptions> {
-    let IndexBuild { degree, build_list, alpha, code_bytes, navigation, .. } = *arguments;
-    let graph = GraphOptions { degree, build_list, alpha, seed: arguments.store.seed };
-    let page_bytes = parse_bytes(&arguments.page)?;
     let (method, layout) = (arguments.graph.parse()?, arguments.layout.parse()?);
-    Ok(IndexOptions { method, graph, code_bytes, navigation, page_bytes, layout })
+    let of_shape = resolve::index_options(&arguments.shape, arguments.store.seed)?;
+    Ok(IndexOptions { method, navigation: arguments.navigation, layout, ..of_shape })
 }
 
 fn summarise_build(built: &BuiltIndex, output: &Path) {
@@ -91,7 +88,7 @@ fn summarise_build(built: &BuiltIndex, output: &Path) {
 fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let mut context = resolve::context(&run.resources, stopped)?;
-    let effort = IndexEffort::of(arguments.recall, arguments.list)?;
+    let effort = resolve::effort(&arguments.effort)?;
     let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
     options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     if let Some(strategy) = &arguments.strategy {

@@ -3,12 +3,11 @@ use std::path::Path;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::graph::GraphOptions;
-use adjoin::index::{IndexEffort, IndexOptions, IndexSearchOptions};
+use adjoin::index::IndexSearchOptions;
 use adjoin::live::{
     Collection, Durability, LiveFacts, LiveManifest, LiveOptions, Merged, Put, Write, Written, verify as check,
 };
-use adjoin::options::{VectorType, format_bytes, format_count, format_number, parse_bytes};
+use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::report::SearchStatistics;
 use adjoin::source::{IdKind, Ids, TextIds};
 use adjoin::sql::Condition;
@@ -39,10 +38,7 @@ pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
 fn create(arguments: &LiveCreate) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
     let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
-    let LiveCreate { degree, build_list, alpha, code_bytes, seed, .. } = *arguments;
-    let graph = GraphOptions { degree, build_list, alpha, seed };
-    let index =
-        IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&arguments.page)?, ..IndexOptions::default() };
+    let index = resolve::index_options(&arguments.shape, arguments.seed)?;
     let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids, index };
     Collection::create(&resolve::own_context(), &arguments.live, &options)?;
     Ok(Outcome::Done)
@@ -127,7 +123,7 @@ fn merge(arguments: &LiveMerge, stopped: &Stopped) -> Result<Outcome> {
 fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     let run = &arguments.run;
     let mut context = resolve::context(&run.resources, stopped)?;
-    let effort = IndexEffort::of(arguments.recall, arguments.list)?;
+    let effort = resolve::effort(&arguments.effort)?;
     let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
     options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
     options.check()?;

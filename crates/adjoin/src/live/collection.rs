@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use serde::Serialize;
+
 use super::change::Change;
 use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
@@ -44,7 +46,7 @@ pub(super) struct Writer {
 }
 
 /// What a write did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Written {
     /// The number of the write: all writes up to it are in what a search finds. That of the last one where it changed nothing.
     pub sequence: u64,
@@ -57,7 +59,7 @@ pub struct Written {
 }
 
 /// What a merge did.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Merged {
     /// Rows of the index on disk now.
     pub rows: u64,
@@ -68,7 +70,7 @@ pub struct Merged {
 }
 
 /// What a live index holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LiveFacts {
     /// Rows that can be found.
     pub rows: u64,

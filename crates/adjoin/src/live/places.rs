@@ -189,10 +189,10 @@ impl Places {
 
     /// Whether an entry has id `k`, whose key it has.
     fn is_of(&self, index: &Index, entry: u32, ids: &Ids, k: usize) -> Result<bool> {
-        let Ids::Utf8(texts) = ids else { return Ok(true) };
         if u64::from(entry) >= index.facts().rows {
             return Err(self.damaged("it names a row that the index has not"));
         }
+        let Ids::Utf8(texts) = ids else { return Ok(true) };
         let of_entry = index.ids_of(IdKind::Utf8, &[entry])?;
         Ok(matches!(&of_entry, Ids::Utf8(of_entry) if of_entry.get(0) == texts.get(k)))
     }

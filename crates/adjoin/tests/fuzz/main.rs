@@ -10,6 +10,7 @@
 mod corpus;
 mod files;
 mod indexes;
+mod live;
 mod mutate;
 mod sources;
 mod stores;
