@@ -42,6 +42,7 @@ __all__ = [
     "ArrowStream",
     "AtThreshold",
     "BudgetError",
+    "Collection",
     "CorruptError",
     "Deduped",
     "DeviceError",
@@ -71,6 +72,13 @@ OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 What = Literal["pairs", "counts", "clusters", "keep", "kept"]
 
+Element = Literal["f32", "f16", "u8", "i8"]
+IdKind = Literal["int64", "text"]
+Durability = Literal["group", "buffered"]
+
+ELEMENTS = ("f32", "f16", "u8", "i8")
+ID_KINDS = ("int64", "text")
+DURABILITIES = ("group", "buffered")
 METRICS = ("l2", "cosine")
 SEARCH_METRICS = ("l2", "cosine", "ip")
 KEEP_RULES = ("greedy", "cluster")
@@ -212,11 +220,8 @@ class Index:
         was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
         temporary.
         """
-        numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
-        wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
+        wanted = _sought(k, radius, min_similarity, recall, list)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
-        wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
-        wanted["list"] = _options.optional_integer("list", list, _options.U32_MAX)
         wanted["condition"] = _options.text("where", where)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
@@ -226,6 +231,186 @@ class Index:
         check_memory(hits.stats["memory"], hits)
         check_recall(hits.stats["recall"], hits)
         return hits
+
+
+def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, candidates: Any) -> dict[str, Any]:
+    """What is wanted of each query of an index, and how far it is looked for."""
+    numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
+    wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
+    wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
+    wanted["list"] = _options.optional_integer("list", candidates, _options.U32_MAX)
+    return {"calibrate_with": None, "condition": None, **wanted}
+
+
+class Collection:
+    """Vectors that come and go, in a folder; what was written is found by the next search. One process writes, any number
+    searches what was there when it opened the folder. Closed at the end of a ``with`` block, or by :meth:`close`."""
+
+    def __init__(self, path: PathLike, *, read_only: bool = False, memory: Union[str, int, None] = None) -> None:
+        """Opens the live index in the folder ``path``, to write and to search, or to search only. What it holds in memory, which
+        is what is not merged yet, is bounded by ``memory``."""
+        self.path = Path(_options.path("path", path))
+        resources = {**_options.resources(memory, None), "temporary": None}
+        self._live = _engine.Collection(os.fspath(self.path), _options.flag("read_only", read_only), resources)
+
+    @classmethod
+    def create(
+        cls,
+        path: PathLike,
+        dimensions: int,
+        *,
+        element: Element = "f32",
+        metric: Metric = "l2",
+        ids: IdKind = "int64",
+        degree: int = 32,
+        build_list: int = 75,
+        code_bytes: int = 32,
+        page: Union[str, int] = "4KiB",
+        seed: int = 1,
+        memory: Union[str, int, None] = None,
+    ) -> Collection:
+        """Makes a live index without vectors in the folder ``path``, and opens it. ``ids`` says what names a vector: integers or
+        texts; ``degree``, ``build_list``, ``code_bytes`` and ``page`` are those of :func:`build_index`, for merges."""
+        wanted = {
+            "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
+            "element": _options.choice("element", element, ELEMENTS),
+            "metric": _options.choice("metric", metric, METRICS),
+            "ids": _options.choice("ids", ids, ID_KINDS),
+        }
+        index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
+        seed = _options.integer("seed", seed, _options.U64_MAX)
+        _engine.create_live(_options.path("path", path), wanted, index, seed)
+        return cls(path, memory=memory)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __len__(self) -> int:
+        return int(self.stats["rows"])
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<adjoin.Collection {str(self.path)!r}: {info['dimensions']} {info['element']}, {info['metric']}>"
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the live index says of itself: dimensions, element, metric, ids and how merges build."""
+        return dict(json.loads(self._live.info[0]))
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """What it holds now: ``rows``, how many of these are ``unmerged``, rows that are ``gone`` and still take room, the
+        ``sequence`` number of the last write."""
+        return dict(json.loads(self._live.info[1]))
+
+    def write(
+        self,
+        *,
+        insert: Any = None,
+        upsert: Any = None,
+        delete: Union[Sequence[int], Sequence[str]] = (),
+        durability: Durability = "group",
+        vector_column: Optional[str] = None,
+        id_column: Optional[str] = None,
+        ids: bool = True,
+        split: Optional[str] = None,
+        temporary: Optional[PathLike] = None,
+        progress: Optional[bool] = None,
+    ) -> int:
+        """Deletes the rows of some ids, inserts rows whose ids are not there, and rows in the places of those that have their
+        ids (``upsert``): all or nothing, in this order. Returns the number of the write once a loss of power takes it no more;
+        with the durability ``"buffered"`` once the system has it.
+
+        ``insert`` and ``upsert`` are what :func:`build` takes, with its options for columns, or a tuple of ids and an array.
+        Rows without ids go by their numbers, where ids are integers. An id that is to be deleted and is not there is no error.
+
+        Raises :class:`AdjoinError`; after a :class:`DeviceError` nothing more is taken until it is opened again.
+        """
+        options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep")
+        buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
+        resources = {**_options.resources(None, None), "temporary": None}
+        sources = [NONE if rows is None else rows for rows in (insert, upsert)]
+        with working(sources[0], temporary, options, progress) as (inserted, first, shown), first:
+            with working(sources[1], temporary, options, False) as (upserted, second, _), second:
+                rows = ((inserted, options) if inserted else None, (upserted, options) if upserted else None)
+                written = self._live.write(rows, _id_list(delete), buffered, resources, shown)
+        return int(json.loads(written)["sequence"])
+
+    def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
+        """The vectors of some ids as arrays of numpy; None for an id that no row has."""
+        import numpy
+
+        element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
+        found = self._live.get(_id_list(ids))
+        return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
+
+    def search(
+        self,
+        queries: Any,
+        k: Optional[int] = None,
+        *,
+        radius: Optional[float] = None,
+        min_similarity: Optional[float] = None,
+        recall: Optional[float] = None,
+        list: Optional[int] = None,
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+        seed: int = 1,
+        vector_column: Optional[str] = None,
+        id_column: Optional[str] = None,
+        ids: bool = True,
+        split: Optional[str] = None,
+        temporary: Optional[PathLike] = None,
+        progress: Optional[bool] = None,
+    ) -> Hits:
+        """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine), among
+        those that are there when it begins. Rows that are not merged yet are all compared; among the others it finds what
+        :meth:`Index.search` promises, with the same arguments."""
+        wanted = _sought(k, radius, min_similarity, recall, list)
+        options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
+        resources = _options.resources(memory, threads)
+        with working(queries, temporary, options, progress) as (files, folder, shown):
+            resources["temporary"] = folder.name
+            hits = Hits(self._live.search(files, (wanted, options), resources, folder.name, shown), folder)
+        check_memory(hits.stats["memory"], hits)
+        check_recall(hits.stats["recall"], hits)
+        return hits
+
+    def merge(
+        self,
+        *,
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+        temporary: Optional[PathLike] = None,
+        progress: Optional[bool] = None,
+    ) -> dict[str, Any]:
+        """Makes what was written part of the graph index on disk, while other threads write and search. Returns the ``rows`` that
+        this has then, the ``sequence`` number of the last write among them, and how many ``seconds`` it took."""
+        resources = _options.resources(memory, threads)
+        with working(NONE, temporary, {}, progress) as (_, folder, shown), folder:
+            resources["temporary"] = _options.optional_path("temporary", temporary)
+            return dict(json.loads(self._live.merge(resources, shown)))
+
+    def flush(self) -> int:
+        """Makes all writes durable; returns the number of the last."""
+        return self._live.flush()
+
+    def close(self) -> None:
+        """Makes all writes durable, and lets another process write."""
+        self._live.close()
+
+
+def _id_list(ids: Any) -> list[Any]:
+    """Ids as a list, those of numpy too."""
+    if isinstance(ids, (str, bytes)):
+        raise _options.refused("ids", ids, "a list of integers or of texts")
+    return list(ids.tolist() if hasattr(ids, "tolist") else ids)
 
 
 class Hits(Table):
@@ -444,6 +629,16 @@ def build(
     return Store(target)
 
 
+def _index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
+    """How an index is built."""
+    return {
+        "degree": _options.integer("degree", degree, _options.U32_MAX),
+        "build_list": _options.integer("build_list", build_list, _options.U32_MAX),
+        "code_bytes": _options.integer("code_bytes", code_bytes, _options.U32_MAX),
+        "page": page if isinstance(page, str) else str(_options.integer("page", page, _options.U64_MAX)),
+    }
+
+
 def build_index(
     source: Any,
     index: PathLike,
@@ -481,10 +676,7 @@ def build_index(
     wanted = {
         "metric": None if metric is None else _options.choice("metric", metric, SEARCH_METRICS),
         "force": _options.flag("force", force),
-        "degree": _options.integer("degree", degree, _options.U32_MAX),
-        "build_list": _options.integer("build_list", build_list, _options.U32_MAX),
-        "code_bytes": _options.integer("code_bytes", code_bytes, _options.U32_MAX),
-        "page": page if isinstance(page, str) else str(_options.integer("page", page, _options.U64_MAX)),
+        **_index_options(degree, build_list, code_bytes, page),
     }
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
     resources = _options.resources(memory, threads)

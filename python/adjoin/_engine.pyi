@@ -6,6 +6,7 @@ from typing import Any, Optional, Union, final
 from ._types import ArrowStream, Progress
 
 __all__ = [
+    "Collection",
     "Found",
     "Index",
     "Joined",
@@ -13,6 +14,7 @@ __all__ = [
     "build",
     "build_index",
     "columns",
+    "create_live",
     "dedupe",
     "explain",
     "info",
@@ -119,3 +121,37 @@ class Index:
         folder: str,
         progress: Optional[Progress],
     ) -> Found: ...
+
+#: Files of rows that come, and how they are read.
+_Rows = Optional[tuple[Sequence[str], dict[str, Any]]]
+_Ids = Union[Sequence[int], Sequence[str]]
+
+def create_live(folder: str, wanted: dict[str, Any], index: dict[str, Any], seed: int) -> None: ...
+
+@final
+class Collection:
+    """An open live index, until it is closed."""
+
+    def __new__(cls, folder: str, read_only: bool, resources: dict[str, Any]) -> Collection: ...
+    @property
+    def info(self) -> tuple[str, str]: ...
+    def write(
+        self,
+        rows: tuple[_Rows, _Rows],
+        delete: _Ids,
+        buffered: bool,
+        resources: dict[str, Any],
+        progress: Optional[Progress],
+    ) -> str: ...
+    def get(self, ids: _Ids) -> list[Optional[bytes]]: ...
+    def search(
+        self,
+        sources: Sequence[str],
+        asked: tuple[dict[str, Any], dict[str, Any]],
+        resources: dict[str, Any],
+        folder: str,
+        progress: Optional[Progress],
+    ) -> Found: ...
+    def merge(self, resources: dict[str, Any], progress: Optional[Progress]) -> str: ...
+    def flush(self) -> int: ...
+    def close(self) -> None: ...

@@ -23,7 +23,7 @@ ARRAY = "the array given as source"
 #: Element types as numpy names them.
 ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
 WANTED = (
-    "a path, a list of paths, an array (numpy, torch, JAX), or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
+    "a path, a list of paths, an array (numpy, torch, JAX), ids and an array as a tuple, or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
     "pandas, Hugging Face)"
 )
 
@@ -65,6 +65,9 @@ def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) ->
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         file = folder / "vectors.arrow"
         return file, _engine.spool(source, os.fspath(file), options, whole)
+    if isinstance(source, tuple) and len(source) == 2:
+        _write_named(*source, folder / "vectors.npz")
+        return folder / "vectors.npz", ARRAY
     if any(hasattr(source, interface) for interface in ("__array_interface__", "__array__", "__dlpack__")):
         _write_array(source, folder / "vectors.npy")
         return folder / "vectors.npy", ARRAY
@@ -94,6 +97,20 @@ def _write_array(source: Any, file: Path) -> None:
                 return
             for start in range(0, len(array), ROWS_AT_ONCE):
                 numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE], dtype=element).tofile(out)
+    except OSError as error:
+        raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
+
+
+def _write_named(ids: Any, source: Any, file: Path) -> None:
+    """Writes an array with an id for each row."""
+    import numpy
+
+    names, array = numpy.asarray(ids), numpy.asarray(source)
+    _check_array(array)
+    if names.ndim != 1 or names.dtype.kind not in "iuU" or len(names) != len(array):
+        raise InputError(f"the ids of {ARRAY} are {shown(ids)}; give as many integers or texts as there are rows, {len(array)}")
+    try:
+        numpy.savez(file, id=names, vectors=array)
     except OSError as error:
         raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
 

@@ -4,6 +4,7 @@
 mod dedupe;
 mod explain;
 mod join;
+mod live;
 mod options;
 mod pair_file;
 mod run;
@@ -107,6 +108,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_function(wrap_pyfunction!(search::search, module)?)?;
+    module.add_function(wrap_pyfunction!(live::create_live, module)?)?;
+    module.add_class::<live::Collection>()?;
     module.add_class::<search::Found>()?;
     module.add_class::<search::Index>()?;
     module.add_class::<join::Joined>()

@@ -104,7 +104,7 @@ pub(crate) fn search(
 }
 
 /// A search whose hits go into a file; returns its statistics and the number of hits of each query.
-fn into_file(
+pub(crate) fn into_file(
     context: &Context,
     file: &Path,
     schema: HitSchema,
@@ -130,6 +130,16 @@ pub(crate) struct WantedOfIndex {
     recall: Option<f64>,
     list: Option<usize>,
     condition: Option<String>,
+}
+
+impl WantedOfIndex {
+    pub(crate) fn options(&self, seed: u64) -> Result<IndexSearchOptions> {
+        let Self { k, radius, min_similarity, recall, list, .. } = *self;
+        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, list)?);
+        let mut options = IndexSearchOptions::new(wanted, effort, seed);
+        options.condition = self.condition.as_deref().map(Condition::parse).transpose()?;
+        options.check().map(|()| options)
+    }
 }
 
 /// An open index: searched any number of times, from any thread.
@@ -164,19 +174,21 @@ impl Index {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
         let (stats, counts) = running.run(py, |context| {
-            let WantedOfIndex { calibrate_with, k, radius, min_similarity, recall, list, condition } = wanted;
-            let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, list)?);
-            let mut options = IndexSearchOptions::new(wanted, effort, store_options.seed());
-            options.condition = condition.as_deref().map(Condition::parse).transpose()?;
-            options.check()?;
+            let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
-            let like = calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
+            let like = wanted.calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
             let sets = (&*queries, like.as_deref());
             into_file(context, &file, index::hit_schema(&self.0, &*queries), |sink| {
                 index::search(context, &self.0, sets, &options, sink)
             })
         })?;
         Ok(Found { stats, file, counts })
+    }
+}
+
+impl Found {
+    pub(crate) fn new(stats: String, file: PathBuf, counts: Vec<u64>) -> Self {
+        Self { stats, file, counts }
     }
 }
 

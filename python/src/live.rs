@@ -1,0 +1,177 @@
+//! Vectors that come and go.
+
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+use adjoin::error::{Error, Result};
+use adjoin::live::{Collection as Live, Durability, LiveOptions, Write};
+use adjoin::options::VectorType;
+use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::options::{Resources, StoreOptions, WantedIndex, json};
+use crate::run::{Running, raised};
+use crate::search::{Found, WantedOfIndex, into_file};
+
+/// What a live index is made for.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedLive {
+    dimensions: usize,
+    element: String,
+    metric: String,
+    ids: String,
+}
+
+/// Makes a live index without vectors.
+#[pyfunction]
+pub(crate) fn create_live(
+    py: Python<'_>,
+    folder: PathBuf,
+    wanted: WantedLive,
+    index: WantedIndex,
+    seed: u64,
+) -> PyResult<()> {
+    let create = || {
+        let index = index.options(seed)?;
+        let vectors = VectorType { element: wanted.element.parse()?, dimensions: wanted.dimensions };
+        let options = LiveOptions { vectors, metric: wanted.metric.parse()?, ids: kind_of(&wanted.ids), index };
+        Live::create(&adjoin::context::Context::default(), &folder, &options)
+    };
+    create().map_err(|error| raised(py, &error))
+}
+
+fn kind_of(ids: &str) -> IdKind {
+    if ids == "text" { IdKind::Utf8 } else { IdKind::Int64 }
+}
+
+/// Ids as Python has them.
+#[derive(FromPyObject)]
+pub(crate) enum SomeIds {
+    Integers(Vec<i64>),
+    Texts(Vec<String>),
+}
+
+impl SomeIds {
+    /// As the engine has them; no ids are of any kind.
+    fn into_ids(self, kind: IdKind) -> Ids {
+        match self {
+            Self::Integers(ids) if ids.is_empty() => Ids::empty(kind),
+            Self::Integers(ids) => Ids::Int64(ids),
+            Self::Texts(all) => {
+                let mut ids = TextIds::default();
+                all.iter().for_each(|id| ids.push(id.as_bytes()));
+                Ids::Utf8(ids)
+            }
+        }
+    }
+}
+
+/// Sources of rows that come, and how they are read; none where nothing comes.
+type Rows = Option<(Vec<String>, StoreOptions)>;
+
+/// An open live index, until it is closed.
+#[pyclass(frozen)]
+pub(crate) struct Collection(RwLock<Option<Live>>);
+
+impl Collection {
+    /// Lets `work` have the live index.
+    fn with<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
+        let live = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        work(live.as_ref().ok_or_else(|| Error::input("the live index was closed; open it again"))?)
+    }
+}
+
+#[pymethods]
+impl Collection {
+    #[new]
+    fn open(py: Python<'_>, folder: PathBuf, read_only: bool, resources: Resources) -> PyResult<Self> {
+        let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
+        let open = if read_only { Live::open_read_only } else { Live::open };
+        running.run(py, |context| open(context, &folder)).map(|live| Self(RwLock::new(Some(live))))
+    }
+
+    /// What it says of itself and what it holds, as JSON: an object of each.
+    #[getter]
+    fn info(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let told = self.with(|live| Ok((json(&live.manifest())?, json(&live.facts())?)));
+        told.map_err(|error| raised(py, &error))
+    }
+
+    /// Writes rows of sources, and deletes others first, all or none; returns what that did, as JSON.
+    fn write(
+        &self,
+        py: Python<'_>,
+        rows: (Rows, Rows),
+        delete: SomeIds,
+        buffered: bool,
+        resources: Resources,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        running.run(py, |context| {
+            self.with(|live| {
+                let open = |rows: Rows| rows.map(|(files, options)| options.open(context, &files)).transpose();
+                let (insert, upsert) = (open(rows.0)?, open(rows.1)?);
+                let delete = delete.into_ids(live.manifest().ids);
+                let [insert, upsert] =
+                    [&insert, &upsert].map(|rows| rows.as_deref().map(|rows| rows as &dyn VectorSource));
+                let durability = if buffered { Durability::Buffered } else { Durability::Group };
+                json(&live.write(&Write { delete: Some(&delete), insert, upsert }, durability)?)
+            })
+        })
+    }
+
+    /// The vectors of some ids, as they are stored; none for an id that no row has.
+    fn get<'py>(&self, py: Python<'py>, ids: SomeIds) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let found = py.detach(|| self.with(|live| live.get(&ids.into_ids(live.manifest().ids))));
+        let found = found.map_err(|error| raised(py, &error))?;
+        Ok(found.into_iter().map(|vector| vector.map(|vector| PyBytes::new(py, &vector))).collect())
+    }
+
+    /// Searches for queries from sources, into a file in `folder`.
+    fn search(
+        &self,
+        py: Python<'_>,
+        sources: Vec<String>,
+        asked: (WantedOfIndex, StoreOptions),
+        resources: Resources,
+        folder: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Found> {
+        let (wanted, store_options) = asked;
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        let file = folder.join("hits.parquet");
+        let (stats, counts) = running.run(py, |context| {
+            let options = wanted.options(store_options.seed())?;
+            let queries = store_options.open(context, &sources)?;
+            self.with(|live| {
+                into_file(context, &file, live.hit_schema(&*queries), |sink| {
+                    live.search(context, &*queries, &options, sink)
+                })
+            })
+        })?;
+        Ok(Found::new(stats, file, counts))
+    }
+
+    /// Makes rows in memory part of the index on disk; returns what that did, as JSON.
+    fn merge(&self, py: Python<'_>, resources: Resources, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        running.run(py, |context| self.with(|live| json(&live.merge(context)?)))
+    }
+
+    /// Makes all writes durable; returns the number of the last.
+    fn flush(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.with(Live::flush)).map_err(|error| raised(py, &error))
+    }
+
+    /// Makes all writes durable, and lets others write.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let closed = py.detach(|| {
+            let live = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+            live.map_or(Ok(()), Live::close)
+        });
+        closed.map_err(|error| raised(py, &error))
+    }
+}

@@ -1,0 +1,95 @@
+"""Vectors that come and go, from what Python has."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy
+import pytest
+
+import adjoin
+
+
+@pytest.fixture
+def vectors():
+    return numpy.random.default_rng(1).standard_normal((2_000, 16), dtype="float32")
+
+
+def test_what_was_written_is_found_before_and_after_a_merge(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16) as live:
+        assert len(live) == 0 and live.info["metric"] == "l2" and "16 f32" in repr(live)
+        first = live.write(insert=vectors)
+        assert live.write(delete=[3, 5, 99_999], upsert=([7, 5_000], vectors[:2])) > first
+        there = {**{row: vectors[row] for row in range(len(vectors)) if row not in (3, 5)}, 7: vectors[0], 5_000: vectors[1]}
+        for _ in range(2):
+            assert len(live) == len(there) == live.stats["rows"]
+            ids, rows = numpy.array(list(there)), numpy.stack(list(there.values())).astype("float64")
+            queries = vectors[:20] + 0.01
+            distances = numpy.linalg.norm(queries[:, None].astype("float64") - rows[None], axis=2)
+            with live.search(queries, 5, list=len(there)) as hits:
+                assert numpy.allclose(hits.values, numpy.sort(distances)[:, :5], atol=1e-4)
+                assert all(set(found) <= set(ids.tolist()) for found in hits.ids.tolist())
+            found = live.get([7, 3, 5_000])
+            assert (found[0] == vectors[0]).all() and found[1] is None and (found[2] == vectors[1]).all()
+            merged = live.merge()
+            assert merged["rows"] == len(there) and live.stats["unmerged"] == 0
+    with adjoin.Collection(tmp_path / "live", read_only=True) as live:
+        assert len(live) == len(there)
+        with pytest.raises(adjoin.InputError, match="read only"):
+            live.write(delete=[1])
+
+
+def test_texts_name_rows(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16, ids="text", metric="cosine") as live:
+        live.write(insert=(["a", "b", "c"], vectors[:3]), durability="buffered")
+        assert live.flush() == live.stats["sequence"]
+        with live.search(vectors[:3], 1) as hits:
+            assert hits.ids.tolist() == [["a"], ["b"], ["c"]] and hits.stats["recall"]["kept"]
+        live.write(delete=["b"])
+        assert live.get(["b"]) == [None]
+
+
+def test_what_makes_no_sense_is_refused(vectors, tmp_path):
+    live = adjoin.Collection.create(tmp_path / "live", 16)
+    live.write(insert=vectors[:10])
+    refused = [
+        (dict(insert=vectors[:1]), adjoin.InputError, "id 0 of row 0 is there already"),
+        (dict(insert=([50, 50], vectors[:2])), adjoin.InputError, "comes twice in one write"),
+        (dict(insert=vectors[:, :8]), adjoin.InputError, "vectors of 8 x f32"),
+        (dict(insert=vectors.astype("float16")), adjoin.InputError, "f16"),
+        (dict(insert=([1], vectors[:2])), adjoin.InputError, "as many integers or texts"),
+        (dict(delete=["a"]), adjoin.InputError, "the ids are texts"),
+        (dict(delete="abc"), adjoin.OptionError, "a list of integers or of texts"),
+        (dict(durability="never"), adjoin.OptionError, "group or buffered"),
+    ]
+    for arguments, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            live.write(**arguments)
+    with pytest.raises(adjoin.InputError, match="is being written by"):
+        adjoin.Collection(tmp_path / "live")
+    with pytest.raises(adjoin.InputError, match="is a live index already"):
+        adjoin.Collection.create(tmp_path / "live", 16)
+    live.close()
+    with pytest.raises(adjoin.InputError, match="was closed"):
+        live.write(delete=[1])
+    assert len(adjoin.Collection(tmp_path / "live")) == 10
+
+
+def test_threads_write_and_search_while_it_merges(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        failed = []
+
+        def write(start):
+            try:
+                for row in range(start, start + 50):
+                    live.write(insert=([row], vectors[row : row + 1]))
+                    with live.search(vectors[row : row + 1], 1, list=200) as hits:
+                        assert hits.ids.tolist() == [[row]]
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(start,)) for start in (0, 100)]
+        [thread.start() for thread in threads]
+        while any(thread.is_alive() for thread in threads):
+            live.merge()
+        assert not failed and len(live) == 100
