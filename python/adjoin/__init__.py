@@ -359,6 +359,7 @@ class Collection:
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
         list: Optional[int] = None,
+        calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
         seed: int = 1,
@@ -373,6 +374,7 @@ class Collection:
         those that are there when it begins. Rows that are not merged yet are all compared; among the others it finds what
         :meth:`Index.search` promises, with the same arguments."""
         wanted = _sought(k, radius, min_similarity, recall, list)
+        wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
         with working(queries, temporary, options, progress) as (files, folder, shown):

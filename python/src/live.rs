@@ -146,9 +146,10 @@ impl Collection {
         let (stats, counts) = running.run(py, |context| {
             let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
+            let like = wanted.like(context, &store_options)?;
             self.with(|live| {
                 into_file(context, &file, live.hit_schema(&*queries), |sink| {
-                    live.search(context, &*queries, &options, sink)
+                    live.search(context, (&*queries, like.as_deref()), &options, sink)
                 })
             })
         })?;

@@ -10,6 +10,7 @@ use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
+use adjoin::source::VectorSource;
 use adjoin::sql::Condition;
 use adjoin::store::Store;
 use arrow_array::cast::AsArray;
@@ -140,6 +141,12 @@ impl WantedOfIndex {
         options.condition = self.condition.as_deref().map(Condition::parse).transpose()?;
         options.check().map(|()| options)
     }
+
+    /// The queries for which the recall is promised, where they were given.
+    pub(crate) fn like(&self, context: &Context, options: &StoreOptions) -> Result<Option<Arc<dyn VectorSource>>> {
+        let open = |source: &String| options.open(context, std::slice::from_ref(source));
+        self.calibrate_with.as_ref().map(open).transpose()
+    }
 }
 
 /// An open index: searched any number of times, from any thread.
@@ -176,7 +183,7 @@ impl Index {
         let (stats, counts) = running.run(py, |context| {
             let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
-            let like = wanted.calibrate_with.map(|source| store_options.open(context, &[source])).transpose()?;
+            let like = wanted.like(context, &store_options)?;
             let sets = (&*queries, like.as_deref());
             into_file(context, &file, index::hit_schema(&self.0, &*queries), |sink| {
                 index::search(context, &self.0, sets, &options, sink)

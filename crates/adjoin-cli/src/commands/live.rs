@@ -15,7 +15,7 @@ use adjoin::store::Kind;
 
 use super::info::{kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
-use super::search::{outputs, print_found, print_recall, verdict, wanted_of, with_writer};
+use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::tracing::Tracing;
 use super::verify::print_damages;
 use crate::Outcome;
@@ -126,14 +126,17 @@ fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     let effort = resolve::effort(&arguments.effort)?;
     let mut options = IndexSearchOptions::new(wanted_of(&arguments.sought)?, effort, run.seed);
     options.condition = run.condition.as_deref().map(Condition::parse).transpose()?;
+    // A trace tells what each query needs, whatever others have read.
+    options.strategy.shares &= run.trace.is_none();
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
     let collection = Collection::open_read_only(&context, &arguments.live)?;
     let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
-    let schema = collection.hit_schema(&*queries);
+    let like = like(&context, run)?;
+    let (sets, schema) = ((&*queries, like.as_deref()), collection.hit_schema(&*queries));
     let mut statistics =
-        with_writer(&context, &target, schema, |sink| collection.search(&context, &*queries, &options, sink))?;
+        with_writer(&context, &target, schema, |sink| collection.search(&context, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(collection);
     tracing.map_or(Ok(()), Tracing::finish)?;

@@ -18,7 +18,9 @@ use crate::output::parent;
 use crate::report::CommonStatistics;
 use crate::source::IdKind;
 use crate::store::format::MANIFEST_FILE;
-use crate::store::{Files, Kind, NO_CHECKSUM, check_target, has_manifest, read_manifest_bytes, sealed, unsealed};
+use crate::store::{
+    Files, Kind, NO_CHECKSUM, check_target, has_manifest, kind_of, read_manifest_bytes, sealed, unsealed,
+};
 
 /// Version of the format of a live index.
 const FORMAT_VERSION: u32 = 1;
@@ -102,6 +104,10 @@ impl LiveManifest {
     /// Where an option is out of range, something is there already, or the device refuses.
     pub(super) fn create(context: &Context, folder: &Path, options: &LiveOptions) -> Result<()> {
         options.check()?;
+        if let Ok(Some(Kind::Live)) = kind_of(context, folder) {
+            let at = folder.display();
+            return Err(Error::input(format!("{at} is a live index already; write to it, or choose another folder")));
+        }
         check_target(context, (folder, Kind::Live), false)?;
         let device = &context.device;
         let is_new = device.kind(folder)?.is_none();

@@ -33,7 +33,7 @@
 //! assert_eq!((written.rows, collection.facts().rows), (1_000, 1_000));
 //!
 //! let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1));
-//! collection.search(&context, &*some, &options, Box::new(hits.clone()))?;
+//! collection.search(&context, (&*some, None), &options, Box::new(hits.clone()))?;
 //! assert_eq!(hits.hits()[7], [(7, 0.0)]);
 //! assert!(collection.get(&Ids::Int64(vec![1_000]))?[0].is_none());
 //! collection.close()?;

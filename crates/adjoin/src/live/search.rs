@@ -27,21 +27,24 @@ const HITS_EXPECTED: u64 = 1_000;
 
 impl Collection {
     /// Finds what is wanted of each query among the rows that are there when it begins, and hands it to `sink`, in the order of
-    /// the queries. The rows of hits are their ids; where ids are texts, their numbers mean nothing.
+    /// the queries. The recall is promised for queries that are distributed as the vectors of `like`, or as rows of the index on
+    /// disk where there is none. Hits have ids; the numbers of their rows mean nothing.
     ///
     /// # Errors
     /// Where an option is out of range, the queries are not of the live index's kind, the budget is too small, or the sink fails.
     pub fn search(
         &self,
         context: &Context,
-        queries: &dyn VectorSource,
+        (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
         options: &IndexSearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         options.check()?;
         let space = self.manifest().space();
         options.wanted.check(space.metric, self.folder())?;
-        SourceQueries { source: queries, space }.check(self.folder())?;
+        for source in [Some(queries), like].into_iter().flatten() {
+            SourceQueries { source, space }.check(self.folder())?;
+        }
         if options.condition.is_some() {
             let why = " has a meaning where rows have attributes, and those of a live index have none";
             return Err(Error::option(message![Argument::Where, why]));
@@ -49,7 +52,7 @@ impl Collection {
         let Moment { base, gone, view, rows, .. } = self.state().moment();
         if let Some(base) = base {
             let changes = Changes { deleted: &gone.entries, beside: &view };
-            let mut found = search_changed(context, &base.index, (queries, None), options, &changes, sink)?;
+            let mut found = search_changed(context, &base.index, (queries, like), options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
             return Ok(found);

@@ -81,7 +81,7 @@ impl Whole {
             let collection = Collection::open(&context, Path::new(LIVE))?;
             collection.get(&Ids::Int64((0..9).collect()))?;
             let options = IndexSearchOptions::new(Wanted::Nearest(3), IndexEffort::List(5), 1);
-            collection.search(&context, &*self.rows, &options, Box::new(CollectHits::default()))?;
+            collection.search(&context, (&*self.rows, None), &options, Box::new(CollectHits::default()))?;
             collection.load(&*self.rows, Put::Upsert, Durability::Group)?;
             collection.close()
         };

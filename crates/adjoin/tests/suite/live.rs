@@ -123,7 +123,7 @@ pub(crate) fn content(context: &Context, collection: &Collection) -> std::result
 fn search(context: &Context, collection: &Collection, query: [u8; DIMENSIONS]) -> Result<Vec<(i64, f32)>> {
     let (queries, hits) = (Set::of_stored(VECTORS, query.to_vec()), CollectHits::default());
     let options = IndexSearchOptions::new(Wanted::Nearest(2 * IDS), IndexEffort::default(), 1);
-    collection.search(context, &queries, &options, Box::new(hits.clone()))?;
+    collection.search(context, (&queries, None), &options, Box::new(hits.clone()))?;
     let batches = hits.batches();
     let Ids::Int64(ids) = &batches[0].ids else { panic!("ids are integers") };
     Ok(ids.iter().copied().zip(batches[0].values.iter().copied()).collect())

@@ -203,7 +203,7 @@ impl Exact {
         // A list of all is as good as a scan.
         let (hits, effort) = (CollectHits::default(), IndexEffort::List(Self::ROWS));
         let options = IndexSearchOptions::new(wanted, effort, 1);
-        self.collection.search(&context, &self.some(0..20), &options, Box::new(hits.clone())).unwrap();
+        self.collection.search(&context, (&self.some(0..20), None), &options, Box::new(hits.clone())).unwrap();
         for (query, found) in hits.hits().into_iter().enumerate() {
             let all = self.true_values(query, &is_there);
             let near = match wanted {
@@ -371,7 +371,7 @@ fn text_ids_name_rows() {
     assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
     let (hits, options) =
         (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(2), IndexEffort::default(), 1));
-    collection.search(&context, &rows(&["query"]), &options, Box::new(hits.clone())).unwrap();
+    collection.search(&context, (&rows(&["query"]), None), &options, Box::new(hits.clone())).unwrap();
     let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
     // Both are equal to the query; the one that came first is first.
     assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));
