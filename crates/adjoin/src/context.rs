@@ -230,14 +230,14 @@ impl Context {
         }
     }
 
-    /// The same with half of the memory that is free, for long work beside which others go on; it is given back with the last
-    /// context of it.
+    /// The same with three quarters of the memory that is free, for long work beside which others go on; it is given back with
+    /// the last context of it.
     ///
     /// # Errors
     /// As [`Context::for_run`].
     pub(crate) fn for_long_run(&self, least: u64, purpose: &str) -> Result<Self> {
-        let run = self.for_run(2 * least, purpose)?;
-        run.budget.shrink(run.budget.total() / 2);
+        let run = self.for_run(least / 3 * 4, purpose)?;
+        run.budget.shrink(run.budget.total() / 4 * 3);
         Ok(run)
     }
 

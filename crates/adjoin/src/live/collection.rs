@@ -19,6 +19,11 @@ use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
 use crate::workers::lock;
 
+/// Rows in memory are merged where they take more than one part in so many of the budget, or so many bytes: queries are compared
+/// with all of them.
+const MERGED_SHARE: u64 = 4;
+const MERGED_BYTES: u64 = 256 << 20;
+
 /// Vectors that come and go, kept in a folder, and searched at any time from any thread.
 ///
 /// A write is applied whole or not at all, and is found by every search that begins after it was acknowledged; one that is not
@@ -181,13 +186,16 @@ impl Collection {
     }
 
     /// Takes all rows of a source, in writes of some of them each; what that says is the sum of these. Returns when the last is
-    /// as safe as is asked for.
+    /// as safe as is asked for. Merges meanwhile where the rows in memory come to take too much of it.
     ///
     /// # Errors
     /// As [`Self::write`]; the rows before the write that fails are there.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
         let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
+            if self.is_full() {
+                self.merge(&self.context)?;
+            }
             let written = self.put(&incoming)?;
             self.writer()?.log.commit(written.sequence, Durability::Buffered)?;
             all = Written {
@@ -205,6 +213,12 @@ impl Collection {
             0 => error,
             rows => error.after(&format!("{rows} rows before were written; ")),
         })
+    }
+
+    /// Whether so many rows are in memory that a merge should come before more do: it needs memory too.
+    fn is_full(&self) -> bool {
+        let most = self.context.budget().total() / MERGED_SHARE;
+        self.state().fresh.held_bytes() > most.min(MERGED_BYTES)
     }
 
     /// Applies what comes, and puts it into the log.

@@ -129,6 +129,11 @@ impl Fresh {
         self.gone_rows += 1;
     }
 
+    /// Bytes that the rows take.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
     /// How many rows there are that are not gone.
     pub(super) fn live(&self) -> u64 {
         u64::from(self.rows) - self.gone_rows

@@ -44,8 +44,8 @@ impl FolderFiles<'_> {
 
     /// The error of a file that is not as written.
     pub(crate) fn damaged(self, role: Role, why: &str) -> Error {
-        let (at, noun) = (self.files[role].path(self.folder), self.kind.noun());
-        Error::corrupt(format!("{}: {why}; build the {noun} again", at.display()))
+        let at = self.files[role].path(self.folder);
+        Error::corrupt(format!("{}: {why}; {}", at.display(), self.kind.remedy()))
     }
 }
 

@@ -95,11 +95,12 @@ impl Kind {
         }
     }
 
-    /// One word for it.
-    pub(super) fn noun(self) -> &'static str {
+    /// What to do where one is damaged.
+    pub(super) fn remedy(self) -> &'static str {
         match self {
-            Self::Store => "store",
-            Self::Index | Self::Live => "index",
+            Self::Store => "build the store again",
+            Self::Index => "build the index again",
+            Self::Live => "bring the folder back from a backup",
         }
     }
 
@@ -167,8 +168,7 @@ impl Unreadable {
                 Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
             }
             Self::Damaged(why) => {
-                let (at, noun) = (folder.join(MANIFEST_FILE), wanted.noun());
-                Error::corrupt(format!("{}: {why}; build the {noun} again", at.display()))
+                Error::corrupt(format!("{}: {why}; {}", folder.join(MANIFEST_FILE).display(), wanted.remedy()))
             }
         }
     }

@@ -260,6 +260,25 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     }
 }
 
+/// More rows come in one call than are to be in memory.
+#[test]
+fn what_does_not_fit_into_memory_is_merged_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup { memory: 200 << 20, ..Setup::default() }.context();
+    let rows = make(Shape::Clustered, Element::F32, 90_000, 128, 6).in_batches_of(1_000);
+    Collection::create(&context, &live, &options(rows.vectors(), Metric::L2, IdKind::Int64)).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    assert_eq!(collection.load(&rows, Put::Insert, Durability::Buffered).unwrap().rows, 90_000);
+    let facts = collection.facts();
+    assert!(facts.rows == 90_000 && facts.unmerged < 45_000, "{facts:?}");
+    let bytes = rows.vectors().bytes();
+    for id in [0, 49_999, 89_999] {
+        let vector = rows.stored()[id * bytes..][..bytes].to_vec();
+        assert_eq!(collection.get(&Ids::Int64(vec![id as i64])).unwrap(), [Some(vector)]);
+    }
+}
+
 /// While merges go on, writes are taken and each search finds all that was acknowledged before it began.
 #[test]
 fn merges_stop_neither_writes_nor_searches() {
