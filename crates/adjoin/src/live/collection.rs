@@ -13,7 +13,7 @@ use super::merge::{remove_log_before, remove_of_merge};
 use super::state::State;
 use super::write::{Incoming, Put, Write, check_kind};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::locks::WriterLock;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
@@ -192,9 +192,10 @@ impl Collection {
     /// As [`Self::write`]; the rows before the write that fails are there.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
+        let mut may_merge = true;
         let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
-            if self.is_full() {
-                self.merge(&self.context)?;
+            if may_merge && self.is_full() {
+                may_merge = self.merge_if_possible()?;
             }
             let written = self.put(&incoming)?;
             self.writer()?.log.commit(written.sequence, Durability::Buffered)?;
@@ -219,6 +220,17 @@ impl Collection {
     fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;
         self.state().fresh.held_bytes() > most.min(MERGED_BYTES)
+    }
+
+    /// Merges unless memory does not suffice for that; whether it did. It may still suffice for the rows.
+    fn merge_if_possible(&self) -> Result<bool> {
+        match self.merge(&self.context) {
+            Err(error) if error.kind() == ErrorKind::Budget => {
+                self.context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
+                Ok(false)
+            }
+            merged => merged.map(|_| true),
+        }
     }
 
     /// Applies what comes, and puts it into the log.
