@@ -189,7 +189,7 @@ impl Index {
                 index::search(context, &self.0, sets, &options, sink)
             })
         })?;
-        Ok(Found { stats, file, counts })
+        Ok(Found::new(stats, file, counts))
     }
 }
 

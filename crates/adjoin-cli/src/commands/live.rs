@@ -53,18 +53,14 @@ fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(resources, stopped)?;
     let collection = Collection::open(&context, live)?;
     let mut all = Written { sequence: collection.facts().sequence, ..Written::default() };
-    let mut add = |written: Written| {
-        let Written { sequence, rows, gone, missing } = written;
-        all = Written { sequence, rows: all.rows + rows, gone: all.gone + gone, missing: all.missing + missing };
-    };
     if let Some(file) = delete {
         let ids = ids_of(file, collection.manifest().ids)?;
-        add(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
+        all = all.and(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
     }
     for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
         if !names.is_empty() {
             let source = resolve::source(&context, names, columns)?;
-            add(collection.load(&*source, put, durability)?);
+            all = all.and(collection.load(&*source, put, durability)?);
         }
     }
     let facts = collection.facts();

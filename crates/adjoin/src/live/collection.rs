@@ -63,6 +63,15 @@ pub struct Written {
     pub missing: u64,
 }
 
+impl Written {
+    /// What this write and a later one did.
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
+        let Self { sequence, rows, gone, missing } = later;
+        Self { sequence, rows: self.rows + rows, gone: self.gone + gone, missing: self.missing + missing }
+    }
+}
+
 /// What a merge did.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Merged {
@@ -199,12 +208,7 @@ impl Collection {
             }
             let written = self.put(&incoming)?;
             self.writer()?.log.commit(written.sequence, Durability::Buffered)?;
-            all = Written {
-                sequence: written.sequence,
-                rows: all.rows + written.rows,
-                gone: all.gone + written.gone,
-                missing: all.missing,
-            };
+            all = all.and(written);
             Ok(())
         });
         if all.rows > 0 {

@@ -283,9 +283,7 @@ impl Log {
             File::Taken => unreachable!("who writes has the file"),
         };
         writer.append(frames)?;
-        if syncs {
-            writer.sync()?;
-        }
+        writer.hand_over(syncs)?;
         if syncs && writer.bytes >= SEGMENT_BYTES {
             writer = SegmentWriter::draft(context, folder, *salt, end)?;
             writer.place(context, folder)?;

@@ -262,21 +262,21 @@ impl SegmentWriter {
         Ok(context.device.sync_folder(folder)?)
     }
 
-    /// Appends records, and hands them to the system.
+    /// Appends records.
     ///
     /// # Errors
     /// Where the device refuses.
     pub(super) fn append(&mut self, frames: &[u8]) -> Result<()> {
-        self.file.append(frames)?;
         self.bytes += frames.len() as u64;
-        Ok(self.file.flush()?)
+        Ok(self.file.append(frames)?)
     }
 
-    /// Makes all records durable.
+    /// Hands all records to the system, and makes them durable where that is wanted.
     ///
     /// # Errors
     /// Where the device refuses.
-    pub(super) fn sync(&mut self) -> Result<()> {
-        Ok(self.file.sync()?)
+    pub(super) fn hand_over(&mut self, durable: bool) -> Result<()> {
+        let handed = if durable { self.file.sync() } else { self.file.flush() };
+        Ok(handed?)
     }
 }

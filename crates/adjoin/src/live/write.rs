@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use adjoin_device::Reservation;
-use xxhash_rust::xxh3::xxh3_128;
 
 use super::Collection;
 use super::change::Change;
@@ -12,7 +11,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::source::{IdKind, Ids, VectorSource};
-use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes, tell};
+use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
 
 /// Bytes of vectors that [`Collection::load`] writes at once, about.
 const LOAD_BYTES: u64 = 1 << 20;
@@ -146,7 +145,7 @@ impl<'a> Incoming<'a> {
     /// Names the first that is.
     pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
         let Change { deleted, ids, .. } = &self.change;
-        let gone: HashSet<u128> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
+        let gone: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
         match (0..self.inserted).find(|&k| is_there(k) && !gone.contains(&hash_of(ids, k))) {
             None => Ok(()),
             Some(k) => Err(self.refusal(k, "is there already; upsert the row to replace it")),
@@ -162,13 +161,6 @@ impl<'a> Incoming<'a> {
             None => Error::input(format!("{at}: the id {id} {why}")),
         }
     }
-}
-
-/// A hash of an id: of 10^9 of them, two others share one with a probability of 2 in 10^21.
-fn hash_of(ids: &Ids, k: usize) -> u128 {
-    let mut bytes = Vec::new();
-    ids.append_bytes_of(k, &mut bytes);
-    xxh3_128(&bytes)
 }
 
 /// The ids of rows that come; their numbers where they have none and ids are integers.

@@ -12,9 +12,18 @@ use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::source::{Ids, VectorSource};
 
-/// A hash of 128 bits and a row. Ids of equal hash are taken as equal: among 10^12 of them, two others share a hash
-/// with a probability of 2 in 10^15.
+/// A hash of 128 bits and a row.
 const RECORD_BYTES: usize = 24;
+
+/// The hash of id `k`; none where there are no ids. Ids of equal hash are taken as equal: among 10^12 of them, two others share
+/// a hash with a probability of 2 in 10^15.
+pub(crate) fn hash_of(ids: &Ids, k: usize) -> Option<u128> {
+    match ids {
+        Ids::None => None,
+        Ids::Int64(ids) => Some(xxh3_128(&ids[k].to_le_bytes())),
+        Ids::Utf8(texts) => Some(xxh3_128(texts.get(k))),
+    }
+}
 
 /// The hashes of all ids, by their first bits.
 pub(crate) struct IdCheck {
@@ -50,11 +59,7 @@ impl IdCheck {
     /// Where the disk refuses.
     pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
         for (k, row) in usable.rows.iter().enumerate() {
-            let hash = match &usable.ids {
-                Ids::None => return Ok(()),
-                Ids::Int64(ids) => xxh3_128(&ids[k].to_le_bytes()),
-                Ids::Utf8(texts) => xxh3_128(texts.get(k)),
-            };
+            let Some(hash) = hash_of(&usable.ids, k) else { return Ok(()) };
             let partition = ((hash >> 64) * self.partitions as u128) >> 64;
             self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])?;
         }

@@ -31,6 +31,7 @@ pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub(crate) use folder::FolderFiles;
+pub(crate) use ids::hash_of;
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
