@@ -145,6 +145,17 @@ impl RankedSet {
         }
     }
 
+    /// The row before which so many come.
+    ///
+    /// # Panics
+    /// If it has no more.
+    pub(crate) fn at_rank(&self, rank: u32) -> u32 {
+        let word = self.before.partition_point(|&before| before <= rank) - 1;
+        let mut rows = self.rows.0[word];
+        (self.before[word]..rank).for_each(|_| rows &= rows - 1);
+        word as u32 * u64::BITS + rows.trailing_zeros()
+    }
+
     /// Its rows, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.rows.iter().map(|row| row as u32)

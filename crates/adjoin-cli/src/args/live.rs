@@ -75,6 +75,10 @@ pub(crate) struct LiveMerge {
     /// The live index
     #[arg(value_name = "LIVE")]
     pub(crate) live: PathBuf,
+    /// How the new index is made: by building it of all vectors, by changing the one that there is, or whichever is faster
+    /// (change-nearest: to compare with)
+    #[arg(long, value_name = "NAME", default_value = "fastest", value_parser = ["fastest", "build", "change", "change-nearest"])]
+    pub(crate) method: String,
     #[command(flatten)]
     pub(crate) temporary: TemporaryPlace,
     #[command(flatten)]

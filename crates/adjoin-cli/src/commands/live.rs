@@ -102,10 +102,10 @@ fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
 }
 
 fn merge(arguments: &LiveMerge, stopped: &Stopped) -> Result<Outcome> {
-    let LiveMerge { live, temporary, resources } = arguments;
+    let LiveMerge { live, method, temporary, resources } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let collection = Collection::open(&context, live)?;
-    let Merged { rows, seconds, .. } = collection.merge(&context)?;
+    let Merged { rows, seconds, .. } = collection.merge_by(&context, method.parse()?)?;
     collection.close()?;
     let memory = context.memory();
     drop(context); // ends the progress bar

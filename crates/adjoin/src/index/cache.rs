@@ -11,12 +11,14 @@ use adjoin_device::{AlignedBuffer, Reservation};
 use super::{Index, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::Result;
-use crate::workers::lock;
+use crate::workers::{lock, map_items};
 
 /// Parts, each with a lock of its own.
 const PARTS: usize = 16;
 /// Pages for which memory is taken at once: single ones that are aligned would take up to twice their bytes.
 const SLAB_PAGES: usize = 64;
+/// Bytes that are read at once where all pages are.
+const PIECE_BYTES: usize = 1 << 20;
 /// What a page takes beside its bytes: its place, by number, in a table that doubles.
 const BESIDE: u64 = 64;
 
@@ -68,6 +70,29 @@ impl PageCache {
     /// Bytes of a page that is held.
     fn bytes_of(page_bytes: usize) -> u64 {
         page_bytes as u64 + BESIDE
+    }
+
+    /// Reads all pages of an index in long reads, where there is room for all, and so many that are to be asked for one by one
+    /// would be most of them.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or the work is cancelled.
+    pub(super) fn fill(&self, context: &Context, index: &Index, asked: u64) -> Result<()> {
+        let shape = index.facts().shape();
+        let (pages, together) = (shape.pages(index.facts().vertices), (PIECE_BYTES / self.page_bytes).max(1));
+        if asked < pages || ((self.most * PARTS) as u64) < pages.next_multiple_of(PARTS as u64) {
+            return Ok(());
+        }
+        let piece = || AlignedBuffer::zeroed(together * self.page_bytes);
+        let pieces = pages.div_ceil(together as u64) as usize;
+        map_items(context.threads, pieces, &context.cancel, piece, |buffer, piece| {
+            let first = (piece * together) as u32;
+            let some = together.min((pages - u64::from(first)) as usize);
+            let read = index.read_pages(first, &mut buffer[..some * self.page_bytes])?;
+            (first..).zip(read.chunks_exact(self.page_bytes)).for_each(|(number, page)| self.put(number, page));
+            Ok(())
+        })?;
+        Ok(())
     }
 
     fn part(&self, number: u32) -> &Mutex<Part> {

@@ -154,6 +154,9 @@ pub(super) fn decide<T: Coordinate>(
     Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
 }
 
+/// Pages that a query of a sample asks for until its list is long enough, about.
+const LISTS_TRIED: usize = 64;
+
 /// The longest list that makes sense for so many hits.
 fn longest(k: u64) -> usize {
     LONGEST.max((LISTS_OF_HITS * k) as usize)
@@ -278,7 +281,9 @@ impl<'a> Climb<'a> {
             None => {
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
-                cache.insert(PageCache::beside(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?)
+                let held = PageCache::beside(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;
+                held.fill(context, index, (sample.len() * LISTS_TRIED) as u64)?;
+                cache.insert(held)
             }
         };
         let with = (*strategy, &*cache);

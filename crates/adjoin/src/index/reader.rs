@@ -217,6 +217,11 @@ impl Index {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
     }
 
+    /// The code of a vertex.
+    pub(super) fn code(&self, vertex: u32) -> &[u8] {
+        &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]
+    }
+
     /// The vector of an entry, as it is stored.
     ///
     /// # Errors

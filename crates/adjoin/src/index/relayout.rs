@@ -359,11 +359,10 @@ impl Relayout<'_> {
 
     fn write_codes(&self, drafts: &Drafts<'_>, places: &Places) -> Result<Drafted> {
         let Self { context, index, .. } = *self;
-        let code_bytes = index.facts().code_bytes;
         let mut draft = Draft::new(context, drafts, Role::Codes)?;
         for window in self.windows() {
-            let code = |vertex: u32| &index.codes[vertex as usize * code_bytes..][..code_bytes];
-            let codes: Vec<u8> = places.order(window).into_iter().flat_map(code).copied().collect();
+            let codes: Vec<u8> =
+                places.order(window).into_iter().flat_map(|vertex| index.code(vertex)).copied().collect();
             draft.append(&codes)?;
         }
         draft.finish()

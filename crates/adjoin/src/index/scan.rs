@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use adjoin_device::{AlignedBuffer, DeviceError, ReadFile};
 
+use super::Index;
 use super::page::{Page, PageShape};
 use crate::error::Result;
 use crate::report::Cancel;
@@ -64,5 +65,87 @@ impl Scan {
             }
         }
         Ok(())
+    }
+}
+
+/// Pages of an index that are read some at a time, as their vertices are asked for, mostly in their order.
+pub(super) struct Pieces<'a> {
+    index: &'a Index,
+    buffer: AlignedBuffer,
+    /// The pages that are in the buffer.
+    held: Range<u32>,
+    /// Pages that are read at most: those before this one.
+    end: u32,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(index: &'a Index) -> Self {
+        Self::of_bytes(index, PIECE_BYTES as u64)
+    }
+
+    /// A page at a time.
+    pub(super) fn single(index: &'a Index) -> Self {
+        Self::of_bytes(index, 0)
+    }
+
+    /// So many bytes at a time, about.
+    pub(super) fn of_bytes(index: &'a Index, bytes: u64) -> Self {
+        let buffer = AlignedBuffer::zeroed(Self::memory_bytes(index, bytes) as usize);
+        Self { index, buffer, held: 0..0, end: index.facts().shape().pages(index.facts().vertices) as u32 }
+    }
+
+    /// Nothing behind a vertex is asked for next.
+    pub(super) fn until(&mut self, last: u32) {
+        self.end = self.index.facts().shape().page_of(last) + 1;
+    }
+
+    /// Bytes of the buffer.
+    pub(super) fn memory_bytes(index: &Index, bytes: u64) -> u64 {
+        let (facts, shape) = (index.facts(), index.facts().shape());
+        let of_page = shape.bytes() as u64;
+        (bytes.min(PIECE_BYTES as u64) / of_page).clamp(1, shape.pages(facts.vertices)) * of_page
+    }
+
+    /// The page of a vertex, and where on it that lies; the page and others behind it are read where they are not in the buffer.
+    fn page(&mut self, vertex: u32) -> Result<(Page<'_>, usize)> {
+        let (facts, shape) = (self.index.facts(), self.index.facts().shape());
+        let number = shape.page_of(vertex);
+        if !self.held.contains(&number) {
+            self.held = 0..0; // of a page that cannot be read, the buffer may hold a part
+            let at_once = self.buffer.len() / shape.bytes();
+            let some = at_once.min(self.end.saturating_sub(number).max(1) as usize);
+            self.index.read_pages(number, &mut self.buffer[..some * shape.bytes()])?;
+            self.held = number..number + some as u32;
+        }
+        let page = &self.buffer[(number - self.held.start) as usize * shape.bytes()..][..shape.bytes()];
+        let slot = (vertex - shape.vertices(number, facts.vertices).start) as usize;
+        Ok((Page::of_checked(shape, page), slot))
+    }
+
+    /// The vector of a vertex as it is stored.
+    ///
+    /// # Errors
+    /// Where its page cannot be read, or is not as it was written.
+    pub(super) fn vector(&mut self, vertex: u32) -> Result<&[u8]> {
+        let bytes = self.index.facts().vectors.bytes();
+        let (page, slot) = self.page(vertex)?;
+        Ok(&page.vectors(slot + 1)[slot * bytes..])
+    }
+
+    /// Adds the neighbours of a vertex, nearest first.
+    ///
+    /// # Errors
+    /// As [`Self::vector`].
+    pub(super) fn neighbours(&mut self, vertex: u32, neighbours: &mut Vec<u32>) -> Result<()> {
+        let (index, start) = (self.index, neighbours.len());
+        let (page, slot) = self.page(vertex)?;
+        let found = page.neighbours(slot);
+        let fits = found.is_some();
+        neighbours.extend(found.into_iter().flatten());
+        if fits && neighbours[start..].iter().all(|&neighbour| neighbour < index.facts().vertices) {
+            return Ok(());
+        }
+        let why = format!("vertex {vertex} has neighbours that cannot be");
+        Err(index.damaged_page(index.facts().shape().page_of(vertex), &why))
     }
 }

@@ -3,16 +3,11 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use adjoin_device::AlignedBuffer;
-
 use super::Index;
-use super::page::Page;
+use super::scan::Pieces;
 use crate::error::Result;
 use crate::row_numbers::RowSet;
 use crate::source::{Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
-
-/// Bytes of pages that are read at once, at most.
-const PIECE_BYTES: u64 = 1 << 20;
 
 /// The rows of an open index in the order of its pages: the first row of each vertex, then its others.
 pub(crate) struct IndexRows<'a> {
@@ -30,12 +25,6 @@ impl<'a> IndexRows<'a> {
         Self { index, deleted, info }
     }
 
-    /// Pages that are read at once for batches of so many bytes.
-    fn pages_at_once(&self, batch_bytes: u64) -> usize {
-        let (facts, shape) = (self.index.facts(), self.index.facts().shape());
-        (batch_bytes.min(PIECE_BYTES) / shape.bytes() as u64).clamp(1, shape.pages(facts.vertices)) as usize
-    }
-
     /// Rows of a batch of so many bytes.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
@@ -48,12 +37,10 @@ impl VectorSource for IndexRows<'_> {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        let page_bytes = self.index.facts().shape().bytes();
         Ok(Box::new(RowScan {
             rows: self,
             batch_rows: self.batch_rows(batch_bytes as u64) as usize,
-            pages: AlignedBuffer::zeroed(self.pages_at_once(batch_bytes as u64) * page_bytes),
-            held: 0..0,
+            pages: Pieces::of_bytes(self.index, batch_bytes as u64),
             vertex: 0,
             further: 0..0,
             next_row: 0,
@@ -61,9 +48,8 @@ impl VectorSource for IndexRows<'_> {
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
-        let pages = self.pages_at_once(batch_bytes) * self.index.facts().shape().bytes();
         let entries = self.batch_rows(batch_bytes) * size_of::<u32>() as u64;
-        pages as u64 + entries + self.index.ids_at_once().1
+        Pieces::memory_bytes(self.index, batch_bytes) + entries + self.index.ids_at_once().1
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
@@ -75,9 +61,7 @@ impl VectorSource for IndexRows<'_> {
 struct RowScan<'a> {
     rows: &'a IndexRows<'a>,
     batch_rows: usize,
-    pages: AlignedBuffer,
-    /// The pages that are in the buffer.
-    held: Range<u32>,
+    pages: Pieces<'a>,
     /// The vertex that comes next, and entries of the one before that are still to come.
     vertex: u32,
     further: Range<u32>,
@@ -104,23 +88,6 @@ impl RowScan<'_> {
         }
     }
 
-    /// The vector of a vertex; its page and others behind it are read where they are not in the buffer.
-    fn vector(&mut self, vertex: u32) -> Result<&[u8]> {
-        let index = self.rows.index;
-        let (facts, shape) = (index.facts(), index.facts().shape());
-        let number = shape.page_of(vertex);
-        if !self.held.contains(&number) {
-            self.held = 0..0; // of a page that cannot be read, the buffer may hold a part
-            let at_once = self.pages.len() / shape.bytes();
-            let some = at_once.min((shape.pages(facts.vertices) - u64::from(number)) as usize);
-            index.read_pages(number, &mut self.pages[..some * shape.bytes()])?;
-            self.held = number..number + some as u32;
-        }
-        let page = &self.pages[(number - self.held.start) as usize * shape.bytes()..][..shape.bytes()];
-        let slot = (vertex - shape.vertices(number, facts.vertices).start) as usize;
-        Ok(&Page::of_checked(shape, page).vectors(slot + 1)[slot * facts.vectors.bytes()..])
-    }
-
     /// The ids of entries, looked up a part at a time.
     fn ids_of(&self, entries: &[u32]) -> Result<Ids> {
         let index = self.rows.index;
@@ -140,7 +107,7 @@ impl VectorScan for RowScan<'_> {
         while entries.len() < self.batch_rows
             && let Some((vertex, entry)) = self.next_entry()
         {
-            bytes.extend_from_slice(self.vector(vertex)?);
+            bytes.extend_from_slice(self.pages.vector(vertex)?);
             entries.push(entry);
         }
         if entries.is_empty() {

@@ -24,7 +24,7 @@ use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
 
 /// Vectors in memory, as numbers and as they are stored.
-struct Set {
+pub(super) struct Set {
     info: SourceInfo,
     values: Vec<f64>,
     stored: Vec<u8>,
@@ -44,7 +44,7 @@ impl Set {
     }
 
     /// Some rows that are drawn of few vectors, so that many are equal, with numbers from `first_id` on as ids.
-    fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
+    pub(super) fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
         let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
         let few: Vec<f64> = (0..250 * vectors.dimensions).map(|_| value(vectors, &mut few)).collect();
         let few: Vec<&[f64]> = few.chunks(vectors.dimensions).collect();
@@ -53,9 +53,28 @@ impl Set {
     }
 
     /// Rows of which hardly two are equal.
-    fn spread(vectors: VectorType, rows: usize, seed: u64) -> Self {
+    pub(super) fn spread(vectors: VectorType, rows: usize, seed: u64) -> Self {
         let mut random = Random::new(seed, "spread");
         Self::new(vectors, (0..rows * vectors.dimensions).map(|_| value(vectors, &mut random)).collect(), Ids::None)
+    }
+
+    /// Vectors as they are stored, without ids.
+    pub(super) fn of_stored(vectors: VectorType, stored: Vec<u8>) -> Self {
+        let info = SourceInfo {
+            rows: (stored.len() / vectors.bytes()) as u64,
+            vectors,
+            ids: IdKind::None,
+            rounded_from_f64: false,
+        };
+        Self { info, values: Vec::new(), stored, ids: Ids::None }
+    }
+
+    pub(super) fn with_ids(self, ids: Ids) -> Self {
+        Self { info: SourceInfo { ids: ids.kind(), ..self.info }, ids, ..self }
+    }
+
+    pub(super) fn ids(&self) -> &Ids {
+        &self.ids
     }
 
     fn rows(&self) -> usize {
@@ -66,7 +85,7 @@ impl Set {
         &self.values[row * self.info.vectors.dimensions..][..self.info.vectors.dimensions]
     }
 
-    fn stored(&self, row: usize) -> &[u8] {
+    pub(super) fn stored(&self, row: usize) -> &[u8] {
         &self.stored[row * self.info.vectors.bytes()..][..self.info.vectors.bytes()]
     }
 }
@@ -162,18 +181,18 @@ fn value_of(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// An index, and what it was built of.
-struct Indexed {
+pub(super) struct Indexed {
     folder: TempDir,
     set: Set,
     metric: Metric,
-    index: Index,
+    pub(super) index: Index,
 }
 
 /// What a query is to find: rows and values.
 type Hits = Vec<(u64, f32)>;
 
 impl Indexed {
-    fn new(set: Set, metric: Metric) -> Self {
+    pub(super) fn new(set: Set, metric: Metric) -> Self {
         let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
         let at = |name: &str| folder.path().join(name);
         let options = BuildOptions { metric, buckets: Some(9), ..BuildOptions::default() };
@@ -186,19 +205,28 @@ impl Indexed {
         Self { folder, set, metric, index }
     }
 
-    /// The row of each entry, told by the pages and the file of duplicates alone.
+    /// A place in its folder.
+    pub(super) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     fn rows_of_entries(&self) -> Vec<usize> {
-        let facts = self.index.facts();
+        Self::rows_of(&self.index)
+    }
+
+    /// The row of each entry, told by the pages and the file of duplicates alone.
+    pub(super) fn rows_of(index: &Index) -> Vec<usize> {
+        let facts = index.facts();
         let shape = facts.shape();
         let pages: Vec<u32> = (0..shape.pages(facts.vertices) as u32).collect();
         let mut rows = Vec::new();
         for page in pages {
             let mut buffer = vec![0; shape.bytes()];
-            let bytes = self.index.read_pages(page, &mut buffer).unwrap();
+            let bytes = index.read_pages(page, &mut buffer).unwrap();
             let slots = 0..shape.vertices(page, facts.vertices).len();
             rows.extend(slots.map(|slot| super::page::Page::of_checked(shape, bytes).row(slot) as usize));
         }
-        rows.extend(self.index.duplicates.rows().iter().map(|&row| row as usize));
+        rows.extend(index.duplicates.rows().iter().map(|&row| row as usize));
         rows
     }
 

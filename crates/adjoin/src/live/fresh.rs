@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Space, with_coordinates};
-use crate::index::Beside;
+use crate::index::{Beside, Newcomers};
 use crate::load::{LoadedBucket, Members};
 use crate::options::VectorType;
 use crate::row_numbers::RowSet;
@@ -50,6 +50,12 @@ pub(super) struct Fresh {
     rows: u32,
     numbers: Numbers,
     memory: Reservation,
+}
+
+/// The rows of a view that are not gone, by number.
+pub(super) struct Came<'a> {
+    view: &'a View,
+    numbers: Vec<u32>,
 }
 
 /// The rows at a moment, for whoever searches.
@@ -196,13 +202,39 @@ impl Beside for View {
     }
 
     fn push_id(&self, number: u32, ids: &mut Ids) {
-        let at = self.blocks.partition_point(|block| block.first <= number) - 1;
-        let block = &self.blocks[at];
+        let block = self.block_of(number);
         ids.push_from(&block.ids, (number - block.first) as usize);
     }
 }
 
+impl Newcomers for Came<'_> {
+    fn rows(&self) -> u32 {
+        self.numbers.len() as u32
+    }
+
+    fn vector(&self, number: u32) -> &[u8] {
+        let number = self.numbers[number as usize];
+        let (block, bytes) = (self.view.block_of(number), self.view.space.vectors.bytes());
+        &block.stored[(number - block.first) as usize * bytes..][..bytes]
+    }
+
+    fn push_id(&self, number: u32, ids: &mut Ids) {
+        self.view.push_id(self.numbers[number as usize], ids);
+    }
+}
+
 impl View {
+    /// The rows that are not gone, of which an index can be made.
+    pub(super) fn came(&self) -> Came<'_> {
+        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_gone(number));
+        Came { view: self, numbers: numbers.collect() }
+    }
+
+    /// The block of a row.
+    fn block_of(&self, number: u32) -> &Block {
+        &self.blocks[self.blocks.partition_point(|block| block.first <= number) - 1]
+    }
+
     /// Whether there are none, and none that are gone.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()

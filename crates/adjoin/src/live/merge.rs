@@ -1,6 +1,6 @@
 //! Rows in memory become rows of the index on disk.
 //!
-//! A new index is built beside the one that there is, of all rows of a moment, while writes and searches go on. Then the new
+//! A new index is made beside the one that there is, of all rows of a moment, while writes and searches go on. Then the new
 //! one takes its place together with what was written meanwhile, which is read from the log again: the same as opening the
 //! live index after that. One rename of the manifest is the moment at which it counts.
 
@@ -9,16 +9,19 @@ use std::path::Path;
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
+use super::method::MergeMethod;
 use super::segment::{DRAFT, first_of};
 use super::snapshot::Snapshot;
 use super::state::{Moment, State};
 use crate::context::Context;
-use crate::error::Result;
-use crate::index::build;
+use crate::error::{ErrorKind, Result};
+use crate::index::{Merge, Newcomers as _, Repair, build};
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 use crate::workers::lock;
 
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "merging";
 /// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
 const LEAST_BYTES: u64 = 16 << 20;
 
@@ -29,6 +32,14 @@ impl Collection {
     /// # Errors
     /// Where it is only read, memory or the disk does not suffice, or the work is cancelled. What there was is then still there.
     pub fn merge(&self, context: &Context) -> Result<Merged> {
+        self.merge_by(context, MergeMethod::default())
+    }
+
+    /// The same by a method.
+    ///
+    /// # Errors
+    /// As [`Self::merge`].
+    pub fn merge_by(&self, context: &Context, method: MergeMethod) -> Result<Merged> {
         let writer = self.writer()?;
         let _merging = lock(&writer.merging);
         let watch = Stopwatch::start();
@@ -42,7 +53,7 @@ impl Collection {
             moment
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.build_of(context, moment).and_then(|manifest| self.replace(writer, manifest));
+        let merged = self.index_of(context, moment, method).and_then(|manifest| self.replace(writer, manifest));
         if merged.is_err() {
             // Best effort: the error that led here is the one to report, and opening it again removes them too.
             let _ = remove_of_merge(context, self.folder(), self.manifest().merged());
@@ -50,17 +61,16 @@ impl Collection {
         merged.map(|()| Merged { rows, sequence, seconds: watch.seconds() })
     }
 
-    /// Builds the index of a moment; returns the manifest that names it.
-    fn build_of(&self, context: &Context, moment: Moment) -> Result<LiveManifest> {
+    /// Makes the index of a moment; returns the manifest that names it.
+    fn index_of(&self, context: &Context, moment: Moment, method: MergeMethod) -> Result<LiveManifest> {
         let (live, manifest) = (self.folder(), self.manifest());
         if moment.rows > 0 {
-            let context = &context.for_long_run(LEAST_BYTES, "merging")?.or_temporary(live);
-            let rows = Snapshot::new(&manifest, &moment, live.to_owned());
-            let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
-            let (temporary, _) = TemporaryStore::build(context, &rows, &options)?;
-            let store = Store::open(context, temporary.folder())?;
-            build(context, &store, &live.join(folder_name(moment.sequence)), &manifest.index_options(), true)?;
-            drop((store, temporary));
+            let context = &context.for_long_run(LEAST_BYTES, PURPOSE)?.or_temporary(live);
+            let folder = &live.join(folder_name(moment.sequence));
+            if !change(context, (&moment, method), folder)? {
+                let rows = Snapshot::new(&manifest, &moment, live.to_owned());
+                build_of(context, (&manifest, &rows), folder)?;
+            }
             Base::complete(context, live, moment.sequence)?;
         }
         Ok(manifest.with_merged(moment.sequence, moment.rows))
@@ -79,6 +89,35 @@ impl Collection {
         *self.state_mut() = state;
         remove_of_merge(context, folder, merged)?;
         remove_log_before(context, folder, first)
+    }
+}
+
+/// Builds an index of some rows.
+fn build_of(context: &Context, (manifest, rows): (&LiveManifest, &Snapshot<'_>), folder: &Path) -> Result<()> {
+    let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
+    let (temporary, _) = TemporaryStore::build(context, rows, &options)?;
+    let store = Store::open(context, temporary.folder())?;
+    build(context, &store, folder, &manifest.index_options(), true).map(drop)
+}
+
+/// Changes the index on disk into that of a moment, in another folder, where the method and what has changed ask for that, and
+/// memory suffices; whether it did.
+fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &Path) -> Result<bool> {
+    let Some(base) = &moment.base else { return Ok(false) };
+    let came = moment.view.came();
+    let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
+    let (index, deleted) = (&base.index, &*moment.gone.entries);
+    let merge = Merge { context, index, deleted, newcomers: &came };
+    let repair = match method {
+        MergeMethod::Fastest if merge.pays() => Repair::All,
+        MergeMethod::Change if merge.is_possible() => Repair::All,
+        MergeMethod::ChangeNearest if merge.is_possible() => Repair::NEAREST,
+        _ => return Ok(false),
+    };
+    match merge.run(folder, repair) {
+        // A build holds less at the same time.
+        Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(false),
+        merged => merged.map(|_| true),
     }
 }
 

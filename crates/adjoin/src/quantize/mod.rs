@@ -29,6 +29,8 @@ use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 use crate::workers::map_items;
 
+/// Vectors by which the error of codes is measured, at most.
+const ERROR_ROWS: usize = 2_048;
 /// Vectors that a thread encodes together.
 const BLOCK_ROWS: usize = 1_024;
 
@@ -144,6 +146,24 @@ impl Quantizer {
         let blocks = rows.div_ceil(BLOCK_ROWS);
         let state = || Panel::zeroed(0, dimensions);
         Ok(map_items(context.threads, blocks, &context.cancel, state, encode)?.concat())
+    }
+
+    /// How far vectors are from what their codes stand for: the mean squared distance of some rows of a sample.
+    ///
+    /// # Errors
+    /// As [`Quantizer::encode`].
+    ///
+    /// # Panics
+    /// As [`Quantizer::encode`].
+    pub(crate) fn error(&self, context: &Context, sample: &Panel<f32>) -> Result<f64> {
+        let codes = self.encode(context, sample)?;
+        let mut table = Table::default();
+        let rows = (0..sample.rows()).step_by(sample.rows().div_ceil(ERROR_ROWS).max(1));
+        let squared = rows.clone().map(|row| {
+            self.fill_table(context.kernel, sample.row(row), &mut table);
+            f64::from(self.distance(context.kernel, &table, &codes[row * self.code_bytes()..]))
+        });
+        Ok(squared.sum::<f64>() / rows.len().max(1) as f64)
     }
 
     /// Fills a table for a query, within the memory that it holds already where that suffices.

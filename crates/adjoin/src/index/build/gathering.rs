@@ -1,9 +1,10 @@
 //! Vectors of some vertices, from the store into memory.
 
 use adjoin_device::Reservation;
-use adjoin_kernels::{Kernel, Panel};
+use adjoin_kernels::Panel;
 
 use super::PURPOSE;
+use super::origin::{Gathered, Origin, Vectors, Wanted};
 use super::vertices::VertexMap;
 use crate::context::Context;
 use crate::error::Result;
@@ -11,7 +12,7 @@ use crate::geometry::{Coordinate, Space, copy_row};
 use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::row_numbers::{RankedSet, RowSet};
-use crate::source::Ids;
+use crate::source::IdKind;
 
 /// A read of one vector costs as much as so many bytes in long reads, about.
 const SINGLE_READ_BYTES: u64 = 16 << 10;
@@ -29,80 +30,6 @@ pub(super) struct Gathering<'a> {
     pub(super) beside: u64,
     read_ahead: u64,
     _memory: Reservation,
-}
-
-/// A row of the store that is handed over.
-pub(super) struct Gathered<'a> {
-    pub(super) vertex: u32,
-    /// The vector as stored.
-    pub(super) stored: &'a [u8],
-    pub(super) row: u64,
-    /// The ids of a bucket, and where that of this row is.
-    pub(super) id: (&'a Ids, usize),
-}
-
-/// Vertices that are wanted, and how many.
-pub(super) struct Wanted {
-    set: RowSet,
-    count: usize,
-}
-
-impl Wanted {
-    pub(super) fn none(vertices: u32) -> Self {
-        Self { set: RowSet::new(vertices.into()), count: 0 }
-    }
-
-    /// Some of so many vertices.
-    pub(super) fn of(vertices: u32, some: impl IntoIterator<Item = u32>) -> Self {
-        let mut wanted = Self::none(vertices);
-        some.into_iter().for_each(|vertex| wanted.add(vertex));
-        wanted
-    }
-
-    pub(super) fn add(&mut self, vertex: u32) {
-        if !self.set.contains(vertex.into()) {
-            self.set.insert(vertex.into());
-            self.count += 1;
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    /// The set, with the number of each vertex among them.
-    pub(super) fn ranked(self) -> RankedSet {
-        RankedSet::new(self.set)
-    }
-}
-
-/// Vectors of some vertices as coordinates, in the order of the vertices.
-pub(super) struct Vectors<T> {
-    pub(super) panel: Panel<T>,
-    ranks: RankedSet,
-}
-
-impl<T> Vectors<T> {
-    /// The row of a vertex, which was wanted.
-    pub(super) fn row_of(&self, vertex: u32) -> u32 {
-        debug_assert!(self.ranks.contains(vertex), "vertex {vertex} was not gathered");
-        self.ranks.rank(vertex)
-    }
-}
-
-/// See [`Gathering::loading`].
-pub(super) struct Loading<'a, T> {
-    space: Space<'a>,
-    kernel: Kernel,
-    one: Panel<T>,
-}
-
-impl<T: Coordinate> Loading<'_, T> {
-    /// Makes coordinates of a stored vector the row `at` of a panel.
-    pub(super) fn load(&mut self, stored: &[u8], panel: &mut Panel<T>, at: usize) {
-        T::load(self.space, self.kernel, stored, &mut self.one);
-        copy_row(&self.one, 0, panel, at);
-    }
 }
 
 impl<'a> Gathering<'a> {
@@ -146,39 +73,10 @@ impl<'a> Gathering<'a> {
         Ok(Self { read_ahead: self.read_ahead + more, _memory: memory, ..self })
     }
 
-    /// Hands the rows that stand for wanted vertices to `take`, in the order of these.
-    ///
-    /// # Errors
-    /// Where the store cannot be read, or `take` fails.
-    pub(super) fn each(
-        &self,
-        wanted: &RankedSet,
-        with_ids: bool,
-        mut take: impl FnMut(Gathered<'_>) -> Result<()>,
-    ) -> Result<()> {
-        self.scan(
-            |bucket| self.count(wanted, bucket) > 0,
-            with_ids,
-            |stands, row| match stands && wanted.contains(row.vertex) {
-                true => take(row),
-                false => Ok(()),
-            },
-        )
-    }
-
     /// How many wanted vertices members of a bucket stand for.
     fn count(&self, wanted: &RankedSet, bucket: u32) -> u64 {
         let vertices = self.map.of_bucket(bucket);
         u64::from(wanted.rank(vertices.end) - wanted.rank(vertices.start))
-    }
-
-    /// Hands the rows to `take` that do not stand for their vertices.
-    ///
-    /// # Errors
-    /// As [`Self::each`].
-    pub(super) fn each_other(&self, with_ids: bool, mut take: impl FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
-        let has_other = |bucket| self.map.of_bucket(bucket).len() < self.buckets.extent(bucket).rows as usize;
-        self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
     }
 
     /// Hands all rows of some buckets to `take`, and whether they stand for their vertices.
@@ -204,13 +102,53 @@ impl<'a> Gathering<'a> {
         }
         Ok(())
     }
+}
 
-    /// The vectors of some vertices as coordinates. Where few of a bucket are wanted, they are read one by one: all buckets
-    /// were read as a whole before, and their checksums compared.
-    ///
-    /// # Errors
-    /// Where the store cannot be read.
-    pub(super) fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
+impl Origin for Gathering<'_> {
+    fn context(&self) -> &Context {
+        self.context
+    }
+
+    fn vertices(&self) -> u32 {
+        self.map.len()
+    }
+
+    fn space(&self) -> Space<'_> {
+        self.buckets.space()
+    }
+
+    fn ids(&self) -> (IdKind, u64) {
+        let bytes: u64 = self.buckets.extents().iter().map(|extent| extent.id_bytes).sum();
+        (self.buckets.ids(0), bytes / self.buckets.rows())
+    }
+
+    fn room(&self) -> (usize, u64) {
+        (self.most, self.beside)
+    }
+
+    fn has_others(&self) -> bool {
+        self.map.has_others()
+    }
+
+    fn each(&self, wanted: &RankedSet, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        self.scan(
+            |bucket| self.count(wanted, bucket) > 0,
+            with_ids,
+            |stands, row| match stands && wanted.contains(row.vertex) {
+                true => take(row),
+                false => Ok(()),
+            },
+        )
+    }
+
+    fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        let has_other = |bucket| self.map.of_bucket(bucket).len() < self.buckets.extent(bucket).rows as usize;
+        self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
+    }
+
+    /// Where few of a bucket are wanted, they are read one by one: all buckets were read as a whole before, and their checksums
+    /// compared.
+    fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
         let Self { context, buckets, map, .. } = *self;
         let dimensions = buckets.space().dimensions();
         let mut panel = Panel::zeroed(wanted.len(), dimensions);
@@ -246,12 +184,6 @@ impl<'a> Gathering<'a> {
             }
         }
         drop(singles);
-        Ok(Vectors { panel, ranks })
-    }
-
-    /// Makes coordinates of vectors one by one.
-    pub(super) fn loading<T: Coordinate>(&self) -> Loading<'a, T> {
-        let space = self.buckets.space();
-        Loading { space, kernel: self.context.kernel, one: Panel::zeroed(1, space.dimensions()) }
+        Ok(Vectors::new(panel, ranks))
     }
 }

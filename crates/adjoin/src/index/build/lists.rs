@@ -18,7 +18,7 @@ const NUMBER_BYTES: usize = size_of::<u32>();
 
 /// How vertices are divided into windows, each of so many.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Windows {
+pub(in crate::index) struct Windows {
     vertices: u32,
     of_window: u32,
     sizes: PartitionSizes,
@@ -26,7 +26,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// With so much memory for what is in them beyond the least.
-    pub(super) fn within(memory: u64, vertices: u32) -> Self {
+    pub(in crate::index) fn within(memory: u64, vertices: u32) -> Self {
         let windows = u64::from(vertices).div_ceil(WINDOW_MIN).min(WINDOWS_MAX);
         let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }
@@ -34,48 +34,48 @@ impl Windows {
 
     /// Of so many vertices each.
     #[cfg(test)]
-    pub(super) fn of_size(vertices: u32, of_window: u32) -> Self {
+    pub(in crate::index) fn of_size(vertices: u32, of_window: u32) -> Self {
         let windows = u64::from(vertices.div_ceil(of_window));
         let sizes = PartitionSizes::within(PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window, sizes }
     }
 
     /// Bytes in memory, at most.
-    pub(super) fn bytes(self) -> u64 {
+    pub(in crate::index) fn bytes(self) -> u64 {
         self.sizes.memory_bytes()
     }
 
     /// Bytes of the lists of a window and of edges back to it, each of so many, about.
-    pub(super) fn window_bytes(self, degree: usize) -> u64 {
+    pub(in crate::index) fn window_bytes(self, degree: usize) -> u64 {
         u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
     }
 
     /// Bytes of the lists of so many consecutive vertices, in memory, and of what is read of them at once.
-    pub(super) fn range_bytes(self, vertices: u64, degree: usize) -> u64 {
+    pub(in crate::index) fn range_bytes(self, vertices: u64, degree: usize) -> u64 {
         // The first window and the last reach beyond.
         let vertices = (vertices + 2 * u64::from(self.of_window)).min(self.vertices.into());
         list_bytes(vertices, vertices * (degree as u64 + 1) * NUMBER_BYTES as u64) + BLOCK_BYTES_MAX
     }
 
     /// How many windows.
-    pub(super) fn count(self) -> u32 {
+    pub(in crate::index) fn count(self) -> u32 {
         self.vertices.div_ceil(self.of_window)
     }
 
     /// The vertices of a window.
-    pub(super) fn vertices(self, window: u32) -> Range<u32> {
+    pub(in crate::index) fn vertices(self, window: u32) -> Range<u32> {
         let start = window * self.of_window;
         start..start.saturating_add(self.of_window).min(self.vertices)
     }
 
     /// The window of a vertex.
-    pub(super) fn of(self, vertex: u32) -> u32 {
+    pub(in crate::index) fn of(self, vertex: u32) -> u32 {
         vertex / self.of_window
     }
 }
 
 /// Lists that are being written: those of a window in the order of its vertices.
-pub(super) struct ListWriter {
+pub(in crate::index) struct ListWriter {
     windows: Windows,
     partitions: Partitions,
     _memory: Reservation,
@@ -84,7 +84,7 @@ pub(super) struct ListWriter {
 impl ListWriter {
     /// # Errors
     /// Where the memory is not free.
-    pub(super) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
+    pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-graph", windows.sizes);
         Ok(Self { windows, partitions, _memory: memory })
@@ -92,7 +92,7 @@ impl ListWriter {
 
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn push(&mut self, vertex: u32, neighbours: &[u32]) -> Result<()> {
+    pub(in crate::index) fn push(&mut self, vertex: u32, neighbours: &[u32]) -> Result<()> {
         let bytes: Vec<u8> = neighbours.iter().flat_map(|neighbour| neighbour.to_le_bytes()).collect();
         let degree = neighbours.len() as u32;
         self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
@@ -100,13 +100,13 @@ impl ListWriter {
 
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn finish(self) -> Result<Lists> {
+    pub(in crate::index) fn finish(self) -> Result<Lists> {
         Ok(Lists { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
     }
 }
 
 /// Lists of all vertices.
-pub(super) struct Lists {
+pub(in crate::index) struct Lists {
     windows: Windows,
     records: Records,
     _memory: Reservation,
@@ -117,19 +117,19 @@ impl Lists {
     ///
     /// # Errors
     /// Where the memory is not free, or the disk refuses.
-    pub(super) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
+    pub(in crate::index) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
         let vertices = graph.vertices() as u32;
         let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;
         (0..vertices).try_for_each(|vertex| writer.push(vertex, graph.neighbours(vertex)))?;
         writer.finish()
     }
 
-    pub(super) fn windows(&self) -> Windows {
+    pub(in crate::index) fn windows(&self) -> Windows {
         self.windows
     }
 
     /// Bytes that went to a temporary file.
-    pub(super) fn spilled(&self) -> u64 {
+    pub(in crate::index) fn spilled(&self) -> u64 {
         self.records.spilled()
     }
 
@@ -137,7 +137,7 @@ impl Lists {
     ///
     /// # Errors
     /// Where memory does not suffice, or they cannot be read.
-    pub(super) fn window(&self, context: &Context, window: u32) -> Result<WindowLists> {
+    pub(in crate::index) fn window(&self, context: &Context, window: u32) -> Result<WindowLists> {
         let bytes = self.records.bytes(window as usize);
         let vertices = self.windows.vertices(window);
         let memory = context.reserve(list_bytes(vertices.len() as u64, bytes), PURPOSE)?;
@@ -163,7 +163,7 @@ fn list_bytes(vertices: u64, records: u64) -> u64 {
 }
 
 /// The lists of a window, in memory.
-pub(super) struct WindowLists {
+pub(in crate::index) struct WindowLists {
     first: u32,
     /// Where each list begins: with its length.
     starts: Vec<u32>,
@@ -173,14 +173,14 @@ pub(super) struct WindowLists {
 
 impl WindowLists {
     /// The out-neighbours of a vertex of the window.
-    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+    pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let start = self.starts[(vertex - self.first) as usize] as usize;
         &self.numbers[start + 1..][..self.numbers[start] as usize]
     }
 }
 
 /// Edges by the window of the vertex that they lead to.
-pub(super) struct Edges {
+pub(in crate::index) struct Edges {
     windows: Windows,
     partitions: Partitions,
     _memory: Reservation,
@@ -189,7 +189,7 @@ pub(super) struct Edges {
 impl Edges {
     /// # Errors
     /// Where the memory is not free.
-    pub(super) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
+    pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-edges", windows.sizes);
         Ok(Self { windows, partitions, _memory: memory })
@@ -197,19 +197,19 @@ impl Edges {
 
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn push(&mut self, from: u32, to: u32) -> Result<()> {
+    pub(in crate::index) fn push(&mut self, from: u32, to: u32) -> Result<()> {
         self.partitions.push(self.windows.of(to) as usize, &[&to.to_le_bytes(), &from.to_le_bytes()])
     }
 
     /// # Errors
     /// Where the disk refuses.
-    pub(super) fn finish(self) -> Result<Sources> {
+    pub(in crate::index) fn finish(self) -> Result<Sources> {
         Ok(Sources { windows: self.windows, records: self.partitions.finish()?, _memory: self._memory })
     }
 }
 
 /// From where edges lead to each vertex.
-pub(super) struct Sources {
+pub(in crate::index) struct Sources {
     windows: Windows,
     records: Records,
     _memory: Reservation,
@@ -217,7 +217,7 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Bytes that went to a temporary file.
-    pub(super) fn spilled(&self) -> u64 {
+    pub(in crate::index) fn spilled(&self) -> u64 {
         self.records.spilled()
     }
 
@@ -225,7 +225,7 @@ impl Sources {
     ///
     /// # Errors
     /// Where memory does not suffice, or they cannot be read.
-    pub(super) fn window(&self, context: &Context, window: u32) -> Result<(Vec<u32>, Vec<u32>, Reservation)> {
+    pub(in crate::index) fn window(&self, context: &Context, window: u32) -> Result<(Vec<u32>, Vec<u32>, Reservation)> {
         const EDGE_BYTES: usize = 2 * NUMBER_BYTES;
         let vertices = self.windows.vertices(window);
         let count = self.records.bytes(window as usize) as usize / EDGE_BYTES;

@@ -6,31 +6,34 @@
 //! for the pages is known, window by window, they are written with the codes and ids of their vectors (`writing.rs`).
 //! Vertices, lists and pages are the same whatever memory there is.
 
+pub(super) mod finishing;
 mod gathering;
-mod joined;
-mod lists;
-mod reach;
+pub(super) mod joined;
+pub(super) mod lists;
+pub(super) mod origin;
+pub(super) mod pruning;
+pub(super) mod reach;
 #[cfg(test)]
 mod tests;
 mod vertices;
-mod writing;
+pub(super) mod writing;
 
-use std::ops::Range;
 use std::path::Path;
 
-use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use self::gathering::{Gathering, Wanted};
+use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
+use self::gathering::Gathering;
 use self::joined::Joined;
 use self::lists::{Lists, Windows};
+use self::origin::{Origin, Wanted};
 use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{Writing, Written};
 use super::drafting::{Contents, write_rest};
-use super::layout::{Arrangement, Layout, Places, Way, window_bytes, window_vertices, windows};
+use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
-use super::navigation::{self, Navigation};
+use super::navigation;
 use super::options::{GraphMethod, IndexOptions};
 use super::page::PageShape;
 use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, promise};
@@ -39,16 +42,10 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space};
 use crate::graph::{Graph, VERTICES_MAX};
 use crate::load::Buckets;
-use crate::options::VectorType;
-use crate::quantize::{CodeKind, Quantizer, widen};
-use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::search::least_near_rows;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
-use crate::workers::map_items;
 
-/// Vectors of which codes are learned at most.
-const CODE_SAMPLE: u64 = 16 << 10;
 /// Distinct vectors that are compared for each of many vertices near each other, about.
 const VECTORS_OF_VERTEX: u64 = 4;
 /// Bytes for vectors that are gathered at once, and what is done with them, at least.
@@ -131,7 +128,9 @@ impl Needs {
 fn gathered<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> (u64, u64) {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let records = shape.records() as u64;
-    let written = writing::bytes_of_vertex(buckets, shape, code_bytes(options, buckets.vectors()));
+    let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
+    let code_bytes = code_bytes(options, buckets.vectors());
+    let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, code_bytes);
     let pruned = joined::bytes_of_vertex(&options.graph);
     // The vectors that are compared for a vertex are mostly those of others nearby, too.
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
@@ -146,11 +145,6 @@ fn largest_window(layout: Layout, vertices: u32, shape: PageShape) -> usize {
         Layout::Rows => vertices as usize,
         _ => window_vertices(vertices, shape.records()),
     }
-}
-
-/// Bytes of a code of vectors of a type.
-fn code_bytes(options: &IndexOptions, vectors: VectorType) -> usize {
-    options.code_bytes.min(vectors.dimensions)
 }
 
 /// Refuses stores with more vectors than a graph has.
@@ -192,11 +186,11 @@ impl Build<'_> {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
         let gathering = self.gathering::<T>((buckets, map), of_graph)?;
-        let (navigation, _of_navigation) = self.navigation::<T>(&gathering, space)?;
+        let (navigation, _of_navigation) = finishing::navigation::<T>(&gathering, options)?;
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {
             GraphMethod::Near => {
-                let all = self.all::<T>(&gathering, of_graph / ALL_SHARE)?;
+                let all = finishing::all::<T>(&gathering, of_graph / ALL_SHARE)?;
                 let (all, memory) = (all.as_ref().map(|(all, _memory)| all), spare.min(of_graph) / LISTS_SHARE);
                 let joined = Joined { gathering: &gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
@@ -209,13 +203,19 @@ impl Build<'_> {
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &self.arrange::<T>((buckets, map), &graph, shape)?;
+        let places = &match options.layout {
+            Layout::Rows => {
+                let gathering = self.gathering::<T>((buckets, map), 0)?;
+                Places::of_windows(map.len(), [(0, self.by_row(&gathering, &graph, shape)?)])
+            }
+            layout => arranged(context, (layout, options.graph.degree), (&graph, map.len()), shape)?,
+        };
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>((buckets, map), spare)?;
-        let quantizer = &self.quantizer::<T>(gathering)?;
+        let quantizer = &finishing::quantizer::<T>(gathering, options)?.0;
         let drafts = &self.drafts;
-        let writing = Writing { gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
-        let Written { drafted, duplicates } = writing.run::<T>(&self.windows(map.len(), shape))?;
+        let writing = Writing { origin: gathering, graph: &graph, shape, quantizer, drafts, temporary, places };
+        let Written { drafted, duplicates } = writing.run::<T>(&windows_of(options.layout, map.len(), shape))?;
         let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
@@ -284,44 +284,6 @@ impl Build<'_> {
         Gathering::new::<T>(self.context, (buckets, map), room)?.reading_ahead(spare / 8)
     }
 
-    /// The vectors of some vertices, drawn for `purpose`.
-    fn drawn<T: Coordinate>(&self, gathering: &Gathering<'_>, count: u64, purpose: &str) -> Result<Panel<T>> {
-        let vertices = gathering.map.len();
-        let drawn = Random::new(self.options.graph.seed, purpose).ascending_sample(count, vertices.into());
-        let wanted = Wanted::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
-        Ok(gathering.vectors::<T>(wanted)?.panel)
-    }
-
-    /// The vectors of all vertices, where so much memory holds them.
-    fn all<T: Coordinate>(&self, gathering: &Gathering<'_>, memory: u64) -> Result<Option<(Panel<T>, Reservation)>> {
-        let vertices = gathering.map.len();
-        let bytes = Panel::<T>::bytes_for(vertices as usize, gathering.buckets.space().dimensions());
-        if bytes > memory {
-            return Ok(None);
-        }
-        let memory = self.context.reserve(bytes, PURPOSE)?;
-        let panel = gathering.vectors::<T>(Wanted::of(vertices, 0..vertices))?.panel;
-        Ok(Some((panel, memory)))
-    }
-
-    /// The navigation graph, and the memory of its vectors.
-    fn navigation<T: Coordinate>(
-        &self,
-        gathering: &Gathering<'_>,
-        space: Space<'_>,
-    ) -> Result<(Navigation, Reservation)> {
-        let Self { context, options, .. } = *self;
-        let sample = Navigation::sample(gathering.map.len(), options);
-        let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
-        let wanted = Wanted::of(gathering.map.len(), sample.iter().copied());
-        let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
-        gathering.each(&wanted.ranked(), false, |row| {
-            stored.extend_from_slice(row.stored);
-            Ok(())
-        })?;
-        Ok((Navigation::build::<T>(context, space, (sample, stored), &options.graph)?, memory))
-    }
-
     /// A graph of vertices that are inserted one after the other, in memory; its entry point, and bytes that went to disk.
     fn inserted<T: Coordinate>(
         &self,
@@ -329,55 +291,12 @@ impl Build<'_> {
         (temporary, memory): (&Path, u64),
     ) -> Result<(Lists, u32, u64)> {
         let Self { context, options, .. } = *self;
-        let (panel, of_panel) = self.all::<T>(gathering, u64::MAX)?.expect("all memory may be taken");
+        let (panel, of_panel) = finishing::all::<T>(gathering, u64::MAX)?.expect("all memory may be taken");
         let graph = Graph::build(context, &panel, &options.graph)?;
         drop((panel, of_panel));
         let lists = Lists::of_graph(context, temporary, &graph, memory)?;
         let spilled = lists.spilled();
         Ok((lists, graph.entry().expect("there is a vertex"), spilled))
-    }
-
-    /// The windows of vertices that are laid out by themselves.
-    fn windows(&self, vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
-        match self.options.layout {
-            Layout::Rows => std::iter::once(0..vertices).collect(),
-            _ => windows(vertices, shape.records()).collect(),
-        }
-    }
-
-    /// In which order vertices lie on pages.
-    fn arrange<T: Coordinate>(
-        &self,
-        of: (&Buckets<'_>, &VertexMap),
-        graph: &Repaired,
-        shape: PageShape,
-    ) -> Result<Places> {
-        let Self { context, options, .. } = *self;
-        let (vertices, layout) = (of.1.len(), options.layout);
-        if layout == Layout::Rows {
-            return Ok(Places::of_windows(vertices, [(0, self.by_row(&self.gathering::<T>(of, 0)?, graph, shape)?)]));
-        }
-        let windows = self.windows(vertices, shape);
-        // Its lists are reserved where they are read.
-        let largest = largest_window(layout, vertices, shape);
-        let bytes = window_bytes(layout, largest, options.graph.degree);
-        let whole = bytes + graph.windows().range_bytes(largest as u64, options.graph.degree);
-        let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
-        let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
-        context.progress.begin("layout", "windows", windows.len() as u64);
-        let laid = map_items(
-            workers,
-            windows.len(),
-            &context.cancel,
-            || (),
-            |(), number| {
-                let window = windows[number].clone();
-                let lists = graph.range(context, window.clone())?;
-                let way = Way::usual(layout, shape.records());
-                Arrangement::of_window(&context.cancel, way, window, |vertex| lists.of(vertex), None)
-            },
-        )?;
-        Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))
     }
 
     /// In the order of their rows.
@@ -386,7 +305,7 @@ impl Build<'_> {
         let _rows = context.reserve(u64::from(vertices) * size_of::<(u64, u32)>() as u64, PURPOSE)?;
         let all = Wanted::of(vertices, 0..vertices);
         let mut rows: Vec<(u64, u32)> = Vec::with_capacity(vertices as usize);
-        gathering.each(&all.ranked(), false, |row| {
+        gathering.each(&all.ranked(), false, &mut |row| {
             rows.push((row.row, row.vertex));
             Ok(())
         })?;
@@ -394,23 +313,5 @@ impl Build<'_> {
         let lists = graph.range(context, 0..vertices)?;
         let order = rows.iter().map(|&(_, vertex)| vertex).collect();
         Ok(Arrangement::in_order(order, shape.records(), |vertex| lists.of(vertex)))
-    }
-
-    /// What makes codes.
-    fn quantizer<T: Coordinate>(&self, gathering: &Gathering<'_>) -> Result<Quantizer> {
-        let Self { context, options, .. } = *self;
-        let (vertices, vectors) = (gathering.map.len(), gathering.buckets.vectors());
-        let count = u64::from(vertices).min(CODE_SAMPLE);
-        let dimensions = gathering.buckets.space().dimensions();
-        let bytes = Panel::<T>::bytes_for(count as usize, dimensions);
-        let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
-        let drawn = self.drawn::<T>(gathering, count, "sample for codes")?;
-        let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
-        for row in 0..drawn.rows() {
-            widen(drawn.row(row), sample.row_mut(row));
-        }
-        drop(drawn);
-        let code_bytes = code_bytes(options, vectors);
-        Quantizer::train(context, &sample, CodeKind::default(), code_bytes, options.graph.seed)
     }
 }

@@ -19,7 +19,7 @@ const ENTRY_BYTES: u64 = 64;
 const INWARD_MAX: usize = 64;
 
 /// Lists of which some were changed.
-pub(super) struct Repaired {
+pub(in crate::index) struct Repaired {
     lists: Lists,
     changed: HashMap<u32, Vec<u32>>,
     memory: Reservation,
@@ -33,7 +33,7 @@ impl Repaired {
     }
 
     /// How vertices are divided into windows.
-    pub(super) fn windows(&self) -> Windows {
+    pub(in crate::index) fn windows(&self) -> Windows {
         self.lists.windows()
     }
 
@@ -41,7 +41,7 @@ impl Repaired {
     ///
     /// # Errors
     /// Where memory does not suffice, or they cannot be read.
-    pub(super) fn range(&self, context: &Context, vertices: Range<u32>) -> Result<RangeLists<'_>> {
+    pub(in crate::index) fn range(&self, context: &Context, vertices: Range<u32>) -> Result<RangeLists<'_>> {
         let windows = self.lists.windows();
         let first = windows.of(vertices.start);
         let numbers = first..=windows.of(vertices.end - 1);
@@ -59,7 +59,7 @@ impl Repaired {
 }
 
 /// The lists of some consecutive vertices, in memory.
-pub(super) struct RangeLists<'a> {
+pub(in crate::index) struct RangeLists<'a> {
     graph: &'a Repaired,
     /// The number of the first window.
     first: u32,
@@ -68,7 +68,7 @@ pub(super) struct RangeLists<'a> {
 
 impl RangeLists<'_> {
     /// The out-neighbours of one of the vertices.
-    pub(super) fn of(&self, vertex: u32) -> &[u32] {
+    pub(in crate::index) fn of(&self, vertex: u32) -> &[u32] {
         let window = self.graph.lists.windows().of(vertex) - self.first;
         self.graph.of(&self.windows[window as usize], vertex)
     }
@@ -87,7 +87,7 @@ struct Flood<'a> {
 }
 
 /// Bytes that it takes to repair the reach of so many vertices.
-pub(super) fn memory_bytes(vertices: u64) -> u64 {
+pub(in crate::index) fn memory_bytes(vertices: u64) -> u64 {
     2 * RowSet::memory_bytes(vertices)
 }
 
@@ -96,7 +96,7 @@ pub(super) fn memory_bytes(vertices: u64) -> u64 {
 ///
 /// # Errors
 /// Where the lists cannot be read, or memory does not suffice.
-pub(super) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usize)) -> Result<Repaired> {
+pub(in crate::index) fn repair(context: &Context, lists: Lists, (entry, degree): (u32, usize)) -> Result<Repaired> {
     let windows = lists.windows();
     let vertices = windows.vertices(windows.count() - 1).end;
     let _memory = context.reserve(memory_bytes(vertices.into()), PURPOSE)?;

@@ -7,7 +7,8 @@ use adjoin_device::AlignedBuffer;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
-use super::gathering::{Gathering, Wanted};
+use super::gathering::Gathering;
+use super::origin::{Origin, Wanted};
 use super::reach::{RangeLists, Repaired};
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -15,21 +16,20 @@ use crate::index::drafting::{Draft, Drafted};
 use crate::index::layout::Places;
 use crate::index::page::PageShape;
 use crate::index::rows::{Duplicates, IdDraft};
-use crate::load::Buckets;
 use crate::quantize::Quantizer;
 use crate::sink::{SORTER_BYTES_MIN, Sorter};
 use crate::source::Ids;
 use crate::store::{Drafts, FileFacts, Role, Store};
 
 /// Where everything comes from that lies on pages.
-pub(super) struct Writing<'a> {
-    pub(super) gathering: &'a Gathering<'a>,
-    pub(super) graph: &'a Repaired,
-    pub(super) shape: PageShape,
-    pub(super) quantizer: &'a Quantizer,
-    pub(super) drafts: &'a Drafts<'a>,
-    pub(super) temporary: &'a Path,
-    pub(super) places: &'a Places,
+pub(in crate::index) struct Writing<'a, O> {
+    pub(in crate::index) origin: &'a O,
+    pub(in crate::index) graph: &'a Repaired,
+    pub(in crate::index) shape: PageShape,
+    pub(in crate::index) quantizer: &'a Quantizer,
+    pub(in crate::index) drafts: &'a Drafts<'a>,
+    pub(in crate::index) temporary: &'a Path,
+    pub(in crate::index) places: &'a Places,
 }
 
 /// Files that are being written together.
@@ -40,15 +40,14 @@ struct Out {
 }
 
 /// What was written.
-pub(super) struct Written {
-    pub(super) drafted: Vec<Drafted>,
-    pub(super) duplicates: Duplicates,
+pub(in crate::index) struct Written {
+    pub(in crate::index) drafted: Vec<Drafted>,
+    pub(in crate::index) duplicates: Duplicates,
 }
 
 /// Bytes that a vertex takes on its way to a page, beside its vector.
-pub(super) fn bytes_of_vertex(buckets: &Buckets<'_>, shape: PageShape, code_bytes: usize) -> u64 {
-    let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
-    let of_id = 2 * (ids / buckets.rows() + size_of::<u64>() as u64);
+pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_bytes: usize) -> u64 {
+    let of_id = 2 * (id_bytes + size_of::<u64>() as u64);
     (shape.bytes() / shape.records() + 1 + 3 * code_bytes) as u64 + of_id
 }
 
@@ -56,28 +55,29 @@ pub(super) fn bytes_of_vertex(buckets: &Buckets<'_>, shape: PageShape, code_byte
 const FILES_BYTES: u64 = 6 << 20;
 
 /// Bytes that writing takes beside the vectors and those, where the largest window takes so many.
-pub(super) fn least_bytes(of_window: u64) -> u64 {
+pub(in crate::index) fn least_bytes(of_window: u64) -> u64 {
     FILES_BYTES + of_window.max(SORTER_BYTES_MIN)
 }
 
-impl Writing<'_> {
+impl<O: Origin> Writing<'_, O> {
     /// Writes pages, codes and ids, window by window.
     ///
     /// # Errors
     /// Where the store or the lists cannot be read, the disk refuses, or memory does not suffice.
-    pub(super) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
-        let Gathering { context, buckets, map, .. } = *self.gathering;
-        let kind = buckets.ids(0);
+    pub(in crate::index) fn run<T: Coordinate>(&self, windows: &[Range<u32>]) -> Result<Written> {
+        let context = self.origin.context();
+        let (kind, id_bytes) = self.origin.ids();
         let mut out = Out {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
             ids: IdDraft::new(context, (self.drafts, self.temporary), kind, PURPOSE)?,
         };
         let records = self.shape.records();
-        let of_vertex = bytes_of_vertex(buckets, self.shape, self.quantizer.code_bytes());
-        let together = self.gathering.most.min((self.gathering.beside / of_vertex) as usize);
+        let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
+        let (most, beside) = self.origin.room();
+        let together = most.min((beside / of_vertex) as usize);
         let together = (together / records).max(1) * records;
-        context.progress.begin("write", "pages", self.shape.pages(map.len()));
+        context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         for window in windows {
             let lists = self.graph.range(context, window.clone())?;
             let _of_order = context.reserve(Places::memory_bytes(window.len() as u64), PURPOSE)?;
@@ -92,32 +92,6 @@ impl Writing<'_> {
         Ok(Written { drafted, duplicates })
     }
 
-    /// Writes the attributes of a store by entry, where it has some; returns what a manifest says of their file, and the bytes
-    /// that did not fit into memory.
-    ///
-    /// # Errors
-    /// Where the store cannot be read, the disk refuses, or memory does not suffice.
-    pub(super) fn attributes(&self, store: &Store, duplicates: &Duplicates) -> Result<Option<(FileFacts, u64)>> {
-        let (Some(attributes), files) = store.attribute_file() else { return Ok(None) };
-        let Gathering { context, map, .. } = *self.gathering;
-        let _of_others = context.reserve(duplicates.len() as u64 * size_of::<u32>() as u64, PURPOSE)?;
-        let mut others: Vec<u32> = Vec::with_capacity(duplicates.len());
-        if map.has_others() {
-            self.gathering.each_other(false, |row| {
-                let (first, rows) = duplicates.of(self.places.of[row.vertex as usize]);
-                let at = rows.binary_search(&row.row).expect("it is one of the further rows of its vertex");
-                others.push(map.len() + (first + at) as u32);
-                Ok(())
-            })?;
-        }
-        let entry = |place: u32| match map.other_at(place) {
-            Some(other) => others[other],
-            None => self.places.of[map.vertex_at(place) as usize],
-        };
-        let rows = store.manifest().rows;
-        attributes.reorder((context, files), (self.drafts, self.temporary), (rows, entry)).map(Some)
-    }
-
     /// Writes vertices in the order of their places, the first of which begins a page.
     fn write_some<T: Coordinate>(
         &self,
@@ -125,36 +99,42 @@ impl Writing<'_> {
         lists: &RangeLists<'_>,
         out: &mut Out,
     ) -> Result<()> {
-        let Gathering { context, buckets, map, .. } = *self.gathering;
-        let shape = self.shape;
-        let wanted = Wanted::of(map.len(), vertices.iter().copied());
-        let (ranks, mut loading) = (wanted.ranked(), self.gathering.loading());
+        let (origin, context, shape) = (self.origin, self.origin.context(), self.shape);
+        let wanted = Wanted::of(origin.vertices(), vertices.iter().copied());
+        let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        let mut panel = Panel::<T>::zeroed(vertices.len(), buckets.space().dimensions());
-        let mut ids = Ids::empty(buckets.ids(0));
+        // Where codes are to be made: the row of each vertex in a panel, by rank.
+        let mut rows = vec![None; vertices.len()];
+        let unknown = ranks.iter().zip(&mut rows).filter(|(vertex, _)| origin.code(*vertex).is_none());
+        let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();
+        let mut panel = Panel::<T>::zeroed(unknown, origin.space().dimensions());
+        let mut ids = Ids::empty(origin.ids().0);
         let mut neighbours = Vec::new();
         let first = shape.page_of(start);
         let mut at = 0;
-        self.gathering.each(&ranks, true, |row| {
+        origin.each(&ranks, true, &mut |row| {
             let place = self.places.of[row.vertex as usize];
             neighbours.clear();
             neighbours.extend(lists.of(row.vertex).iter().map(|&neighbour| self.places.of[neighbour as usize]));
             let (page, slot) = ((shape.page_of(place) - first) as usize, (place - start) as usize % shape.records());
             let page = &mut pages[page * shape.bytes()..][..shape.bytes()];
             shape.put(page, slot, row.stored, row.row, &neighbours);
-            loading.load(row.stored, &mut panel, at);
+            if let Some(row_of_panel) = rows[at] {
+                loading.load(row.stored, &mut panel, row_of_panel);
+            }
             ids.push_from(row.id.0, row.id.1);
             at += 1;
             Ok(())
         })?;
         (first..).zip(pages.chunks_exact_mut(shape.bytes())).for_each(|(number, page)| PageShape::seal(page, number));
         out.pages.append(&pages)?;
-        let by_vertex = self.quantizer.encode(context, &panel)?;
+        let made = self.quantizer.encode(context, &panel)?;
         let code_bytes = self.quantizer.code_bytes();
-        let (mut codes, mut id) = (Vec::with_capacity(by_vertex.len()), Vec::new());
+        let (mut codes, mut id) = (Vec::with_capacity(vertices.len() * code_bytes), Vec::new());
         for &vertex in vertices {
             let rank = ranks.rank(vertex) as usize;
-            codes.extend_from_slice(&by_vertex[rank * code_bytes..][..code_bytes]);
+            let made = rows[rank].map(|row| &made[row * code_bytes..][..code_bytes]);
+            codes.extend_from_slice(made.or_else(|| origin.code(vertex)).expect("a code that is known or made"));
             id.clear();
             ids.append_bytes_of(rank, &mut id);
             out.ids.push(&id)?;
@@ -164,16 +144,16 @@ impl Writing<'_> {
 
     /// Rows of vertices that stand for several, by their places; their ids follow those of the vertices.
     fn others(&self, ids: &mut IdDraft) -> Result<Duplicates> {
-        let Gathering { context, map, .. } = *self.gathering;
+        let context = self.origin.context();
         let mut duplicates = Duplicates::default();
-        if !map.has_others() {
+        if !self.origin.has_others() {
             return Ok(duplicates);
         }
         let memory = SORTER_BYTES_MIN.max(context.budget().free() / 2);
         let _memory = context.reserve(memory, PURPOSE)?;
         let mut sorter = Sorter::new(context, self.temporary, memory);
         let mut id = Vec::new();
-        self.gathering.each_other(true, |row| {
+        self.origin.each_other(true, &mut |row| {
             id.clear();
             row.id.0.append_bytes_of(row.id.1, &mut id);
             sorter.push((self.places.of[row.vertex as usize].into(), row.row), &id)
@@ -190,5 +170,37 @@ impl Writing<'_> {
         }
         duplicates.push(of_place.0, of_place.1.into_iter());
         Ok(duplicates)
+    }
+}
+
+impl Writing<'_, Gathering<'_>> {
+    /// Writes the attributes of a store by entry, where it has some; returns what a manifest says of their file, and the bytes
+    /// that did not fit into memory.
+    ///
+    /// # Errors
+    /// Where the store cannot be read, the disk refuses, or memory does not suffice.
+    pub(in crate::index) fn attributes(
+        &self,
+        store: &Store,
+        duplicates: &Duplicates,
+    ) -> Result<Option<(FileFacts, u64)>> {
+        let (Some(attributes), files) = store.attribute_file() else { return Ok(None) };
+        let Gathering { context, map, .. } = *self.origin;
+        let _of_others = context.reserve(duplicates.len() as u64 * size_of::<u32>() as u64, PURPOSE)?;
+        let mut others: Vec<u32> = Vec::with_capacity(duplicates.len());
+        if map.has_others() {
+            self.origin.each_other(false, &mut |row| {
+                let (first, rows) = duplicates.of(self.places.of[row.vertex as usize]);
+                let at = rows.binary_search(&row.row).expect("it is one of the further rows of its vertex");
+                others.push(map.len() + (first + at) as u32);
+                Ok(())
+            })?;
+        }
+        let entry = |place: u32| match map.other_at(place) {
+            Some(other) => others[other],
+            None => self.places.of[map.vertex_at(place) as usize],
+        };
+        let rows = store.manifest().rows;
+        attributes.reorder((context, files), (self.drafts, self.temporary), (rows, entry)).map(Some)
     }
 }

@@ -1,0 +1,133 @@
+//! What is made of vertices whichever way their lists came about: codes, the graph that leads in, the order of the pages.
+
+use std::ops::Range;
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+
+use super::PURPOSE;
+use super::origin::{Origin, Wanted};
+use super::reach::Repaired;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::index::layout::{Arrangement, Layout, Places, Way, window_bytes, windows};
+use crate::index::navigation::Navigation;
+use crate::index::options::IndexOptions;
+use crate::index::page::PageShape;
+use crate::options::VectorType;
+use crate::quantize::{CodeKind, Quantizer, widen};
+use crate::random::Random;
+use crate::workers::map_items;
+
+/// Vectors of which codes are learned at most.
+pub(super) const CODE_SAMPLE: u64 = 16 << 10;
+
+/// Bytes of a code of vectors of a type.
+pub(in crate::index) fn code_bytes(options: &IndexOptions, vectors: VectorType) -> usize {
+    options.code_bytes.min(vectors.dimensions)
+}
+
+/// The vectors of all vertices, where so much memory holds them.
+///
+/// # Errors
+/// Where they cannot be read.
+pub(in crate::index) fn all<T: Coordinate>(
+    origin: &impl Origin,
+    memory: u64,
+) -> Result<Option<(Panel<T>, Reservation)>> {
+    let vertices = origin.vertices();
+    let bytes = Panel::<T>::bytes_for(vertices as usize, origin.space().dimensions());
+    if bytes > memory {
+        return Ok(None);
+    }
+    let memory = origin.context().reserve(bytes, PURPOSE)?;
+    let panel = origin.vectors::<T>(Wanted::of(vertices, 0..vertices))?.panel;
+    Ok(Some((panel, memory)))
+}
+
+/// The navigation graph, and the memory of its vectors.
+///
+/// # Errors
+/// Where vectors cannot be read, or memory does not suffice.
+pub(in crate::index) fn navigation<T: Coordinate>(
+    origin: &impl Origin,
+    options: &IndexOptions,
+) -> Result<(Navigation, Reservation)> {
+    let (context, space) = (origin.context(), origin.space());
+    let sample = Navigation::sample(origin.vertices(), options);
+    let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
+    let wanted = Wanted::of(origin.vertices(), sample.iter().copied());
+    let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
+    origin.each(&wanted.ranked(), false, &mut |row| {
+        stored.extend_from_slice(row.stored);
+        Ok(())
+    })?;
+    Ok((Navigation::build::<T>(context, space, (sample, stored), &options.graph)?, memory))
+}
+
+/// What makes codes, learned of drawn vectors; and these.
+///
+/// # Errors
+/// Where vectors cannot be read, or memory does not suffice.
+pub(in crate::index) fn quantizer<T: Coordinate>(
+    origin: &impl Origin,
+    options: &IndexOptions,
+) -> Result<(Quantizer, Panel<f32>)> {
+    let (context, vertices, dimensions) = (origin.context(), origin.vertices(), origin.space().dimensions());
+    let count = u64::from(vertices).min(CODE_SAMPLE);
+    let bytes = Panel::<T>::bytes_for(count as usize, dimensions);
+    let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
+    let drawn = Random::new(options.graph.seed, "sample for codes").ascending_sample(count, vertices.into());
+    let wanted = Wanted::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
+    let drawn = origin.vectors::<T>(wanted)?.panel;
+    let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
+    for row in 0..drawn.rows() {
+        widen(drawn.row(row), sample.row_mut(row));
+    }
+    drop(drawn);
+    let code_bytes = code_bytes(options, origin.space().vectors);
+    let learned = Quantizer::train(context, &sample, CodeKind::default(), code_bytes, options.graph.seed)?;
+    Ok((learned, sample))
+}
+
+/// The windows of vertices that are laid out by themselves.
+pub(in crate::index) fn windows_of(layout: Layout, vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
+    match layout {
+        Layout::Rows => std::iter::once(0..vertices).collect(),
+        _ => windows(vertices, shape.records()).collect(),
+    }
+}
+
+/// In which order vertices lie on pages, in a layout that goes by their edges.
+///
+/// # Errors
+/// Where lists cannot be read, memory does not suffice, or the work is cancelled.
+pub(in crate::index) fn arranged(
+    context: &Context,
+    (layout, degree): (Layout, usize),
+    (graph, vertices): (&Repaired, u32),
+    shape: PageShape,
+) -> Result<Places> {
+    let windows = windows_of(layout, vertices, shape);
+    // Its lists are reserved where they are read.
+    let largest = windows.iter().map(Range::len).max().unwrap_or(0);
+    let bytes = window_bytes(layout, largest, degree);
+    let whole = bytes + graph.windows().range_bytes(largest as u64, degree);
+    let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
+    let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
+    context.progress.begin("layout", "windows", windows.len() as u64);
+    let laid = map_items(
+        workers,
+        windows.len(),
+        &context.cancel,
+        || (),
+        |(), number| {
+            let window = windows[number].clone();
+            let lists = graph.range(context, window.clone())?;
+            let way = Way::usual(layout, shape.records());
+            Arrangement::of_window(&context.cancel, way, window, |vertex| lists.of(vertex), None)
+        },
+    )?;
+    Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))
+}

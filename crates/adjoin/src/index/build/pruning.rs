@@ -1,0 +1,150 @@
+//! RobustPrune for many vertices: some at a time, as many as there is memory for their vectors and those of their candidates.
+
+use adjoin_kernels::Panel;
+
+use super::origin::{Origin, Wanted};
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::graph::{GraphOptions, Pruner, Vectors};
+use crate::workers::map_items;
+
+/// Edges back that are considered of a vertex: so many times its degree. Of more, some evenly spread ones.
+pub(in crate::index) const BACK_MAX: usize = 8;
+/// Vertices that a thread prunes at once.
+const PRUNED_TOGETHER: usize = 64;
+
+/// What vertices are pruned with.
+pub(in crate::index) struct Pruning<'a, T: Coordinate, O> {
+    pub(in crate::index) origin: &'a O,
+    /// The vectors of all vertices, where memory holds them: others are gathered where they are compared.
+    pub(in crate::index) all: Option<&'a Panel<T>>,
+    pub(in crate::index) options: &'a GraphOptions,
+    /// Candidates of a vertex, at most, it among them; and of most vertices, about.
+    pub(in crate::index) candidates_max: usize,
+    pub(in crate::index) candidates: usize,
+}
+
+/// A vertex whose candidates come next.
+#[derive(Clone, Copy)]
+pub(in crate::index) struct Next {
+    pub(in crate::index) vertex: u32,
+    /// Whether these are what is kept, in their order.
+    pub(in crate::index) is_kept: bool,
+}
+
+/// Some vertices, each with where its list ends, and their lists.
+#[derive(Default)]
+struct Batch {
+    vertices: Vec<Next>,
+    ends: Vec<usize>,
+    all: Vec<u32>,
+}
+
+impl Batch {
+    fn of(&self, number: usize) -> &[u32] {
+        let start = if number == 0 { 0 } else { self.ends[number - 1] };
+        &self.all[start..self.ends[number]]
+    }
+
+    fn end(&mut self, next: Next) {
+        self.vertices.push(next);
+        self.ends.push(self.all.len());
+    }
+}
+
+/// Bytes of a vertex that has so many candidates: these, and what is kept of them.
+pub(in crate::index) fn bytes_of_vertex(candidates: usize, degree: usize) -> u64 {
+    // A list that grows may have twice the room that it needs.
+    ((2 * candidates + 2 * degree + 10) * size_of::<u32>()) as u64
+}
+
+impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
+    /// Hands each vertex and what is kept of its candidates, nearest first, to `take`; `next` adds the candidates of the next
+    /// vertex to a list.
+    ///
+    /// # Errors
+    /// Where vectors cannot be read, the work is cancelled, or `next` or `take` fail.
+    pub(in crate::index) fn run(
+        &self,
+        next: &mut dyn FnMut(&mut Vec<u32>) -> Result<Option<Next>>,
+        take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
+    ) -> Result<()> {
+        let (most, beside) = self.origin.room();
+        let vertices_max = (beside / bytes_of_vertex(self.candidates, self.options.degree)).max(1) as usize;
+        loop {
+            let mut wanted = Wanted::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
+            let mut some = Batch::default();
+            while wanted.len() + self.candidates_max <= most && some.ends.len() < vertices_max {
+                let start = some.all.len();
+                let Some(next) = next(&mut some.all)? else { break };
+                if self.all.is_none() && !next.is_kept {
+                    wanted.add(next.vertex);
+                    some.all[start..].iter().for_each(|&candidate| wanted.add(candidate));
+                }
+                some.end(next);
+            }
+            if some.ends.is_empty() {
+                return Ok(());
+            }
+            match self.all {
+                Some(panel) => self.prune_some((panel, |vertex| vertex), &some, take)?,
+                None => {
+                    let vectors = self.origin.vectors::<T>(wanted)?;
+                    self.prune_some((&vectors.panel, |vertex| vectors.row_of(vertex)), &some, take)?;
+                }
+            }
+        }
+    }
+
+    /// The same with some vertices, whose vectors and those of their candidates are rows of a panel.
+    fn prune_some(
+        &self,
+        (panel, row_of): (&Panel<T>, impl Fn(u32) -> u32 + Sync),
+        candidates: &Batch,
+        take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
+    ) -> Result<()> {
+        let Context { kernel, threads, cancel, .. } = self.origin.context();
+        let compared = Vectors { kernel: *kernel, panel };
+        let count = candidates.ends.len();
+        let state = || (Pruner::<T>::new(self.options), Vec::new(), Vec::new());
+        let chunks = count.div_ceil(PRUNED_TOGETHER);
+        let pruned = map_items(*threads, chunks, cancel, state, |(pruner, sorted, rows), chunk| {
+            let mut kept = Batch::default();
+            for number in chunk * PRUNED_TOGETHER..count.min((chunk + 1) * PRUNED_TOGETHER) {
+                let (next, of_vertex) = (candidates.vertices[number], candidates.of(number));
+                if next.is_kept {
+                    kept.all.extend_from_slice(of_vertex);
+                    kept.end(next);
+                    continue;
+                }
+                sorted.clear();
+                sorted.extend_from_slice(of_vertex);
+                sorted.sort_unstable();
+                rows.clear();
+                rows.extend(sorted.iter().map(|&candidate| row_of(candidate)));
+                pruner.begin(row_of(next.vertex));
+                pruner.add_vertices(compared, rows);
+                let chosen = match of_vertex.len() <= self.options.degree {
+                    true => pruner.sorted(),
+                    false => pruner.prune(compared),
+                };
+                let vertex_of = |row: &u32| sorted[rows.binary_search(row).expect("a candidate")];
+                kept.all.extend(chosen.iter().map(vertex_of));
+                kept.end(next);
+            }
+            kept.all.shrink_to_fit();
+            Ok(kept)
+        })?;
+        for some in pruned {
+            (0..some.ends.len()).try_for_each(|number| take(some.vertices[number].vertex, some.of(number)))?;
+        }
+        Ok(())
+    }
+}
+
+/// At most so many, evenly spread.
+pub(in crate::index) fn spread(all: &[u32], most: usize) -> impl Iterator<Item = u32> {
+    let count = all.len().min(most);
+    (0..count).map(move |number| all[number * all.len() / count])
+}

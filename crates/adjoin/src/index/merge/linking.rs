@@ -1,0 +1,205 @@
+//! The lists of a merged index: what comes gets neighbours, and whoever had neighbours that go gets others.
+
+use std::ops::Range;
+use std::path::Path;
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+
+use super::mixed::{Mixed, until_last};
+use super::near::Near;
+use super::numbering::Vertex;
+use super::survey::Survey;
+use super::{PURPOSE, Repair};
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::graph::GraphOptions;
+use crate::index::build::lists::{Edges, ListWriter, Lists, Sources, Windows};
+use crate::index::build::pruning::{BACK_MAX, Next, Pruning, spread};
+use crate::index::scan::Pieces;
+use crate::workers::map_items;
+
+/// Vertices whose candidates a thread collects at once.
+const LINKED_TOGETHER: usize = 4_096;
+
+/// What lists are made of.
+pub(super) struct Linking<'a, T: Coordinate> {
+    pub(super) mixed: &'a Mixed<'a>,
+    pub(super) survey: &'a Survey,
+    pub(super) near: &'a Near,
+    /// The place in `near` of each new vertex, and the new vertex at each place.
+    pub(super) places: &'a [u32],
+    pub(super) new_at: &'a [u32],
+    /// The vectors of all vertices, where memory holds them.
+    pub(super) all: Option<&'a Panel<T>>,
+    pub(super) options: &'a GraphOptions,
+    pub(super) repair: Repair,
+    pub(super) temporary: &'a Path,
+    /// Memory for the lists and for edges back, each.
+    pub(super) memory: u64,
+}
+
+/// Out-neighbours of the new vertices.
+struct Own {
+    ends: Vec<u32>,
+    all: Vec<u32>,
+    _memory: Reservation,
+}
+
+impl Own {
+    fn of(&self, new: u32) -> &[u32] {
+        let start = if new == 0 { 0 } else { self.ends[new as usize - 1] };
+        &self.all[start as usize..self.ends[new as usize] as usize]
+    }
+}
+
+/// Candidates of some vertices, each with where they end.
+#[derive(Default)]
+struct Candidates {
+    ends: Vec<(Next, usize)>,
+    all: Vec<u32>,
+}
+
+impl Candidates {
+    fn each(&self) -> impl Iterator<Item = (Next, &[u32])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(next, end)| (next, &self.all[std::mem::replace(&mut start, end)..end]))
+    }
+}
+
+impl<T: Coordinate> Linking<'_, T> {
+    /// The lists of all vertices.
+    ///
+    /// # Errors
+    /// Where pages cannot be read, a temporary file cannot be written, or memory does not suffice.
+    pub(super) fn lists(&self) -> Result<Lists> {
+        let (own, sources) = self.own()?;
+        let (context, windows) = (self.mixed.context, self.windows());
+        let mut lists = ListWriter::new(context, self.temporary, windows)?;
+        let pruning = self.pruning();
+        context.progress.begin("graph", "windows", windows.count().into());
+        for window in 0..windows.count() {
+            let (ends, sources, _memory) = sources.window(context, window)?;
+            let vertices = windows.vertices(window);
+            let bytes = vertices.len() * (3 * self.options.degree + 4) * size_of::<u32>();
+            let _candidates = context.reserve(bytes as u64, PURPOSE)?;
+            let parts = vertices.len().div_ceil(LINKED_TOGETHER);
+            let pieces = || Pieces::new(self.mixed.index);
+            let candidates = map_items(context.threads, parts, &context.cancel, pieces, |pieces, part| {
+                let numbers = part * LINKED_TOGETHER..vertices.len().min((part + 1) * LINKED_TOGETHER);
+                self.candidates(pieces, (vertices.start, numbers), &own, (&ends, &sources))
+            })?;
+            let mut all = candidates.iter().flat_map(Candidates::each);
+            let mut next = |some: &mut Vec<u32>| {
+                let Some((next, candidates)) = all.next() else { return Ok(None) };
+                some.extend_from_slice(candidates);
+                Ok(Some(next))
+            };
+            pruning.run(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
+            context.progress.advance(u64::from(window) + 1);
+        }
+        lists.finish()
+    }
+
+    /// The candidates of some vertices of a window that begins with `first`, given edges back to all of these.
+    fn candidates(
+        &self,
+        pieces: &mut Pieces<'_>,
+        (first, numbers): (u32, Range<usize>),
+        own: &Own,
+        (ends, sources): (&[u32], &[u32]),
+    ) -> Result<Candidates> {
+        let numbering = self.mixed.numbering;
+        let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
+        until_last(pieces, &vertices);
+        let (mut found, mut old) = (Candidates::default(), Vec::new());
+        for (number, vertex) in numbers.zip(vertices) {
+            let start = number.checked_sub(1).map_or(0, |before| ends[before]);
+            let (back, all) = (&sources[start as usize..ends[number] as usize], &mut found.all);
+            let before = all.len();
+            let mut is_kept = back.is_empty();
+            match vertex {
+                Vertex::New(new) => all.extend_from_slice(own.of(new)),
+                Vertex::Old(vertex) => {
+                    old.clear();
+                    pieces.neighbours(vertex, &mut old)?;
+                    is_kept &= !self.add_left(vertex, &old, all);
+                }
+            }
+            for source in spread(back, BACK_MAX * self.options.degree) {
+                if !all[before..].contains(&source) {
+                    all.push(source);
+                }
+            }
+            found.ends.push((Next { vertex: first + number as u32, is_kept }, found.all.len()));
+        }
+        Ok(found)
+    }
+
+    fn windows(&self) -> Windows {
+        Windows::within(self.memory, self.mixed.numbering.vertices())
+    }
+
+    fn pruning(&self) -> Pruning<'_, T, Mixed<'_>> {
+        let Self { mixed, all, options, .. } = *self;
+        let candidates_max = candidates_max(options, self.repair);
+        Pruning { origin: mixed, all, options, candidates_max, candidates: 2 * options.degree }
+    }
+
+    /// The out-neighbours of the new vertices, and where edges come from.
+    fn own(&self) -> Result<(Own, Sources)> {
+        let Mixed { context, numbering, .. } = *self.mixed;
+        let count = numbering.new_vertices();
+        let bytes = u64::from(count) * (self.options.degree as u64 + 1) * size_of::<u32>() as u64;
+        let memory = context.reserve(bytes, PURPOSE)?;
+        let mut own = Own { ends: Vec::with_capacity(count as usize), all: Vec::new(), _memory: memory };
+        let mut edges = Edges::new(context, self.temporary, self.windows())?;
+        let (mut new, mut others) = (0..count, Vec::new());
+        let mut next = |all: &mut Vec<u32>| {
+            let Some(new) = new.next() else { return Ok(None) };
+            let place = self.places[new as usize] as usize;
+            all.extend(self.near.of(place).iter().map(|&old| numbering.of_old(old)));
+            others.clear();
+            self.near.newcomers(place, self.options.degree, &mut others);
+            all.extend(others.iter().map(|&place| numbering.of_new(self.new_at[place as usize])));
+            Ok(Some(Next { vertex: numbering.of_new(new), is_kept: false }))
+        };
+        self.pruning().run(&mut next, &mut |vertex, neighbours| {
+            own.all.extend_from_slice(neighbours);
+            own.ends.push(own.all.len() as u32);
+            neighbours.iter().try_for_each(|&neighbour| edges.push(vertex, neighbour))
+        })?;
+        Ok((own, edges.finish()?))
+    }
+
+    /// Adds the neighbours of an old vertex that stay, and others in the place of those that go; whether any goes.
+    fn add_left(&self, vertex: u32, neighbours: &[u32], all: &mut Vec<u32>) -> bool {
+        let numbering = self.mixed.numbering;
+        let first = all.len();
+        all.extend(neighbours.iter().filter(|&&old| numbering.is_kept(old)).map(|&old| numbering.of_old(old)));
+        if all.len() - first == neighbours.len() {
+            return false;
+        }
+        for &gone in neighbours.iter().filter(|&&old| !numbering.is_kept(old)) {
+            let beyond = self.survey.neighbours_of(gone).iter().copied();
+            let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
+            let mut left = self.repair.taken();
+            for number in beyond {
+                if left == 0 {
+                    break;
+                }
+                if !all[first..].contains(&number) {
+                    all.push(number);
+                    left -= 1;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Most vectors that pruning one vertex compares.
+pub(super) fn candidates_max(options: &GraphOptions, repair: Repair) -> usize {
+    let replaced = repair.taken().min(options.degree);
+    1 + (1 + replaced + BACK_MAX) * options.degree
+}

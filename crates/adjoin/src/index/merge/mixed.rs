@@ -1,0 +1,225 @@
+//! The vertices of an index that stay and those that came, under one numbering.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+
+use super::Newcomers;
+use super::numbering::{Numbering, Vertex};
+use super::survey::Survey;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, Space, copy_row};
+use crate::index::Index;
+use crate::index::build::origin::{Gathered, Origin, Vectors, Wanted};
+use crate::index::scan::Pieces;
+use crate::row_numbers::RankedSet;
+use crate::source::{IdKind, Ids};
+use crate::store::Role;
+use crate::workers::map_items;
+
+/// Where one of so few vertices is wanted, pages are read one by one.
+const SINGLE_SHARE: u32 = 64;
+
+/// Vectors that a thread loads at once.
+const LOADED_TOGETHER: usize = 4_096;
+
+/// What a merged index is made of.
+pub(super) struct Mixed<'a> {
+    pub(super) context: &'a Context,
+    pub(super) index: &'a Index,
+    pub(super) newcomers: &'a dyn Newcomers,
+    pub(super) survey: &'a Survey,
+    pub(super) numbering: &'a Numbering,
+    /// The newcomer that stands for each new vertex.
+    pub(super) standing: &'a [u32],
+    /// Entries of the index that were not deleted.
+    pub(super) left: &'a RankedSet,
+    /// Whether the codes of old vertices are those of the merged index.
+    pub(super) keeps_codes: bool,
+    /// Vectors that are gathered at once, at most, and bytes beside them.
+    pub(super) room: (usize, u64),
+    pub(super) _memory: Reservation,
+}
+
+impl Mixed<'_> {
+    /// The row of an entry that was not deleted, and that of a newcomer: those of entries come first, in their order.
+    fn row_of(&self, entry: u32) -> u64 {
+        self.left.rank(entry).into()
+    }
+
+    fn row_of_newcomer(&self, newcomer: u32) -> u64 {
+        u64::from(self.left.len()) + u64::from(newcomer)
+    }
+
+    /// The entries of an old vertex that were not deleted, by row.
+    fn entries(&self, old: u32) -> impl Iterator<Item = u32> {
+        std::iter::once(old).chain(self.index.further_entries(old)).filter(|&entry| self.left.contains(entry))
+    }
+
+    /// The row that stands for an old vertex that stays.
+    fn standing_entry(&self, old: u32) -> u32 {
+        self.entries(old).next().expect("a vertex that stays has a row")
+    }
+
+    /// The ids of the rows that stand for some vertices.
+    fn ids_of(&self, vertices: &[Vertex]) -> Result<Ids> {
+        let entries: Vec<u32> = vertices.iter().filter_map(|&vertex| self.entry_of(vertex)).collect();
+        let kind = self.index.facts().ids;
+        let (of_old, mut ids, mut taken) = (self.index.ids_of(kind, &entries)?, Ids::empty(kind), 0);
+        for &vertex in vertices {
+            match vertex {
+                Vertex::New(new) => self.newcomers.push_id(self.standing[new as usize], &mut ids),
+                Vertex::Old(_) => {
+                    ids.push_from(&of_old, taken);
+                    taken += 1;
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    fn entry_of(&self, vertex: Vertex) -> Option<u32> {
+        match vertex {
+            Vertex::Old(old) => Some(self.standing_entry(old)),
+            Vertex::New(_) => None,
+        }
+    }
+
+    /// The vector of a vertex as it is stored.
+    fn stored<'s>(&'s self, pieces: &'s mut Pieces<'_>, vertex: Vertex) -> Result<&'s [u8]> {
+        match vertex {
+            Vertex::Old(old) => pieces.vector(old),
+            Vertex::New(new) => Ok(self.newcomers.vector(self.standing[new as usize])),
+        }
+    }
+
+    /// Pages, read as suits so many vertices that are wanted.
+    fn pieces(&self, wanted: u32) -> Pieces<'_> {
+        match wanted < self.vertices() / SINGLE_SHARE {
+            true => Pieces::single(self.index),
+            false => Pieces::new(self.index),
+        }
+    }
+}
+
+impl Origin for Mixed<'_> {
+    fn context(&self) -> &Context {
+        self.context
+    }
+
+    fn vertices(&self) -> u32 {
+        self.numbering.vertices()
+    }
+
+    fn space(&self) -> Space<'_> {
+        self.index.facts().space()
+    }
+
+    fn ids(&self) -> (IdKind, u64) {
+        let facts = self.index.facts();
+        (facts.ids, facts.files[Role::Ids].bytes.div_ceil(facts.rows))
+    }
+
+    fn room(&self) -> (usize, u64) {
+        self.room
+    }
+
+    fn has_others(&self) -> bool {
+        u64::from(self.vertices()) < u64::from(self.left.len()) + u64::from(self.newcomers.rows())
+    }
+
+    fn each(&self, wanted: &RankedSet, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        let (mut numbers, mut pieces) = (wanted.iter(), self.pieces(wanted.len()));
+        let no_ids = Ids::empty(self.index.facts().ids);
+        loop {
+            self.context.cancel.check()?;
+            let some: Vec<u32> = numbers.by_ref().take(self.index.ids_at_once().0).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let vertices: Vec<Vertex> = some.iter().map(|&number| self.numbering.vertex(number)).collect();
+            let ids = if with_ids { &self.ids_of(&vertices)? } else { &no_ids };
+            for (k, (&vertex, &what)) in some.iter().zip(&vertices).enumerate() {
+                let row = match what {
+                    Vertex::Old(old) => self.row_of(self.standing_entry(old)),
+                    Vertex::New(new) => self.row_of_newcomer(self.standing[new as usize]),
+                };
+                take(Gathered { vertex, stored: self.stored(&mut pieces, what)?, row, id: (ids, k) })?;
+            }
+        }
+    }
+
+    fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
+        let kind = self.index.facts().ids;
+        let old_vertices = self.index.facts().vertices;
+        let of_entry = |entry: u32| {
+            let old = self.index.vertex_of(entry);
+            (self.standing_entry(old) != entry).then(|| (self.numbering.of_old(old), entry))
+        };
+        let further = (old_vertices..self.index.facts().rows as u32).filter(|&entry| self.left.contains(entry));
+        let further: Vec<(u32, u32)> = further.filter_map(of_entry).collect();
+        for some in further.chunks(self.index.ids_at_once().0) {
+            self.context.cancel.check()?;
+            let entries: Vec<u32> = some.iter().map(|&(_, entry)| entry).collect();
+            let ids = if with_ids { self.index.ids_of(kind, &entries)? } else { Ids::empty(kind) };
+            for (k, &(vertex, entry)) in some.iter().enumerate() {
+                take(Gathered { vertex, stored: &[], row: self.row_of(entry), id: (&ids, k) })?;
+            }
+        }
+        for (newcomer, vertex) in self.survey.sharing(self.numbering, self.standing) {
+            let mut id = Ids::empty(kind);
+            self.newcomers.push_id(newcomer, &mut id);
+            take(Gathered { vertex, stored: &[], row: self.row_of_newcomer(newcomer), id: (&id, 0) })?;
+        }
+        Ok(())
+    }
+
+    fn code(&self, vertex: u32) -> Option<&[u8]> {
+        match self.numbering.vertex(vertex) {
+            Vertex::Old(old) if self.keeps_codes => Some(self.index.code(old)),
+            _ => None,
+        }
+    }
+
+    fn vectors<T: Coordinate>(&self, wanted: Wanted) -> Result<Vectors<T>> {
+        let Context { threads, cancel, .. } = self.context;
+        let (count, dimensions) = (wanted.len(), self.space().dimensions());
+        let (mut panel, ranks) = (Panel::zeroed(count, dimensions), wanted.ranked());
+        let (mut numbers, mut at) = (ranks.iter(), 0);
+        loop {
+            let some: Vec<u32> = numbers.by_ref().take(2 * threads * LOADED_TOGETHER).collect();
+            if some.is_empty() {
+                break;
+            }
+            let state = || (self.pieces(count as u32), Vec::new());
+            let parts = some.len().div_ceil(LOADED_TOGETHER);
+            let loaded = map_items(*threads, parts, cancel, state, |(pieces, stored), part| {
+                let numbers = &some[part * LOADED_TOGETHER..some.len().min((part + 1) * LOADED_TOGETHER)];
+                let mut panel = Panel::zeroed(numbers.len(), dimensions);
+                let vertices: Vec<Vertex> = numbers.iter().map(|&number| self.numbering.vertex(number)).collect();
+                until_last(pieces, &vertices);
+                stored.clear();
+                for vertex in vertices {
+                    stored.extend_from_slice(self.stored(pieces, vertex)?);
+                }
+                T::load(self.space(), self.context.kernel, stored, &mut panel);
+                Ok(panel)
+            })?;
+            for part in loaded {
+                (0..part.rows()).for_each(|row| copy_row(&part, row, &mut panel, at + row));
+                at += part.rows();
+            }
+        }
+        drop(numbers);
+        Ok(Vectors::new(panel, ranks))
+    }
+}
+
+/// Tells where vertices end that are asked for next.
+pub(super) fn until_last(pieces: &mut Pieces<'_>, vertices: &[Vertex]) {
+    let old = vertices.iter().rev().find_map(|&vertex| match vertex {
+        Vertex::Old(old) => Some(old),
+        Vertex::New(_) => None,
+    });
+    old.into_iter().for_each(|last| pieces.until(last));
+}

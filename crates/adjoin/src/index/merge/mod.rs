@@ -1,0 +1,226 @@
+//! An index of the rows that are left of another one and of rows that came: *change what has changed*.
+//!
+//! This is StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3) in other steps. One pass over the pages finds what goes
+//! and what is there already (`survey.rs`). Rows that come walk over the index as it was, in which those that go still lead on,
+//! to find which vertices are near them (`near.rs`). Then all lists are made in one more pass over the pages (`linking.rs`): the
+//! paper's phases of deletes and patches are one here, so that no list is pruned twice. From there on it is a build: order,
+//! codes, the graph that leads in and the recall are made of the vertices and lists anew, so that they are as good as those of a
+//! new index, however often rows are replaced.
+//!
+//! What is held beside the codes are numbers of places while pages are ordered and written, a few bits of each vertex, and what
+//! came and goes.
+
+mod linking;
+mod mixed;
+mod near;
+mod numbering;
+mod survey;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use adjoin_kernels::Panel;
+
+use self::linking::Linking;
+use self::mixed::Mixed;
+use self::near::{Depth, Near};
+use self::numbering::Numbering;
+use self::survey::Survey;
+use super::Index;
+use super::build::finishing::{self, arranged, windows_of};
+use super::build::joined::near_rows;
+use super::build::reach;
+use super::build::writing::{self, Writing, Written};
+use super::drafting::{Contents, write_rest};
+use super::layout::{Layout, Places};
+use super::manifest::IndexManifest;
+use super::promise;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::options::Metric;
+use crate::row_numbers::{RankedSet, RowSet};
+use crate::source::Ids;
+use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "merging rows into the index";
+/// Rows that come or go are merged where they are no more than one of so many that stay: of more, a new index is built sooner.
+const CHANGED_SHARE: u64 = 4;
+/// The list of a walk that finds near vertices is so many times shorter than that of a walk from vertex to vertex: each page
+/// brings others, which are compared too.
+const LISTS_OF_WALK: usize = 4;
+/// Codes of old vertices are kept where their error is no more than so many times that of codes that are learned anew.
+const CODES_WORSE: f64 = 1.1;
+/// Share of the spare memory for the vectors of all vertices, and for lists and edges back, each.
+const ALL_SHARE: u64 = 2;
+const LISTS_SHARE: u64 = 16;
+/// Bytes for vectors that are gathered at once, and what is done with them, at least.
+const GATHERED_BYTES_MIN: u64 = 6 << 20;
+/// Distinct vectors that are compared for each of many vertices near each other, about.
+const VECTORS_OF_VERTEX: u64 = 4;
+
+/// Rows that come, numbered from 0 in the order in which they came.
+pub(crate) trait Newcomers: Sync {
+    /// How many.
+    fn rows(&self) -> u32;
+
+    /// The vector of one, as it is stored.
+    fn vector(&self, number: u32) -> &[u8];
+
+    /// Appends its id to ids of the same kind.
+    fn push_id(&self, number: u32, ids: &mut Ids);
+}
+
+/// What a vertex gets in the place of a neighbour that goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// All neighbours of that one that stay (FreshDiskANN, Algorithm 4).
+    All,
+    /// So many of them, the nearest to it.
+    Some(usize),
+}
+
+impl Repair {
+    /// One for one: the lists stay as long as they were, and hardly a distance is needed.
+    pub(crate) const NEAREST: Self = Self::Some(1);
+
+    fn taken(self) -> usize {
+        match self {
+            Self::All => usize::MAX,
+            Self::Some(count) => count,
+        }
+    }
+}
+
+/// What is merged into which index.
+pub(crate) struct Merge<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) index: &'a Index,
+    /// Entries of the index that were deleted.
+    pub(crate) deleted: &'a RowSet,
+    pub(crate) newcomers: &'a dyn Newcomers,
+}
+
+impl Merge<'_> {
+    /// Whether that can be done: some rows stay, pages do not go by rows, and walks find what is near, which they do not for inner
+    /// products.
+    pub(crate) fn is_possible(&self) -> bool {
+        let facts = self.index.facts();
+        let can_be = facts.metric != Metric::Ip && facts.layout != Layout::Rows && self.index.attributes.is_none();
+        can_be && self.deleted.len() < facts.rows
+    }
+
+    /// Whether it is possible and takes less time than building a new index.
+    pub(crate) fn pays(&self) -> bool {
+        let left = self.index.facts().rows - self.deleted.len();
+        let changed = self.deleted.len() + u64::from(self.newcomers.rows());
+        self.is_possible() && changed * CHANGED_SHARE <= left
+    }
+
+    /// Writes the merged index into a folder, where there is none; returns its manifest.
+    ///
+    /// # Errors
+    /// Where the index cannot be read, the disk refuses, memory does not suffice, or the work is cancelled. The folder is then
+    /// as it was before.
+    pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<IndexManifest> {
+        let space = self.index.facts().space();
+        with_coordinates!(space, T => {
+            let context = &self.context.for_run(self.least_bytes::<T>(), PURPOSE)?;
+            let merge = Merge { context, ..*self };
+            let drafts = Drafts::begin(context, (folder, Kind::Index))?;
+            let manifest = merge.lay::<T>(&drafts, folder, repair)?;
+            Ok(promise::publish::<T>(context, drafts, manifest, true)?.0)
+        })
+    }
+
+    /// Bytes that it takes at least, about.
+    fn least_bytes<T: Coordinate>(&self) -> u64 {
+        let facts = self.index.facts();
+        let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
+        let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
+        let of_newcomer = (near_rows(&facts.options().graph) + 3 * facts.degree as u64 + 32) * of_number;
+        let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
+        numbers + rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all) + 2 * GATHERED_BYTES_MIN
+    }
+
+    /// Writes all files but the calibration.
+    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<IndexManifest> {
+        let Self { context, index, deleted, newcomers } = *self;
+        let (facts, options) = (index.facts(), &index.facts().options());
+        let temporary = &context.temporary(Some(folder));
+        let survey = &Survey::of(context, index, deleted, newcomers)?;
+        let walking: Vec<u32> = survey.alone().collect();
+        let depth = Depth { near: near_rows(&options.graph) as usize, list: options.graph.build_list / LISTS_OF_WALK };
+        let near = &Near::find::<T>((context, index), deleted, (newcomers, &walking), depth)?;
+        let (places, behind) = near.order(survey.kept.iter().next().expect("a vertex stays") as u32);
+        let numbering = &Numbering::new(survey.kept.clone(), &behind);
+        let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
+        let left = &RankedSet::new(deleted.others(facts.rows));
+        let mut mixed = self.mixed::<T>((survey, numbering), (&standing, left))?;
+        let (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options)?;
+        let lists = {
+            let mut new_at = vec![0; places.len()];
+            (0..).zip(&places).for_each(|(new, &place)| new_at[place as usize] = new);
+            let spare = context.budget().free();
+            let all = finishing::all::<T>(&mixed, spare / ALL_SHARE)?;
+            let all: Option<&Panel<T>> = all.as_ref().map(|(all, _memory)| all);
+            let (places, new_at, memory) = (&places[..], &new_at[..], spare / LISTS_SHARE);
+            let graph = &options.graph;
+            Linking { mixed: &mixed, survey, near, places, new_at, all, options: graph, repair, temporary, memory }
+                .lists()?
+        };
+        let (vertices, entry) = (numbering.vertices(), navigation.entry());
+        let graph = reach::repair(context, lists, (entry, facts.degree))?;
+        let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
+        let places = &arranged(context, (options.layout, facts.degree), (&graph, vertices), facts.shape())?;
+        let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
+        mixed.keeps_codes =
+            index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
+        let quantizer = if mixed.keeps_codes { &index.quantizer } else { &learned };
+        drop(sample);
+        let shape = facts.shape();
+        let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places };
+        let Written { drafted, duplicates } = writing.run::<T>(&windows_of(options.layout, vertices, shape))?;
+        let contents: Contents = vec![
+            (Role::Codebook, quantizer.to_bytes()),
+            (Role::Navigation, navigation.to_bytes(&places.of)),
+            (Role::Duplicates, duplicates.to_bytes()),
+        ];
+        let rows = u64::from(left.len()) + u64::from(newcomers.rows());
+        Ok(IndexManifest {
+            rows,
+            source_rows: rows,
+            vertices,
+            overlap_ratio: places.overlap_ratio,
+            entry: places.of[entry as usize],
+            files: write_rest(drafts, &contents, &drafted)?,
+            manifest_xxh3: NO_CHECKSUM.into(),
+            ..facts.clone()
+        })
+    }
+
+    /// All vertices under one numbering, with what is due of the spare memory for vectors of some.
+    fn mixed<'b, T: Coordinate>(
+        &'b self,
+        (survey, numbering): (&'b Survey, &'b Numbering),
+        (standing, left): (&'b [u32], &'b RankedSet),
+    ) -> Result<Mixed<'b>> {
+        let Self { context, index, newcomers, .. } = *self;
+        let (facts, options) = (index.facts(), index.facts().options());
+        let of = |rows| Panel::<T>::bytes_for(rows, facts.space().dimensions());
+        let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
+        let ids = facts.files[Role::Ids].bytes.div_ceil(facts.rows);
+        let written = writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes);
+        let of_vertex = VECTORS_OF_VERTEX * of_vector + written;
+        let spare = context.budget().free() / 4;
+        let vertices = (GATHERED_BYTES_MIN.max(spare / 4) / of_vertex).min(numbering.vertices().into());
+        let most = (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, Repair::All) as u64);
+        let beside = vertices * written;
+        let memory = context.reserve(most * of_vector + beside, PURPOSE)?;
+        let room = (most as usize, beside);
+        let keeps_codes = false;
+        Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
+    }
+}

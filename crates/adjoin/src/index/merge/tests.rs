@@ -1,0 +1,124 @@
+//! Does a merged index have the rows that it is to have, each once, and does a search find them?
+
+use super::{Merge, Newcomers, Repair};
+use crate::context::Context;
+use crate::index::tests::{Indexed, Set};
+use crate::index::{Index, IndexEffort, IndexRows, IndexSearchOptions, search, verify};
+use crate::options::{Element, Metric, VectorType};
+use crate::random::Random;
+use crate::row_numbers::RowSet;
+use crate::search::Wanted;
+use crate::sink::CollectHits;
+use crate::source::{Ids, VectorSource};
+
+const BYTES: VectorType = VectorType { element: Element::U8, dimensions: 6 };
+
+impl Newcomers for Set {
+    fn rows(&self) -> u32 {
+        self.info().rows as u32
+    }
+
+    fn vector(&self, number: u32) -> &[u8] {
+        self.stored(number as usize)
+    }
+
+    fn push_id(&self, number: u32, ids: &mut Ids) {
+        ids.push_from(self.ids(), number as usize);
+    }
+}
+
+/// Ids and vectors, by id.
+type Rows = Vec<(i64, Vec<u8>)>;
+
+/// All rows that an index hands over.
+fn rows_of(index: &Index) -> Rows {
+    let source = IndexRows::new(index, None);
+    let (mut scan, mut rows) = (source.scan(1 << 16).unwrap(), Vec::new());
+    while let Some(batch) = scan.next_batch().unwrap() {
+        let Ids::Int64(ids) = &batch.ids else { panic!("ids of another kind") };
+        let vectors = batch.bytes.chunks_exact(source.info().vectors.bytes());
+        rows.extend(ids.iter().copied().zip(vectors.map(<[u8]>::to_vec)));
+    }
+    rows.sort();
+    rows
+}
+
+/// Rows of which many are equal, in the index as well as among those that come.
+fn merged(context: &Context, indexed: &Indexed, (share, came): (u64, &Set), repair: Repair) -> (Index, Rows) {
+    let index = &indexed.index;
+    let (mut deleted, mut random) = (RowSet::new(index.facts().rows), Random::new(share, "deleted"));
+    (0..index.facts().rows).filter(|_| random.below(100) < share).for_each(|entry| deleted.insert(entry));
+    let entries: Vec<u32> = (0..index.facts().rows as u32).filter(|&entry| !deleted.contains(entry.into())).collect();
+    let ids = index.ids_of(index.facts().ids, &entries).unwrap();
+    let Ids::Int64(ids) = ids else { panic!("ids of another kind") };
+    let mut wanted: Rows = ids.into_iter().zip(entries.iter().map(|&entry| index.vector(entry).unwrap())).collect();
+    let Ids::Int64(new_ids) = came.ids() else { panic!("ids of another kind") };
+    wanted.extend(new_ids.iter().enumerate().map(|(row, &id)| (id, came.stored(row).to_vec())));
+    wanted.sort();
+    let folder = indexed.at(&format!("merged-{share}-{}-{}", came.info().rows, context.threads));
+    let merge = Merge { context, index, deleted: &deleted, newcomers: came };
+    assert!(merge.is_possible());
+    merge.run(&folder, repair).unwrap();
+    (Index::open(context, &folder).unwrap(), wanted)
+}
+
+#[test]
+fn a_merged_index_has_the_rows_that_are_left_and_those_that_came() {
+    let context = &Context::default();
+    let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
+    for (share, came, repair) in
+        [(0, 0, Repair::All), (0, 300, Repair::NEAREST), (30, 0, Repair::All), (60, 900, Repair::NEAREST)]
+    {
+        let came = Set::drawn(BYTES, came, 100_000, 2 + share);
+        let (index, wanted) = merged(context, &indexed, (share, &came), repair);
+        assert_eq!(rows_of(&index), wanted, "{share} % went");
+        let damages = verify(context, index.folder()).unwrap().damages;
+        assert!(damages.is_empty(), "{damages:?}");
+        let distinct: std::collections::HashSet<&Vec<u8>> = wanted.iter().map(|(_, vector)| vector).collect();
+        assert_eq!(index.facts().vertices as usize, distinct.len(), "a vertex for each vector");
+    }
+}
+
+/// A list of all finds each row, if walks come to it.
+#[test]
+fn each_row_of_a_merged_index_is_found() {
+    let context = &Context::default();
+    for (element, metric) in [(Element::U8, Metric::L2), (Element::F32, Metric::Cosine)] {
+        let vectors = VectorType { element, dimensions: 7 };
+        let numbered = |set: Set, first: i64| {
+            let ids = (first..first + set.info().rows as i64).collect();
+            set.with_ids(Ids::Int64(ids))
+        };
+        let indexed = Indexed::new(numbered(Set::spread(vectors, 1_500, 1), 0), metric);
+        let came = numbered(Set::spread(vectors, 400, 2), 10_000);
+        let (index, wanted) = merged(context, &indexed, (25, &came), Repair::All);
+        let hits = CollectHits::default();
+        let all = wanted.len();
+        let options = IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::List(all), 1);
+        let stored = wanted.iter().flat_map(|(_, vector)| vector.clone()).collect();
+        let queries = Set::of_stored(vectors, stored);
+        search(context, &index, (&queries, None), &options, Box::new(hits.clone())).unwrap();
+        let row_of: std::collections::HashMap<u64, i64> = {
+            let entries: Vec<u32> = (0..index.facts().rows as u32).collect();
+            let Ids::Int64(ids) = index.ids_of(index.facts().ids, &entries).unwrap() else { panic!("other ids") };
+            Indexed::rows_of(&index).into_iter().map(|row| row as u64).zip(ids).collect()
+        };
+        for ((id, _), found) in wanted.iter().zip(hits.hits()) {
+            assert_eq!(row_of[&found[0].0], *id, "{element} {metric}");
+        }
+    }
+}
+
+#[test]
+fn a_merged_index_is_the_same_on_any_threads_in_any_memory() {
+    let indexed = Indexed::new(Set::drawn(BYTES, 3_000, 0, 1), Metric::L2);
+    let came = Set::drawn(BYTES, 500, 100_000, 3);
+    let manifest = |memory: &str, threads| {
+        let context = Context::default().with_resources(Some(memory), Some(threads)).unwrap();
+        let (index, _) = merged(&context, &indexed, (10, &came), Repair::All);
+        index.facts().encode()
+    };
+    let usual = manifest("1GiB", 2);
+    assert_eq!(manifest("1GiB", 1), usual);
+    assert_eq!(manifest("64MiB", 3), usual);
+}
