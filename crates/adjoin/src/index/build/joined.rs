@@ -26,7 +26,7 @@ const NEAR_SHARE: f64 = 2.0 / 3.0;
 const REPRESENTATIVES: usize = 8;
 
 /// Nearest rows that are asked for of each row.
-pub(in crate::index) fn near_rows(options: &GraphOptions) -> u64 {
+pub(super) fn near_rows(options: &GraphOptions) -> u64 {
     (options.build_list as f64 * NEAR_SHARE).round() as u64
 }
 

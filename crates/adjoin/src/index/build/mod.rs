@@ -8,7 +8,7 @@
 
 pub(super) mod finishing;
 mod gathering;
-pub(super) mod joined;
+mod joined;
 pub(super) mod lists;
 pub(super) mod origin;
 pub(super) mod pruning;
@@ -203,13 +203,7 @@ impl Build<'_> {
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &match options.layout {
-            Layout::Rows => {
-                let gathering = self.gathering::<T>((buckets, map), 0)?;
-                Places::of_windows(map.len(), [(0, self.by_row(&gathering, &graph, shape)?)])
-            }
-            layout => arranged(context, (layout, options.graph.degree), (&graph, map.len()), shape)?,
-        };
+        let places = &self.arrange::<T>((buckets, map), &graph, shape)?;
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>((buckets, map), spare)?;
         let quantizer = &finishing::quantizer::<T>(gathering, options)?.0;
@@ -297,6 +291,22 @@ impl Build<'_> {
         let lists = Lists::of_graph(context, temporary, &graph, memory)?;
         let spilled = lists.spilled();
         Ok((lists, graph.entry().expect("there is a vertex"), spilled))
+    }
+
+    /// In which order vertices lie on pages.
+    fn arrange<T: Coordinate>(
+        &self,
+        (buckets, map): (&Buckets<'_>, &VertexMap),
+        graph: &Repaired,
+        shape: PageShape,
+    ) -> Result<Places> {
+        match self.options.layout {
+            Layout::Rows => {
+                let gathering = self.gathering::<T>((buckets, map), 0)?;
+                Ok(Places::of_windows(map.len(), [(0, self.by_row(&gathering, graph, shape)?)]))
+            }
+            layout => arranged(self.context, (layout, self.options.graph.degree), (graph, map.len()), shape),
+        }
     }
 
     /// In the order of their rows.

@@ -29,7 +29,6 @@ use self::numbering::Numbering;
 use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, arranged, windows_of};
-use super::build::joined::near_rows;
 use super::build::reach;
 use super::build::writing::{self, Writing, Written};
 use super::drafting::{Contents, write_rest};
@@ -46,11 +45,15 @@ use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "merging rows into the index";
-/// Rows that come or go are merged where they are no more than one of so many that stay: of more, a new index is built sooner.
+/// Changing an index takes less time than building one where no more rows come than one of so many that stay, as each takes a
+/// walk; and where no more come or go than one of so many, as all lists change then.
+const CAME_SHARE: u64 = 12;
 const CHANGED_SHARE: u64 = 4;
 /// The list of a walk that finds near vertices is so many times shorter than that of a walk from vertex to vertex: each page
 /// brings others, which are compared too.
-const LISTS_OF_WALK: usize = 4;
+const LISTS_OF_WALK: usize = 2;
+/// Near vertices that are candidates of a newcomer: so many halves of the list of a build. Walks compare more than that.
+const NEAR_OF_LIST: usize = 3;
 /// Codes of old vertices are kept where their error is no more than so many times that of codes that are learned anew.
 const CODES_WORSE: f64 = 1.1;
 /// Share of the spare memory for the vectors of all vertices, and for lists and edges back, each.
@@ -115,8 +118,9 @@ impl Merge<'_> {
     /// Whether it is possible and takes less time than building a new index.
     pub(crate) fn pays(&self) -> bool {
         let left = self.index.facts().rows - self.deleted.len();
-        let changed = self.deleted.len() + u64::from(self.newcomers.rows());
-        self.is_possible() && changed * CHANGED_SHARE <= left
+        let came = u64::from(self.newcomers.rows());
+        let changed = self.deleted.len() + came;
+        self.is_possible() && came * CAME_SHARE <= left && changed * CHANGED_SHARE <= left
     }
 
     /// Writes the merged index into a folder, where there is none; returns its manifest.
@@ -140,7 +144,7 @@ impl Merge<'_> {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
-        let of_newcomer = (near_rows(&facts.options().graph) + 3 * facts.degree as u64 + 32) * of_number;
+        let of_newcomer = (2 * facts.build_list as u64 + 3 * facts.degree as u64 + 32) * of_number;
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
         numbers + rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all) + 2 * GATHERED_BYTES_MIN
     }
@@ -152,7 +156,8 @@ impl Merge<'_> {
         let temporary = &context.temporary(Some(folder));
         let survey = &Survey::of(context, index, deleted, newcomers)?;
         let walking: Vec<u32> = survey.alone().collect();
-        let depth = Depth { near: near_rows(&options.graph) as usize, list: options.graph.build_list / LISTS_OF_WALK };
+        let list = options.graph.build_list;
+        let depth = Depth { near: NEAR_OF_LIST * list / 2, list: list / LISTS_OF_WALK };
         let near = &Near::find::<T>((context, index), deleted, (newcomers, &walking), depth)?;
         let (places, behind) = near.order(survey.kept.iter().next().expect("a vertex stays") as u32);
         let numbering = &Numbering::new(survey.kept.clone(), &behind);
