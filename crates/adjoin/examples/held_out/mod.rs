@@ -6,13 +6,13 @@ use adjoin::kernels::Panel;
 use adjoin::workers::map_items;
 
 /// The last vectors of a file, which are the queries.
-pub const QUERIES: usize = 1_000;
+pub(crate) const QUERIES: usize = 1_000;
 
 /// All vectors of a file but the last, and the last as queries.
 ///
 /// # Errors
 /// Where the file cannot be read or has too few vectors.
-pub fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
+pub(crate) fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
     let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
     let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;
     let [rows, dimensions] = [0, 4].map(|at| header[at..at + 4].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b)));
@@ -33,7 +33,7 @@ pub fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
 ///
 /// # Errors
 /// Where there are fewer vectors.
-pub fn truth<const K: usize>(context: &Context, base: &Panel<u8>, queries: &Panel<u8>) -> Result<Vec<[u32; K]>> {
+pub(crate) fn truth<const K: usize>(context: &Context, base: &Panel<u8>, queries: &Panel<u8>) -> Result<Vec<[u32; K]>> {
     let distances = || vec![0; base.rows()];
     map_items(context.threads, QUERIES, &context.cancel, distances, |distances, query| {
         if base.rows() < K {
