@@ -58,7 +58,13 @@ fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N
     text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
 }
 
-fn measure(context: &Context, (graph, base): (&Graph, &Panel<u8>), queries: &Panel<u8>, truth: &[[u32; K]], list: usize) {
+fn measure(
+    context: &Context,
+    (graph, base): (&Graph, &Panel<u8>),
+    queries: &Panel<u8>,
+    truth: &[[u32; K]],
+    list: usize,
+) {
     let mut search = GreedySearch::new(graph);
     let (mut found, mut distances, mut hops) = (0, 0, 0);
     let watch = Stopwatch::start();

@@ -60,7 +60,7 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         }
         self.candidates.clear();
         match self.rule {
-            DeleteRule::Drop => self.drop_deleted(neighbours),
+            DeleteRule::Drop => self.candidates.extend(self.live_neighbours(vertex)),
             DeleteRule::Neighbours => self.take_neighbours(neighbours),
             DeleteRule::Nearest => self.take_nearest(vertex, neighbours),
             DeleteRule::Replace => self.replace_deleted(vertex, neighbours),
@@ -69,8 +69,9 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         Some(if is_pruned { self.pruned(vertex) } else { &self.candidates })
     }
 
-    fn drop_deleted(&mut self, neighbours: &[u32]) {
-        self.candidates.extend(neighbours.iter().filter(|&&neighbour| self.graph.is_live(neighbour)));
+    fn live_neighbours(&self, vertex: u32) -> impl Iterator<Item = u32> + use<'a, T> {
+        let graph = self.graph;
+        graph.neighbours(vertex).iter().copied().filter(|&neighbour| graph.is_live(neighbour))
     }
 
     /// The paper prunes the old out-neighbours too, deleted ones among them: Algorithm 3 takes them in again. Here no deleted
@@ -79,13 +80,13 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         for &neighbour in neighbours {
             match self.graph.is_live(neighbour) {
                 true => self.candidates.push(neighbour),
-                false => self.drop_deleted(self.graph.neighbours(neighbour)),
+                false => self.candidates.extend(self.live_neighbours(neighbour)),
             }
         }
     }
 
     fn take_nearest(&mut self, vertex: u32, neighbours: &[u32]) {
-        self.drop_deleted(neighbours);
+        self.candidates.extend(self.live_neighbours(vertex));
         let Vectors { kernel, panel } = self.vectors;
         let x = panel.row(vertex as usize);
         for &deleted in neighbours.iter().filter(|&&neighbour| !self.graph.is_live(neighbour)) {
@@ -103,14 +104,10 @@ impl<'a, T: Coordinate> Mender<'a, T> {
 
     fn replace_deleted(&mut self, vertex: u32, neighbours: &[u32]) {
         for &neighbour in neighbours {
-            let is_new =
-                |next: &u32| *next != vertex && !neighbours.contains(next) && !self.candidates.contains(next);
+            let is_new = |next: &u32| *next != vertex && !neighbours.contains(next) && !self.candidates.contains(next);
             let instead = match self.graph.is_live(neighbour) {
                 true => Some(neighbour),
-                false => {
-                    let mut live = self.graph.neighbours(neighbour).iter().filter(|&&next| self.graph.is_live(next));
-                    live.copied().find(is_new)
-                }
+                false => self.live_neighbours(neighbour).find(is_new),
             };
             self.candidates.extend(instead);
         }
@@ -142,16 +139,18 @@ impl Around {
         graph: &Graph,
         rule: DeleteRule,
     ) -> Result<Self> {
-        let purpose = "finding what is near deleted vectors";
-        let is_asked_for = rule == DeleteRule::Nearest;
-        let count = if is_asked_for { graph.deleted.len() as usize } else { 0 };
+        let count = match rule {
+            DeleteRule::Nearest => graph.deleted.len() as usize,
+            _ => 0,
+        };
         let options = *graph.options();
         let search = GreedySearch::<T>::memory_bytes(graph.vertices(), options.degree, options.build_list);
-        let lists = count * (size_of::<u32>() + size_of::<Vec<u32>>() + NEAREST * size_of::<u32>());
-        let searches = if is_asked_for { context.threads as u64 * search } else { 0 };
-        let mut reservation = context.reserve(lists as u64 + searches, purpose)?;
-        let all = 0..if is_asked_for { graph.vertices() as u32 } else { 0 };
-        let deleted: Vec<u32> = all.filter(|&vertex| graph.deleted.contains(vertex.into())).collect();
+        let searches = context.threads.min(count) as u64 * search;
+        let list = size_of::<u32>() + size_of::<Vec<u32>>() + NEAREST * size_of::<u32>();
+        let lists = (count * list) as u64;
+        let mut reservation = context.reserve(lists + searches, "finding what is near deleted vectors")?;
+        let all = 0..graph.vertices() as u32;
+        let deleted: Vec<u32> = all.filter(|&vertex| graph.deleted.contains(vertex.into())).take(count).collect();
         let chunks: Vec<&[u32]> = deleted.chunks(TOGETHER).collect();
         let make = || GreedySearch::new(graph);
         let nearest = map_items(context.threads, chunks.len(), &context.cancel, make, |search, chunk| {
@@ -161,7 +160,7 @@ impl Around {
             };
             Ok(chunks[chunk].iter().map(nearest_of).collect::<Vec<_>>())
         })?;
-        reservation.shrink(lists as u64);
+        reservation.shrink(lists);
         Ok(Self { nearest: nearest.into_iter().flatten().collect(), deleted, _reservation: reservation })
     }
 

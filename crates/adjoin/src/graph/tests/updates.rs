@@ -26,7 +26,8 @@ fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -
         DeleteRule::Nearest => {
             for &gone in &gone {
                 let (found, _, _) = naive_search(graph, values, &values[gone as usize], build_list);
-                let around: Vec<u32> = found.into_iter().filter(live).take(50).filter(|&other| other != vertex).collect();
+                let around: Vec<u32> =
+                    found.into_iter().filter(live).take(50).filter(|&other| other != vertex).collect();
                 let links: Vec<u32> = order(vertex, around).into_iter().take(3).collect();
                 kept.extend(links);
             }
