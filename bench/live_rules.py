@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROWS = 50_000
 CYCLES = {0.05: 50, 0.1: 20, 0.5: 5}
 SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
-#: Alphas and their cycles: those of the rules below have as many as these.
+#: Alphas, and the cycles of each.
 ALPHAS = {1.0: 50, 1.1: 20, 1.2: 50, 1.3: 20}
 #: Inserts into the places of deleted vectors take hnswlib longer than any rule.
 CYCLES_OF_HNSWLIB = 10
