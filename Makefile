@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search stress build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live stress build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -75,6 +75,13 @@ tables-search: build
 	$(CARGO) build --release --locked --workspace --quiet --example read_rates --example layouts
 	python3 bench/search.py $(CLI) > target/benchmarks-search.md
 	mv target/benchmarks-search.md docs/benchmarks-search.md
+
+# docs/benchmarks-live.md: what inserts and deletes make of a graph, the experiments of FreshDiskANN made again; goes on where it
+# was interrupted, in target/bench. Needs ADJOIN_DATA, and for hnswlib PEERS_PYTHON with numpy.
+tables-live: build
+	$(CARGO) build --release --locked --workspace --quiet --example updates
+	python3 bench/live.py $(CLI) > target/benchmarks-live.md
+	mv target/benchmarks-live.md docs/benchmarks-live.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed.
 stress: tools

@@ -4,6 +4,8 @@
 //! over the others, and prints for lists of several lengths the recall of the 10 nearest, distances and hops a query, and
 //! queries a second on one thread. Each line is also true of the graph alone: equal numbers mean equal graphs.
 
+mod held_out;
+
 use std::process::ExitCode;
 
 use adjoin::context::Context;
@@ -11,9 +13,8 @@ use adjoin::error::{Error, Result};
 use adjoin::graph::{Graph, GraphOptions, GreedySearch};
 use adjoin::kernels::Panel;
 use adjoin::report::Stopwatch;
-use adjoin::workers::map_items;
+use held_out::{QUERIES, read, truth};
 
-const QUERIES: usize = 1_000;
 const K: usize = 10;
 const LISTS: [usize; 6] = [10, 20, 40, 75, 100, 200];
 
@@ -47,7 +48,7 @@ fn run(arguments: &[String]) -> Result<()> {
     graph.verify()?;
     let edges: usize = (0..base.rows() as u32).map(|vertex| graph.neighbours(vertex).len()).sum();
     println!("mean degree {:.2}", edges as f64 / base.rows().max(1) as f64);
-    let truth = truth(&context, &base, &queries)?;
+    let truth = truth::<K>(&context, &base, &queries)?;
     LISTS.iter().for_each(|&list| measure(&context, (&graph, &base), &queries, &truth, list));
     Ok(())
 }
@@ -57,40 +58,19 @@ fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N
     text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
 }
 
-/// All vectors of a file but the last, and the last as queries.
-fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
-    let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
-    let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;
-    let [rows, dimensions] = [0, 4].map(|at| header[at..at + 4].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b)));
-    if elements.len() != rows * dimensions || rows <= QUERIES {
-        return Err(Error::input(format!("{file}: not a u8bin file of more than {QUERIES} vectors")));
-    }
-    let panel = |first: usize, count: usize| {
-        let mut panel = Panel::zeroed(count, dimensions);
-        for row in 0..count {
-            panel.row_mut(row).copy_from_slice(&elements[(first + row) * dimensions..][..dimensions]);
-        }
-        panel
-    };
-    Ok((panel(0, rows - QUERIES), panel(rows - QUERIES, QUERIES)))
-}
-
-/// The squared distance of the tenth nearest to each query.
-fn truth(context: &Context, base: &Panel<u8>, queries: &Panel<u8>) -> Result<Vec<u32>> {
-    let distances = || vec![0; base.rows()];
-    map_items(context.threads, QUERIES, &context.cancel, distances, |distances, query| {
-        context.kernel.one_to_many(queries.row(query), base, distances);
-        Ok(*distances.select_nth_unstable(K - 1).1)
-    })
-}
-
-fn measure(context: &Context, (graph, base): (&Graph, &Panel<u8>), queries: &Panel<u8>, truth: &[u32], list: usize) {
+fn measure(
+    context: &Context,
+    (graph, base): (&Graph, &Panel<u8>),
+    queries: &Panel<u8>,
+    truth: &[[u32; K]],
+    list: usize,
+) {
     let mut search = GreedySearch::new(graph);
     let (mut found, mut distances, mut hops) = (0, 0, 0);
     let watch = Stopwatch::start();
-    for (query, &tenth) in truth.iter().enumerate() {
+    for (query, nearest) in truth.iter().enumerate() {
         search.run(context.kernel, graph, base, queries.row(query), list);
-        found += search.nearest(graph, K).filter(|near| near.squared_distance <= f64::from(tenth)).count();
+        found += search.nearest(graph, K).filter(|near| near.squared_distance <= f64::from(nearest[K - 1])).count();
         distances += search.distances();
         hops += search.hops();
     }

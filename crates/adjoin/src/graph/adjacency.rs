@@ -40,7 +40,7 @@ impl Graph {
             let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
             return Err(Error::input(said));
         }
-        let room = options.degree * ROOM_PERCENT / 100;
+        let room = building_room(options);
         let purpose = format!("a graph of {vertices} vectors");
         let reservation = context.reserve(Self::memory_bytes(vertices, room), &purpose)?;
         let none = RowSet::new(vertices as u64);
@@ -55,7 +55,7 @@ impl Graph {
 
     /// The same while vertices are inserted.
     pub(crate) fn building_bytes(vertices: usize, options: &GraphOptions) -> u64 {
-        Self::memory_bytes(vertices, options.degree * ROOM_PERCENT / 100)
+        Self::memory_bytes(vertices, building_room(options))
     }
 
     /// Rows of the panel that the graph is over, those that are not in it included.
@@ -114,6 +114,24 @@ impl Graph {
         parts.map(move |(slots, first)| Part { slots, size, first })
     }
 
+    /// Makes room again for more out-neighbours than the degree allows, in which vertices are inserted.
+    ///
+    /// # Errors
+    /// Where memory does not suffice; the graph is then as it was.
+    pub(super) fn widen(&mut self, context: &Context) -> Result<()> {
+        let room = building_room(&self.options);
+        let (from, to) = (self.room + 1, room + 1);
+        let vertices = self.vertices();
+        let purpose = format!("room in a graph of {vertices} vectors");
+        let reservation = context.reserve(Self::memory_bytes(vertices, room), &purpose)?;
+        let mut slots = vec![0; vertices * to];
+        for (wide, slot) in slots.chunks_exact_mut(to).zip(self.slots.chunks_exact(from)) {
+            wide[..from].copy_from_slice(slot);
+        }
+        (self.slots, self.room, self.reservation) = (slots, room, reservation);
+        Ok(())
+    }
+
     /// Gives up the room beyond the degree, which no vertex needs.
     pub(super) fn narrow(&mut self) {
         let room = self.options.degree;
@@ -161,6 +179,11 @@ impl Part<'_> {
         slot[0] += more.len() as u32;
         true
     }
+}
+
+/// Out-neighbours that a slot has room for while vertices are inserted.
+fn building_room(options: &GraphOptions) -> usize {
+    options.degree * ROOM_PERCENT / 100
 }
 
 fn neighbours_in(slot: &[u32]) -> &[u32] {

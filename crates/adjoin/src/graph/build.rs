@@ -1,4 +1,4 @@
-//! Insert (FreshDiskANN, Algorithm 2), many vertices at a time.
+//! Insert (FreshDiskANN, Algorithm 2), many vertices at a time, and the build, which inserts all.
 //!
 //! A batch of vertices is searched for in the graph as it is, by all threads; then their edges are put in, and the edges
 //! back to them. So each batch sees what the one before left, whatever threads did what. DiskANN's crate inserts in batches
@@ -39,20 +39,49 @@ impl Graph {
         options.check()?;
         let vertices = panel.rows();
         let mut graph = Self::empty(context, vertices, options)?;
-        let purpose = format!("building a graph of {vertices} vectors");
-        let _working = context.reserve(working_bytes(context.threads, vertices, options), &purpose)?;
-        if let Some(medoid) = medoid(context, panel)? {
-            graph.entry = Some(medoid);
-            graph.present.insert(medoid.into());
-            let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| vertex != medoid).collect();
-            Random::new(options.seed, "order of inserts").shuffle(&mut order);
-            let insertion = Insertion::new(context, panel, options);
-            insertion.insert(&mut graph, &order)?;
-            insertion.prune_all(&mut graph)?;
-        }
-        graph.narrow();
-        reach::repair(context, panel, &mut graph)?;
+        let medoid = medoid(context, panel)?;
+        let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| Some(vertex) != medoid).collect();
+        Random::new(options.seed, "order of inserts").shuffle(&mut order);
+        order.splice(0..0, medoid);
+        graph.insert_into_room(context, panel, &order)?;
         Ok(graph)
+    }
+
+    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). One that is in the graph already gets out-neighbours anew,
+    /// of those that it has and of what a search for it passes by now: a second pass of the build.
+    ///
+    /// # Errors
+    /// Where memory does not suffice: the graph is then as it was. Where the work is cancelled: the graph is then not to be
+    /// used, as lists may be too long.
+    ///
+    /// # Panics
+    /// If one of the vertices is on the delete list or no row of the panel.
+    pub fn insert<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, vertices: &[u32]) -> Result<()> {
+        let is_deleted = |&vertex: &u32| self.deleted.contains(vertex.into());
+        assert!(!vertices.iter().any(is_deleted), "deleted vertices are taken out before they are inserted again");
+        self.widen(context)?;
+        self.insert_into_room(context, panel, vertices)
+    }
+
+    /// Inserts into a graph that has room for more out-neighbours than its degree, and gives that up. The first vertex of all
+    /// is where searches begin.
+    fn insert_into_room<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, order: &[u32]) -> Result<()> {
+        let options = *self.options();
+        let purpose = format!("building a graph of {} vectors", self.vertices());
+        let _working = context.reserve(working_bytes(context.threads, self.vertices(), &options), &purpose)?;
+        let others = match (self.entry, order.split_first()) {
+            (None, Some((&first, others))) => {
+                self.entry = Some(first);
+                self.present.insert(first.into());
+                others
+            }
+            _ => order,
+        };
+        let insertion = Insertion::new(context, panel, &options);
+        insertion.insert(self, others)?;
+        insertion.prune_all(self)?;
+        self.narrow();
+        reach::repair(context, panel, self)
     }
 }
 
@@ -132,6 +161,8 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         let Vectors { kernel, panel } = self.vectors;
         search.run(kernel, graph, panel, panel.row(vertex as usize), self.options.build_list);
         pruner.begin(vertex);
+        let known: Vec<u32> = graph.neighbours(vertex).iter().copied().filter(|&known| graph.is_live(known)).collect();
+        pruner.add_vertices(self.vectors, &known);
         pruner.add(search.expanded().iter().copied().filter(|visited| graph.is_live(visited.vertex())));
         pruner.prune(self.vectors).to_vec()
     }
@@ -150,6 +181,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         self.on_threads(parts.len(), |pruner, part| {
             let (part, edges) = &mut *lock(&parts[part]);
             edges.sort_unstable();
+            edges.dedup();
             for group in edges.chunk_by(|a, b| a.0 == b.0) {
                 self.add_neighbours(pruner, part, group);
             }

@@ -1,11 +1,12 @@
-//! Deletion (FreshDiskANN, section 4.2): at first a vertex only goes on the delete list; much later Algorithm 4 takes all of
-//! that list out of the graph.
+//! Deletion (FreshDiskANN, section 4.2): at first a vertex only goes on the delete list; much later all of that list is
+//! taken out of the graph, by one of the rules in `mend.rs`.
 
 use adjoin_kernels::Panel;
 
 use super::adjacency::Graph;
 use super::medoid::nearest_live;
-use super::prune::{Pruner, Vectors};
+use super::mend::{Around, DeleteRule, Mender};
+use super::prune::Vectors;
 use super::reach;
 use crate::context::Context;
 use crate::error::Result;
@@ -29,66 +30,35 @@ impl Graph {
         }
     }
 
-    /// Takes what is on the delete list out of the graph (FreshDiskANN, Algorithm 4). Whoever had a deleted out-neighbour
-    /// may have the out-neighbours of that one instead.
+    /// Takes what is on the delete list out of the graph. What a vertex has in the place of deleted out-neighbours is up to
+    /// the rule; what no search comes to then is linked.
     ///
     /// # Errors
     /// Where memory does not suffice, or the work is cancelled: before the last step the graph is then as it was, or with
     /// fewer edges to deleted vertices.
-    pub fn consolidate<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>) -> Result<()> {
+    pub fn consolidate<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, rule: DeleteRule) -> Result<()> {
         let degree = self.options().degree;
         let _lists = context.reserve((ROUND * degree * size_of::<u32>()) as u64, "taking deleted vectors out")?;
         let entry = match self.entry {
             Some(entry) if !self.is_live(entry) => nearest_live(context, panel, self, entry)?,
             entry => entry,
         };
+        let around = Around::find(context, panel, self, rule)?;
         for first in (0..self.vertices()).step_by(ROUND) {
             let chunks = (self.vertices() - first).min(ROUND).div_ceil(TOGETHER);
-            let lists = map_items(
-                context.threads,
-                chunks,
-                &context.cancel,
-                || (),
-                |(), chunk| {
-                    let first = first + chunk * TOGETHER;
-                    let end = self.vertices().min(first + TOGETHER);
-                    Ok(self.without_deleted(Vectors { kernel: context.kernel, panel }, first as u32..end as u32))
-                },
-            )?;
+            let mender = || Mender::new(rule, self, Vectors { kernel: context.kernel, panel }, &around);
+            let lists = map_items(context.threads, chunks, &context.cancel, mender, |mender, chunk| {
+                let first = first + chunk * TOGETHER;
+                let end = self.vertices().min(first + TOGETHER);
+                let live = (first as u32..end as u32).filter(|&vertex| self.is_live(vertex));
+                let mended = live.filter_map(|vertex| Some((vertex, mender.mended(vertex)?.to_vec())));
+                Ok(mended.collect::<Vec<_>>())
+            })?;
             lists.into_iter().flatten().for_each(|(vertex, neighbours)| self.set_neighbours(vertex, &neighbours));
         }
         self.entry = entry;
         self.forget_deleted();
         reach::repair(context, panel, self)
-    }
-
-    /// The new out-neighbours of those of the vertices that have a deleted one. The paper prunes the old out-neighbours
-    /// too, deleted ones among them: Algorithm 3 takes them in again. Here no deleted vertex becomes a candidate.
-    fn without_deleted<T: Coordinate>(
-        &self,
-        vectors: Vectors<'_, T>,
-        vertices: std::ops::Range<u32>,
-    ) -> Vec<(u32, Vec<u32>)> {
-        let mut pruner = Pruner::new(self.options());
-        let mut candidates = Vec::new();
-        let affected = vertices.filter(|&vertex| self.is_live(vertex) && self.has_deleted_neighbour(vertex));
-        let lists = affected.map(|vertex| {
-            candidates.clear();
-            for &neighbour in self.neighbours(vertex) {
-                match self.is_live(neighbour) {
-                    true => candidates.push(neighbour),
-                    false => candidates.extend(self.neighbours(neighbour).iter().filter(|&&next| self.is_live(next))),
-                }
-            }
-            pruner.begin(vertex);
-            pruner.add_vertices(vectors, &candidates);
-            (vertex, pruner.prune(vectors).to_vec())
-        });
-        lists.collect()
-    }
-
-    fn has_deleted_neighbour(&self, vertex: u32) -> bool {
-        self.neighbours(vertex).iter().any(|&neighbour| !self.is_live(neighbour))
     }
 
     /// Empties the delete list and the slots of what was on it.

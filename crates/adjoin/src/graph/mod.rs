@@ -2,8 +2,8 @@
 //!
 //! A vertex is a row of a panel of coordinates, with out-neighbours; a search walks from the entry point towards its query.
 //! The algorithms are those of FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`), Insert
-//! (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`), Delete (Algorithm 4, `delete.rs`). What they leave to
-//! chance is fixed here: ties go by the number of the vertex, inserts come in batches whose sizes depend on nothing but how
+//! (Algorithm 2, `build.rs`), RobustPrune (Algorithm 3, `prune.rs`), Delete (Algorithm 4, `delete.rs`; other rules by which
+//! edges to deleted vertices go stand beside it in `mend.rs`). What they leave to chance is fixed here: ties go by the number of the vertex, inserts come in batches whose sizes depend on nothing but how
 //! many there are, and every vertex can be reached from the entry point (`reach.rs`).
 //!
 //! ```
@@ -28,6 +28,7 @@ mod build;
 mod candidate;
 mod delete;
 mod medoid;
+mod mend;
 mod options;
 mod prune;
 mod reach;
@@ -37,6 +38,7 @@ mod search;
 mod tests;
 
 pub use adjacency::{Graph, VERTICES_MAX};
+pub use mend::DeleteRule;
 pub use options::GraphOptions;
 pub(crate) use prune::{Pruner, Vectors};
 pub use search::{GreedySearch, Near};

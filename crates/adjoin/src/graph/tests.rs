@@ -1,11 +1,14 @@
 //! The graph against plain code in f64, and what must hold of every graph.
 
+mod updates;
+
 use std::collections::BTreeSet;
 
 use adjoin_kernels::{Kernel, Panel};
 
 use super::adjacency::Graph;
 use super::candidate::Candidate;
+use super::mend::DeleteRule;
 use super::options::GraphOptions;
 use super::prune::{Pruner, Vectors};
 use super::reach::repair;
@@ -301,7 +304,7 @@ fn what_is_deleted_is_not_found_and_then_gone() {
     assert!(live == 999 || live == 1_000);
     assert!(recall(&graph, &panel, 80) > 0.95, "on the delete list: {}", recall(&graph, &panel, 80));
 
-    graph.consolidate(&Context::default(), &panel).unwrap();
+    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
     graph.verify().unwrap();
     assert_eq!(graph.live(), live);
     assert!(gone.iter().all(|&vertex| !graph.is_live(vertex) && graph.neighbours(vertex).is_empty()));
@@ -310,11 +313,11 @@ fn what_is_deleted_is_not_found_and_then_gone() {
 
     let once = edges(&graph);
     graph.delete(gone[0]);
-    graph.consolidate(&Context::default(), &panel).unwrap();
+    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
     assert!(once == edges(&graph), "a vertex that is gone cannot be deleted again");
 
     (0..2_000).for_each(|vertex| graph.delete(vertex));
-    graph.consolidate(&Context::default(), &panel).unwrap();
+    graph.consolidate(&Context::default(), &panel, DeleteRule::default()).unwrap();
     graph.verify().unwrap();
     assert_eq!((graph.entry(), graph.live()), (None, 0));
     let mut search = GreedySearch::new(&graph);
@@ -324,7 +327,7 @@ fn what_is_deleted_is_not_found_and_then_gone() {
 
 /// A graph whose out-neighbours are drawn at random, each once.
 fn random_graph(random: &mut Random, rows: usize, degree: usize) -> Graph {
-    let mut graph = Graph::empty(&Context::default(), rows, &options(degree, 8, 1.2)).unwrap();
+    let mut graph = Graph::empty(&Context::default(), rows, &options(degree, 8, 1.25)).unwrap();
     graph.entry = Some(random.below(rows as u64) as u32);
     for vertex in 0..rows as u32 {
         graph.present.insert(vertex.into());

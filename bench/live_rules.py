@@ -1,0 +1,145 @@
+"""What the rules by which a graph in memory takes updates do to its recall: FreshDiskANN's sections 3.3 and 4.3, its appendices
+B to D. `live.py` calls the functions; each gives Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from at_recall import at_recall, shown, table
+from measure import Failed, Record
+
+if TYPE_CHECKING:
+    from live import Bench
+
+#: Vectors of these studies, and cycles by share: half of the vectors of a cycle are ten times as many as a twentieth.
+ROWS = 50_000
+CYCLES = {0.05: 50, 0.1: 20, 0.5: 5}
+SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
+#: Alphas, and the cycles of each.
+ALPHAS = {1.0: 50, 1.1: 20, 1.2: 50, 1.3: 20}
+#: Inserts into the places of deleted vectors take hnswlib longer than any rule.
+CYCLES_OF_HNSWLIB = 10
+SHARES = (0.05, 0.1, 0.5)
+#: Words, rules and alphas.
+RULES = {
+    "edges are dropped (policy A)": ("drop", 1.2),
+    "neighbours of the deleted, alpha of 1 (policy B)": ("neighbours", 1.0),
+    "neighbours of the deleted (Algorithm 4)": ("neighbours", 1.2),
+    "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
+    "first neighbour of the deleted": ("replace", 1.2),
+}
+PRUNED_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+AT = (0.9, 0.95, 0.98)
+
+
+def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], figure: str, digits: int) -> str:
+    """A figure over the cycles, a run a row; nothing where a run has fewer cycles."""
+    body = []
+    for words, records in rows:
+        of = {record["cycle"]: record for record in records}
+        body.append([*words, *(shown(of[cycle][figure], digits) if cycle in of else "" for cycle in SHOWN)])
+    return table([*heads, *(f"cycle {cycle}" for cycle in SHOWN)], body)
+
+
+def updates(bench: Bench, rule: str, alpha: float, share: float, cycles: int = 0) -> list[Record]:
+    return bench.updates(rows=ROWS, cycles=cycles or CYCLES[share], share=share, rule=rule, alpha=alpha)
+
+
+def rules(bench: Bench) -> str:
+    """Figure 1, and rules that are not in the paper."""
+    share = SHARES[0]
+    rows = [([words, str(of[0]["list"])], of) for words, of in each_rule(bench)]
+    note = ""
+    try:
+        peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES_OF_HNSWLIB, share=share)
+        rows.append(([f"hnswlib {peer[0]['version']}, a new vector in the place of a deleted one", str(peer[0]["list"])], peer))
+    except Failed as reason:
+        note = f"\nhnswlib was not measured: {reason}.\n"
+    return (
+        f"5-recall@5 where {share:.0%} of {ROWS:,} vectors, drawn anew in each cycle, are deleted and inserted again, by what a vertex has "
+        "in the place of a deleted out-neighbour (Figure 1). L, the list of the searches, is chosen before the first cycle:\n\n"
+        + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
+        + note
+    )
+
+
+def each_rule(bench: Bench) -> list[tuple[str, list[Record]]]:
+    return [(words, updates(bench, rule, alpha, SHARES[0])) for words, (rule, alpha) in RULES.items()]
+
+
+def costs(bench: Bench) -> str:
+    """What each rule writes and takes."""
+    rows = []
+    for words, records in each_rule(bench):
+        cycles = records[1:]
+        mean = lambda figure: sum(cycle[figure] for cycle in cycles) / len(cycles)  # noqa: E731
+        lists = [shown(mean(figure) / 1_000) for figure in ("delete_lists", "delete_edges", "insert_lists", "insert_edges")]
+        least = lambda figure: min(cycle[figure] for cycle in cycles)  # noqa: E731
+        seconds = [shown(least(figure), 2) for figure in ("delete_seconds", "insert_seconds")]
+        ends = [records[0], records[-1]]
+        change = [f"{a:.{digits}f} to {b:.{digits}f}" for figure, digits in FIGURES for a, b in [[end[figure] for end in ends]]]
+        rows.append([words, *lists, *seconds, *change])
+    head = ["rule", "lists that a delete changes, thousands", "edges in these that are new", "lists that an insert changes"]
+    head += ["edges in these that are new", "s of the delete", "s of the insert", "recall@10", "mean degree", "distances a query"]
+    return "The same: means of a cycle, of seconds the least, and what is true of the graph as built and after the last cycle:\n\n" + table(head, rows)
+
+
+FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
+
+
+def shares(bench: Bench) -> str:
+    """Figure 2."""
+    rows = [([f"{share:.0%}"], updates(bench, "neighbours", 1.2, share)) for share in SHARES]
+    return "5-recall@5 by the share that goes by Algorithm 4 and comes in a cycle (Figure 2):\n\n" + by_cycle(
+        rows, ["share"], "recall_at_5", 4
+    )
+
+
+def alphas(bench: Bench) -> str:
+    """Figures 3 and 12."""
+    share = SHARES[0]
+    rows = [([shown(alpha)], updates(bench, "neighbours", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
+    parts = [
+        f"5-recall@5 by alpha, of the build and of updates by Algorithm 4, {share:.0%} a cycle (Figure 3):\n\n",
+        by_cycle(rows, ["alpha"], "recall_at_5", 4),
+        "\nMean degree of the same (Figure 12):\n\n",
+        by_cycle(rows, ["alpha"], "degree", 1),
+    ]
+    return "".join(parts)
+
+
+def curve_cells(built: Record) -> list[str]:
+    """Distances that a query takes at each recall@10."""
+    points = [point | {"recall": point["recall_at_10"]} for point in built["curve"]]
+    return [shown(at_recall(points, recall, "distances"), 0) for recall in AT]
+
+
+def builds(bench: Bench) -> str:
+    """Table 1 and Figure 13."""
+    rows = []
+    for alpha in ALPHAS:
+        for passes in (1, 2):
+            built = bench.updates(rows=ROWS, cycles=0, alpha=alpha, passes=passes)[0]
+            cells = [shown(built["build_seconds"]), shown(built["degree"]), *curve_cells(built)]
+            rows.append([shown(alpha), str(passes), *cells])
+    head = ["alpha", "passes", "seconds", "mean degree", *(f"distances a query at recall@10 of {recall}" for recall in AT)]
+    return "Graphs by inserts alone, and by a second pass that inserts all vectors again (Table 1, Figure 13):\n\n" + table(head, rows)
+
+
+def pruning(bench: Bench) -> str:
+    """Figure 14."""
+    rows = []
+    for share in PRUNED_SHARES:
+        cycle = bench.updates(rows=ROWS, cycles=1, share=share)[1]
+        each = cycle["delete_seconds"] / cycle["delete_lists"] * 1e6
+        cells = [shown(cycle["delete_candidates"]), shown(cycle["delete_lists"], 0), shown(cycle["delete_seconds"], 2)]
+        rows.append([f"{share:.0%}", *cells, shown(each), shown(each / cycle["delete_candidates"], 2)])
+    head = ["share deleted", "candidates of a list", "lists changed", "seconds", "microseconds a list", "microseconds a candidate"]
+    return "Algorithm 4 by the number of candidates (Figure 14), the search for what no edge leads to any more included:\n\n" + table(
+        head, rows
+    )
+
+
+ALL = (rules, costs, shares, alphas, builds, pruning)

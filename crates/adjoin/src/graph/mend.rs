@@ -1,0 +1,171 @@
+//! What a vertex has in the place of out-neighbours that are deleted: one function for each rule.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
+
+use super::adjacency::Graph;
+use super::candidate::Candidate;
+use super::prune::{Pruner, Vectors};
+use super::search::GreedySearch;
+use crate::context::Context;
+use crate::error::Result;
+use crate::geometry::Coordinate;
+use crate::workers::map_items;
+
+/// Live vertices that are known around each deleted one (IP-DiskANN's k).
+const NEAREST: usize = 50;
+/// Those of them that an in-neighbour is linked to (IP-DiskANN's c).
+const LINKS: usize = 3;
+/// Deleted vertices whose nearest a thread finds at once.
+const TOGETHER: usize = 64;
+
+/// What a vertex has in the place of its deleted out-neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeleteRule {
+    /// Nothing (FreshDiskANN's Delete Policy A): for comparison, the graph loses its paths by and by.
+    Drop,
+    /// What prune keeps of the out-neighbours that are left and of those of the deleted ones (FreshDiskANN, Algorithm 4).
+    #[default]
+    Neighbours,
+    /// For each deleted one the 3 nearest of the 50 live vertices around that ("In-Place Updates of a Graph Index for
+    /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these vertices to
+    /// the out-neighbours of the deleted one). Costs a search for each deleted vertex.
+    Nearest,
+    /// For each deleted one the first of its out-neighbours that is live and no out-neighbour yet. Lists are pruned nearest
+    /// first, so this is a near one; no distance is computed.
+    Replace,
+}
+
+/// Makes out-neighbours without deleted ones.
+pub(super) struct Mender<'a, T: Coordinate> {
+    rule: DeleteRule,
+    graph: &'a Graph,
+    vectors: Vectors<'a, T>,
+    around: &'a Around,
+    pruner: Pruner<T>,
+    candidates: Vec<u32>,
+}
+
+impl<'a, T: Coordinate> Mender<'a, T> {
+    pub(super) fn new(rule: DeleteRule, graph: &'a Graph, vectors: Vectors<'a, T>, around: &'a Around) -> Self {
+        let pruner = Pruner::new(graph.options());
+        Self { rule, graph, vectors, around, pruner, candidates: Vec::new() }
+    }
+
+    /// The new out-neighbours of a live vertex; none where no out-neighbour is deleted.
+    pub(super) fn mended(&mut self, vertex: u32) -> Option<&[u32]> {
+        let neighbours = self.graph.neighbours(vertex);
+        if neighbours.iter().all(|&neighbour| self.graph.is_live(neighbour)) {
+            return None;
+        }
+        self.candidates.clear();
+        match self.rule {
+            DeleteRule::Drop => self.candidates.extend(self.live_neighbours(vertex)),
+            DeleteRule::Neighbours => self.take_neighbours(neighbours),
+            DeleteRule::Nearest => self.take_nearest(vertex, neighbours),
+            DeleteRule::Replace => self.replace_deleted(vertex, neighbours),
+        }
+        let is_pruned = self.rule == DeleteRule::Neighbours || self.candidates.len() > self.graph.options().degree;
+        Some(if is_pruned { self.pruned(vertex) } else { &self.candidates })
+    }
+
+    fn live_neighbours(&self, vertex: u32) -> impl Iterator<Item = u32> + use<'a, T> {
+        let graph = self.graph;
+        graph.neighbours(vertex).iter().copied().filter(|&neighbour| graph.is_live(neighbour))
+    }
+
+    /// The paper prunes the old out-neighbours too, deleted ones among them: Algorithm 3 takes them in again. Here no deleted
+    /// vertex becomes a candidate.
+    fn take_neighbours(&mut self, neighbours: &[u32]) {
+        for &neighbour in neighbours {
+            match self.graph.is_live(neighbour) {
+                true => self.candidates.push(neighbour),
+                false => self.candidates.extend(self.live_neighbours(neighbour)),
+            }
+        }
+    }
+
+    fn take_nearest(&mut self, vertex: u32, neighbours: &[u32]) {
+        self.candidates.extend(self.live_neighbours(vertex));
+        let Vectors { kernel, panel } = self.vectors;
+        let x = panel.row(vertex as usize);
+        for &deleted in neighbours.iter().filter(|&&neighbour| !self.graph.is_live(neighbour)) {
+            let others = self.around.of(deleted).iter().filter(|&&other| other != vertex);
+            let candidate = |&other: &u32| Candidate::new::<T>(kernel.distance(x, panel.row(other as usize)), other);
+            let mut others: Vec<Candidate> = others.map(candidate).collect();
+            others.sort_unstable();
+            for link in others.into_iter().take(LINKS).map(Candidate::vertex) {
+                if !self.candidates.contains(&link) {
+                    self.candidates.push(link);
+                }
+            }
+        }
+    }
+
+    fn replace_deleted(&mut self, vertex: u32, neighbours: &[u32]) {
+        for &neighbour in neighbours {
+            let is_new = |next: &u32| *next != vertex && !neighbours.contains(next) && !self.candidates.contains(next);
+            let instead = match self.graph.is_live(neighbour) {
+                true => Some(neighbour),
+                false => self.live_neighbours(neighbour).find(is_new),
+            };
+            self.candidates.extend(instead);
+        }
+    }
+
+    fn pruned(&mut self, vertex: u32) -> &[u32] {
+        self.pruner.begin(vertex);
+        self.pruner.add_vertices(self.vectors, &self.candidates);
+        self.pruner.prune(self.vectors)
+    }
+}
+
+/// The live vertices around each deleted one, where a rule asks for them.
+pub(super) struct Around {
+    /// Ascending.
+    deleted: Vec<u32>,
+    nearest: Vec<Vec<u32>>,
+    _reservation: Reservation,
+}
+
+impl Around {
+    /// Searches for each deleted vertex in the graph as it is, with the list of the build.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or the work is cancelled.
+    pub(super) fn find<T: Coordinate>(
+        context: &Context,
+        panel: &Panel<T>,
+        graph: &Graph,
+        rule: DeleteRule,
+    ) -> Result<Self> {
+        let count = match rule {
+            DeleteRule::Nearest => graph.deleted.len() as usize,
+            _ => 0,
+        };
+        let options = *graph.options();
+        let search = GreedySearch::<T>::memory_bytes(graph.vertices(), options.degree, options.build_list);
+        let searches = context.threads.min(count) as u64 * search;
+        let list = size_of::<u32>() + size_of::<Vec<u32>>() + NEAREST * size_of::<u32>();
+        let lists = (count * list) as u64;
+        let mut reservation = context.reserve(lists + searches, "finding what is near deleted vectors")?;
+        let all = 0..graph.vertices() as u32;
+        let deleted: Vec<u32> = all.filter(|&vertex| graph.deleted.contains(vertex.into())).take(count).collect();
+        let chunks: Vec<&[u32]> = deleted.chunks(TOGETHER).collect();
+        let make = || GreedySearch::new(graph);
+        let nearest = map_items(context.threads, chunks.len(), &context.cancel, make, |search, chunk| {
+            let nearest_of = |&vertex: &u32| -> Vec<u32> {
+                search.run(context.kernel, graph, panel, panel.row(vertex as usize), options.build_list);
+                search.nearest(graph, NEAREST).map(|near| near.vertex).collect()
+            };
+            Ok(chunks[chunk].iter().map(nearest_of).collect::<Vec<_>>())
+        })?;
+        reservation.shrink(lists);
+        Ok(Self { nearest: nearest.into_iter().flatten().collect(), deleted, _reservation: reservation })
+    }
+
+    /// Those around a deleted vertex, nearest to that first.
+    fn of(&self, vertex: u32) -> &[u32] {
+        self.deleted.binary_search(&vertex).map_or(&[], |place| &self.nearest[place])
+    }
+}
