@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""Live indexes that follow a runbook: adjoin beside LanceDB and DiskANN, and what each has after it was killed.
+
+usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--set FILE] [--memory MB] [--work DIR] [--only WORD]
+
+Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a file beside
+it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines run in
+ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where PEERS_CGROUP names a cgroup
+(`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name, 0.61, feature `bftree`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from at_recall import QUERIES, THREADS, K, shown, table
+from cgroup import memory_cgroup
+from measure import Failed, Ledger, Record, machine, run
+
+SEED, CLUSTERS = 1232, 64
+#: Times that each engine is killed, and the seconds of a run in which it is.
+KILLS = 6
+#: Of DiskANN: degree and candidates of the build are those of adjoin's default.
+DEGREE, BUILD_LIST = 32, 75
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked with, from
+    fast to careful. Of these the first that finds enough is shown, or the last."""
+
+    words: str
+    engine: str
+    settled: int
+    build: Record
+    efforts: tuple[Any, ...]
+
+
+HNSW = {"index": "HnswSq"}
+PROBED = tuple({"nprobes": 1, "ef": ef, "refine": 1} for ef in (60, 120, 240))
+CONTENDERS = (
+    Contender("adjoin, merged every {settled} rows", "adjoin", 30_000, {}, (48,)),
+    Contender("adjoin, merged every {settled} rows", "adjoin", 100_000, {}, (48,)),
+    Contender("LanceDB, IVF_HNSW_SQ, optimized every {settled} rows", "lancedb", 30_000, HNSW, PROBED),
+)
+#: What a user would still call found well; the first effort of a contender that reaches it on average is shown.
+ENOUGH = 0.95
+
+
+class Bench:
+    """A set, a runbook for it and its truth."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.adjoin, self.memory = asked.adjoin.resolve(), asked.memory * 1_000_000
+        self.name = f"{Path(asked.set).stem}-{asked.rows}-{asked.shape}-{asked.steps}"
+        self.asked, self.work = asked, asked.work.resolve() / self.name
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(asked.work.resolve() / "runbooks.jsonl")
+        suffix = Path(asked.set).suffix
+        self.base, self.queries = self.work / f"base{suffix}", self.work / f"queries{suffix}"
+        self.runbook, self.truth = self.work / "runbook.yaml", self.work / "truth"
+
+    def python(self, name: str) -> str:
+        return os.environ.get("ADJOIN_PYTHON" if name == "adjoin" else "PEERS_PYTHON", sys.executable)
+
+    def prepare(self) -> None:
+        """Cuts the set, makes the runbook, and finds the truth; what is there is kept."""
+        tool, clusters = [self.python("adjoin"), Path(__file__).with_name("runbook.py")], self.work / "clusters.json"
+        if not self.queries.exists():
+            self.cut()
+        made = ["make", self.asked.shape, "--rows", str(self.asked.rows), "--steps", str(self.asked.steps)]
+        if self.asked.shape == "rounds":
+            ordered = self.work / f"clusters{self.base.suffix}"
+            if not clusters.exists():
+                run([*tool, "clusters", self.base, "--count", str(CLUSTERS), "--seed", str(SEED), "-o", ordered])
+                ordered.rename(self.base)
+            made += ["--clusters", str(clusters)]
+        run([*tool, *made, "--seed", str(SEED), "--name", self.name, "-o", self.runbook])
+        run([*tool, "truth", self.adjoin, self.base, self.queries, self.runbook, "--name", self.name, "-o", self.truth])
+
+    def cut(self) -> None:
+        """The first rows of the set, and the last ones as queries."""
+        source = Path(os.environ.get("ADJOIN_DATA", "")) / self.asked.set
+        if not source.exists():
+            raise Failed(f"{self.asked.set} is not in ADJOIN_DATA")
+        with source.open("rb") as file:
+            rows, dimensions = struct.unpack("<2I", file.read(8))
+            width = (source.stat().st_size - 8) // rows
+            if rows < self.asked.rows + QUERIES:
+                raise Failed(f"{self.asked.set} has {rows} rows: --rows of {rows - QUERIES} at most")
+            for path, start, count in ((self.base, 0, self.asked.rows), (self.queries, rows - QUERIES, QUERIES)):
+                file.seek(8 + start * width)
+                with path.open("wb") as to:
+                    to.write(struct.pack("<2I", count, dimensions))
+                    for _ in range(count):
+                        to.write(file.read(width))
+
+    def job(self, of: Contender, effort: Any) -> Record:
+        """In a folder of its own, as a killed run leaves files."""
+        paths = {"base": self.base, "queries": self.queries, "runbook": self.runbook, "truth": self.truth}
+        paths |= {"folder": self.work / of.engine, "log": self.work / f"{of.engine}-{of.settled}-{tag(effort)}.jsonl"}
+        told = {"name": self.name, "k": K, "threads": THREADS, "memory_bytes": self.memory, "cgroup": None}
+        return {key: str(path) for key, path in paths.items()} | told | {
+            "settled": of.settled, "effort": effort, "build": of.build}
+
+    def followed(self, of: Contender, effort: Any) -> Record:
+        key = [self.name, "run", of.engine, of.settled, of.build, effort, self.memory, os.environ.get("PEERS_CGROUP", "")]
+        return self.ledger.measured(json.dumps(key), lambda: self.follow(of, self.job(of, effort)))
+
+    def follow(self, of: Contender, job: Record) -> Record:
+        folder = Path(job["folder"])
+        shutil.rmtree(folder, ignore_errors=True)
+        with memory_cgroup(self.memory) as (cgroup, refused):
+            try:
+                told = run(self.command(of, "run", job | {"cgroup": cgroup and str(cgroup)}))
+            except Failed as reason:
+                raise Failed(f"{reason}, in a cgroup of {self.memory / 1e6:.0f} MB" if cgroup else str(reason)) from None
+        shutil.rmtree(folder)
+        answer: Record = json.loads(told.pop("output").strip().splitlines()[-1])
+        steps = [json.loads(line) for line in Path(job["log"]).read_text().splitlines()]
+        return told | answer | summed(steps) | {"unbounded": refused, "words": ""}
+
+    def command(self, of: Contender, what: str, job: Record) -> list[Any]:
+        return [self.python(of.engine), Path(__file__).with_name("runbook_engines.py"), of.engine, what, json.dumps(job)]
+
+    def shown(self, of: Contender) -> tuple[Any, Record]:
+        """The first effort that finds enough, or the one that finds most; and its figures."""
+        points = []
+        for effort in of.efforts:
+            points.append((effort, self.followed(of, effort)))
+            if points[-1][1].get("recall", 0) >= ENOUGH:
+                return points[-1]
+        return max(points, key=lambda point: point[1].get("recall", 0))
+
+    def killed(self, of: Contender) -> list[Record]:
+        """What is there after it was killed, each time at another moment of a run."""
+        whole = self.shown(of)[1].get("seconds", 0.0)
+        draw = random.Random(SEED)
+        moments = [draw.uniform(0.1, 0.9) * whole for _ in range(KILLS)]
+        key = [self.name, "kill", of.engine, of.settled, of.build, self.memory]
+        return [
+            self.ledger.measured(json.dumps([*key, number]), lambda: self.kill(of, moment))
+            for number, moment in enumerate(moments)
+        ]
+
+    def kill(self, of: Contender, moment: float) -> Record:
+        job = self.job(of, of.efforts[0]) | {"log": str(self.work / "killed.jsonl")}
+        shutil.rmtree(job["folder"], ignore_errors=True)
+        with subprocess.Popen([str(part) for part in self.command(of, "run", job)]) as process:
+            time.sleep(moment)
+            process.send_signal(signal.SIGKILL)
+        if process.returncode != -signal.SIGKILL:
+            raise Failed(f"the run had ended before it was killed after {moment:.1f} s")
+        told = run(self.command(of, "check", job))
+        return {"moment": moment} | json.loads(told["output"].strip().splitlines()[-1])
+
+
+def tag(effort: Any) -> str:
+    return "-".join(str(part) for part in effort.values()) if isinstance(effort, dict) else str(effort)
+
+
+def summed(steps: list[Record]) -> Record:
+    """The figures of a run, of those of its steps."""
+    searches = [step for step in steps if step["operation"] == "search"]
+    changes = [step for step in steps if step["operation"] != "search"]
+    settled = [step["settled"] for step in steps if step["settled"]]
+    told = {"peak_bytes": steps[-1]["peak_bytes"], "written_bytes": steps[-1]["written_bytes"]} if "peak_bytes" in steps[-1] else {}
+    return told | {
+        "recall": mean(step["recall"] for step in searches),
+        "least_recall": min(step["recall"] for step in searches),
+        "rate": sum(step["queries"] for step in searches) / sum(step["seconds"] for step in searches),
+        "slowest_search": max(step["seconds"] / step["queries"] for step in searches),
+        "changes": sum(step["rows"] for step in changes) / (sum(step["seconds"] for step in changes) + sum(settled)),
+        "slowest_change": max(step["seconds"] for step in changes),
+        "settles": len(settled),
+        "longest_settle": max(settled, default=0.0),
+        "settle_seconds": sum(settled),
+    }
+
+
+class DiskAnn:
+    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program sets it
+    up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a kill."""
+
+    LISTS = (25, 40, 60)
+    KINDS = {
+        "graph-index-stream-bftree-full-precision": "DiskANN, bf-tree provider, all in memory",
+        "graph-index-dynamic-run": "DiskANN, in memory",
+    }
+
+    def __init__(self, bench: Bench, kind: str) -> None:
+        self.bench, self.kind = bench, kind
+
+    def job(self) -> Record:
+        types = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32"}
+        bench = self.bench
+        build = {"data_type": types[bench.base.suffix], "data": str(bench.base), "distance": "squared_l2"}
+        build |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "alpha": 1.2, "backedge_ratio": 1.0, "num_threads": THREADS}
+        runs = [{"search_n": K, "search_l": list(self.LISTS), "recall_k": K}]
+        search = {"search-type": "topk", "queries": str(bench.queries), "groundtruth": str(bench.queries), "reps": 1}
+        method = {"method": "visited_and_top_k", "params": {"k_value": 20, "l_value": BUILD_LIST}}
+        book = {"runbook_path": str(bench.runbook), "dataset_name": bench.name, "gt_directory": str(bench.truth)}
+        book |= {"ip_delete_method": method, "ip_delete_num_to_replace": 3}
+        content = {"build": build | {"start_point_strategy": "medoid"}, "runbook_params": book}
+        content["search_phase"] = search | {"num_threads": [THREADS], "runs": runs}
+        if self.kind == "graph-index-dynamic-run":
+            book["consolidate_threshold"] = 0.2
+        else:
+            none = ("cb_max_record_size", "cb_min_record_size", "read_promotion_rate", "scan_promotion_rate")
+            none += ("cb_copy_on_access_ratio", "read_record_cache", "cache_only")
+            store = {"cb_size_byte": bench.memory // 4, "leaf_page_size": 4096, "use_snapshot": False}
+            store |= dict.fromkeys(none)
+            content |= {"vector_store_config": store, "neighbor_store_config": store}
+        return {"search_directories": [str(bench.work)], "jobs": [{"type": self.kind, "content": content}]}
+
+    def followed(self) -> Record:
+        key = [self.bench.name, "run", self.kind, self.LISTS, self.bench.memory]
+        return self.bench.ledger.measured(json.dumps(key), self.follow)
+
+    def follow(self) -> Record:
+        if "DISKANN_LIVE" not in os.environ:
+            raise Failed("DISKANN_LIVE is not set")
+        asked, told = self.bench.work / "job.json", self.bench.work / f"{self.kind}.json"
+        asked.write_text(json.dumps(self.job()))
+        told.unlink(missing_ok=True)
+        program = os.environ["DISKANN_LIVE"]
+        ran = run([program, "--quiet", "run", "--input-file", asked, "--output-file", told])
+        steps = json.loads(told.read_text())[0]["results"]
+        points = {size: summed([at_list(step, size) for step in steps]) for size in self.LISTS}
+        enough = [size for size in self.LISTS if points[size]["recall"] >= ENOUGH] or self.LISTS[-1:]
+        return ran | {"output": "", "words": ""} | points[enough[0]] | {"list": enough[0], "written_bytes": 0, "start_bytes": 0}
+
+
+def at_list(step: Record, size: int) -> Record:
+    """A step of DiskANN as one of ours: times are in microseconds."""
+    if "Search" in step:
+        point = next(one for one in step["Search"] if one["search_l"] == size)
+        return {"operation": "search", "queries": QUERIES, "seconds": QUERIES / max(point["qps"]), "settled": 0.0,
+                "recall": point["recall"]["average"]}
+    if "Maintain" in step:
+        seconds = sum(phase["total_time"] for phase in step["Maintain"]) / 1e6
+        return {"operation": "maintain", "rows": 0, "seconds": 0.0, "settled": seconds}
+    told = next(step[kind] for kind in ("Insert", "Replace", "Delete") if kind in step)
+    rows = told.get("vectors_inserted", told.get("vectors", 0))
+    return {"operation": "change", "rows": rows, "seconds": told["total_time"] / 1e6, "settled": 0.0}
+
+
+HEAD = ["", "recall@10, least", "queries/s", "rows/s", "slowest change s", "settled: times, longest s", "MB, of it at start", "GB written",
+        "minutes", "after SIGKILL"]
+
+
+def line(words: str, told: Record, kills: list[Record]) -> list[str]:
+    if "failed" in told:
+        return [f"{words}: not measured: {told['failed']}", *[""] * (len(HEAD) - 1)]
+    return [
+        words,
+        f"{told['recall']:.3f}, {told['least_recall']:.3f}",
+        f"{told['rate']:,.0f}",
+        f"{told['changes']:,.0f}",
+        shown(told["slowest_change"], 2),
+        f"{told['settles']}, {told['longest_settle']:.1f}",
+        f"{told['peak_bytes'] / 1e6:,.0f}, {told['start_bytes'] / 1e6:,.0f}",
+        f"{told['written_bytes'] / 1e9:.2f}",
+        f"{told['seconds'] / 60:.1f}",
+        after(kills),
+    ]
+
+
+def after(kills: list[Record]) -> str:
+    """How often it opened again, and what was lost then."""
+    if not kills:
+        return "nothing is kept"
+    opened = [kill for kill in kills if "failed" not in kill]
+    lost, risen = (sum(kill[what] for kill in opened) for what in ("lost", "risen"))
+    words = f"opens {len(opened)} of {len(kills)} times; {lost} rows lost, {risen} deleted ones there"
+    return words + "".join(f"; {kill['failed']}" for kill in kills if "failed" in kill)
+
+
+def tables(bench: Bench, only: str = "") -> str:
+    """All contenders at one runbook; what is not in the ledger is measured."""
+    rows = []
+    for of in CONTENDERS:
+        words = of.words.format(settled=f"{of.settled:,}")
+        if only in words:
+            effort, told = bench.shown(of)
+            kills = [] if "failed" in told else bench.killed(of)
+            rows.append(line(f"{words}, effort {tag(effort)}", told, kills))
+    for kind, words in DiskAnn.KINDS.items():
+        if only in words:
+            told = DiskAnn(bench, kind).followed()
+            rows.append(line(f"{words}, list {told.get('list', '')}", told, []))
+    shape, asked = bench.asked.shape, bench.asked
+    return (
+        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, {QUERIES:,} queries in each search,"
+        f" {THREADS} threads, {asked.memory} MB. {machine()}\n\n" + table(HEAD, rows)
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--rows", type=int, default=800_000)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--shape", default="expiry", choices=["window", "expiry", "renewal", "rounds"])
+    parser.add_argument("--set", default="sift-900k.u8bin")
+    parser.add_argument("--memory", type=int, default=512, help="MB for each engine")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    parser.add_argument("--only", default="", help="contenders whose words have this")
+    asked = parser.parse_args()
+    try:
+        bench = Bench(asked)
+        bench.prepare()
+    except Failed as reason:
+        print(f"runbooks: not measured: {reason}")
+        return 0
+    print(tables(bench, asked.only))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
