@@ -3,10 +3,10 @@
 
 The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its folder; `folder`
 of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null; `settled`, how many rows may come
-or go before the engine is let settle them (merge, optimize); `effort`, what a search is asked with; `build`, options of the
-engine; `log`, a file that gets a line of JSON for each step when it has ended: its `step`, `operation`, `rows` or `queries`,
-`seconds`, those of them in which it `settled`, the `recall` of a search, and the `peak_bytes` and `written_bytes` of the process
-so far.
+or go before the engine is let settle them (merge, optimize); `efforts`, what each search is asked with, one after the other;
+`build`, options of the engine; `log`, a file that gets a line of JSON for each step when it has ended: its `step`, `operation`,
+the seconds in which it `settled` rows before; of a search the `queries` and, as `points`, `seconds` and `recall` by each effort, of
+others `rows` and `seconds`; and the `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
 
 The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its files at the
 end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how many rows are not there
@@ -21,6 +21,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,9 @@ class Adjoin:
     def settle(self) -> None:
         self.live.merge(**self.resources)
 
-    def search(self, queries: Any, k: int) -> Any:
+    def search(self, queries: Any, k: int, effort: Any) -> Any:
         found = numpy.full((len(queries), k), NO_ROW, dtype="i8")
-        with self.live.search(queries, k, list=max(k, self.job["effort"]), **self.resources) as hits:
+        with self.live.search(queries, k, list=effort, **self.resources) as hits:
             found[numpy.arange(k) < numpy.diff(hits.offsets)[:, None]] = hits.ids.reshape(-1)
         return found
 
@@ -118,16 +119,14 @@ class LanceDb:
             config = getattr(lancedb.index, kind.pop("index"))(distance_type="l2", **kind)
             self.table.create_index("vector", config=config)
             self.is_indexed = True
-        # Files of former versions go at once: nobody else reads them.
-        self.table.optimize(cleanup_older_than=timedelta(0))
+        # Files of former versions go at once: nobody else reads them. It warns that others would fail.
+        with warnings.catch_warnings(action="ignore"):
+            self.table.optimize(cleanup_older_than=timedelta(0))
 
-    def search(self, queries: Any, k: int) -> Any:
-        asked = self.job["effort"]
-
+    def search(self, queries: Any, k: int, effort: Any) -> Any:
         def one(query: Any) -> Any:
-            search = self.table.search(query).select(["id", "_distance"]).limit(k).nprobes(asked["nprobes"])
-            search = search.ef(asked["ef"]) if "ef" in asked else search
-            found = search.refine_factor(asked["refine"]).to_arrow()["id"].to_numpy()
+            search = self.table.search(query).select(["id", "_distance"]).limit(k).nprobes(effort["nprobes"])
+            found = search.ef(effort["ef"]).refine_factor(effort["refine"]).to_arrow()["id"].to_numpy()
             return numpy.pad(found.astype("i8"), (0, k - len(found)), constant_values=NO_ROW)
 
         return numpy.array(list(self.threads.map(one, queries.astype("f4"))))
@@ -154,12 +153,13 @@ def right(found: Any, truth: Path) -> float:
     return sum(min(k, len(set(of) & best)) for of, best in zip(found.tolist(), near)) / (queries * k)
 
 
-def process_bytes() -> dict[str, int]:
+def used() -> dict[str, float]:
     def told(file: str, name: str) -> int:
         lines = dict(line.split(":", 1) for line in Path(f"/proc/self/{file}").read_text().splitlines())
         return int(lines[name].split()[0])
 
-    return {"peak_bytes": told("status", "VmHWM") * 1024, "written_bytes": told("io", "write_bytes")}
+    bytes_used = {"peak_bytes": told("status", "VmHWM") * 1024, "written_bytes": told("io", "write_bytes")}
+    return bytes_used | {"cpu_seconds": time.process_time()}
 
 
 class Run:
@@ -168,7 +168,7 @@ class Run:
     def __init__(self, name: str, job: Job) -> None:
         self.job, self.base, self.queries = job, vectors(Path(job["base"])), numpy.array(vectors(Path(job["queries"])))
         importlib.import_module(ENGINES[name].package)
-        self.start_bytes = process_bytes()["peak_bytes"]
+        self.start_bytes = used()["peak_bytes"]
         if job["cgroup"]:
             (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
         self.engine = ENGINES[name](job, self.base.shape[1], self.base.dtype.str[1:])
@@ -180,14 +180,18 @@ class Run:
         block = numpy.fromfile(self.job["base"], self.base.dtype, (end - start) * self.base.shape[1], offset=8 + start * width)
         return block.reshape(-1, self.base.shape[1])
 
-    def step(self, number: int, step: Step) -> dict[str, Any]:
-        bounds = [step[key] for key in runbook.RANGES[step["operation"]]]
-        if step["operation"] == "search":
+    def search(self, number: int) -> dict[str, Any]:
+        points = []
+        for effort in self.job["efforts"]:
             begun = time.monotonic()
-            found = self.engine.search(self.queries, self.job["k"])
+            found = self.engine.search(self.queries, self.job["k"], effort)
             seconds = time.monotonic() - begun
             recall = right(found, Path(self.job["truth"]) / f"step{number}.gt{runbook.KNOWN}")
-            return {"queries": len(found), "seconds": seconds, "settled": 0, "recall": recall}
+            points.append({"seconds": seconds, "recall": recall})
+        return {"queries": len(self.queries), "points": points}
+
+    def change(self, step: Step) -> dict[str, Any]:
+        bounds = [step[key] for key in runbook.RANGES[step["operation"]]]
         rows = None if step["operation"] == "delete" else self.rows(*bounds[-2:])
         tags = numpy.arange(*bounds[:2])
         begun = time.monotonic()
@@ -200,7 +204,7 @@ class Run:
                 self.engine.replace(tags, rows)
         seconds = time.monotonic() - begun
         self.unsettled += len(tags)
-        return {"rows": len(tags), "seconds": seconds, "settled": 0}
+        return {"rows": len(tags), "seconds": seconds}
 
     def settle(self) -> float:
         begun = time.monotonic()
@@ -212,11 +216,12 @@ class Run:
         """Rows are settled before a search, where there are too many that are not."""
         with Path(self.job["log"]).open("w", buffering=1) as log:
             for number, step in enumerate(runbook.read(Path(self.job["runbook"]), self.job["name"]), 1):
-                settled = 0.0
-                if step["operation"] == "search" and self.unsettled >= self.job["settled"]:
+                is_search, settled = step["operation"] == "search", 0.0
+                if is_search and self.unsettled >= self.job["settled"]:
                     settled = self.settle()
-                done = {"step": number, "operation": step["operation"]} | self.step(number, step)
-                log.write(json.dumps(done | process_bytes() | {"settled": settled}) + "\n")
+                done = self.search(number) if is_search else self.change(step)
+                told = {"step": number, "operation": step["operation"], "settled": settled} | done | used()
+                log.write(json.dumps(told) + "\n")
         self.engine.close()
 
 

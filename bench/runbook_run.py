@@ -27,11 +27,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from at_recall import QUERIES, THREADS, K, shown, table
+from at_recall import THREADS, K, shown, table
 from cgroup import memory_cgroup
 from measure import Failed, Ledger, Record, machine, run
 
-SEED, CLUSTERS = 1232, 64
+SEED, CLUSTERS, QUERIES = 1232, 64, 500
 #: Times that each engine is killed, and the seconds of a run in which it is.
 KILLS = 6
 #: Of DiskANN: degree and candidates of the build are those of adjoin's default.
@@ -41,7 +41,7 @@ DEGREE, BUILD_LIST = 32, 75
 @dataclass(frozen=True)
 class Contender:
     """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked with, from
-    fast to careful. Of these the first that finds enough is shown, or the last."""
+    fast to careful. The first of these that finds enough on average is shown, or the last."""
 
     words: str
     engine: str
@@ -50,14 +50,13 @@ class Contender:
     efforts: tuple[Any, ...]
 
 
-HNSW = {"index": "HnswSq"}
-PROBED = tuple({"nprobes": 1, "ef": ef, "refine": 1} for ef in (60, 120, 240))
+LISTS = (16, 24, 48)
+HNSW = tuple({"nprobes": 1, "ef": ef, "refine": 1} for ef in (20, 40, 80))
 CONTENDERS = (
-    Contender("adjoin, merged every {settled} rows", "adjoin", 30_000, {}, (48,)),
-    Contender("adjoin, merged every {settled} rows", "adjoin", 100_000, {}, (48,)),
-    Contender("LanceDB, IVF_HNSW_SQ, optimized every {settled} rows", "lancedb", 30_000, HNSW, PROBED),
+    Contender("adjoin, merged every {settled} rows", "adjoin", 20_000, {}, LISTS),
+    Contender("adjoin, merged every {settled} rows", "adjoin", 100_000, {}, LISTS),
+    Contender("LanceDB, IVF_HNSW_SQ, optimized every {settled} rows", "lancedb", 20_000, {"index": "HnswSq"}, HNSW),
 )
-#: What a user would still call found well; the first effort of a contender that reaches it on average is shown.
 ENOUGH = 0.95
 
 
@@ -109,17 +108,19 @@ class Bench:
                     for _ in range(count):
                         to.write(file.read(width))
 
-    def job(self, of: Contender, effort: Any) -> Record:
-        """In a folder of its own, as a killed run leaves files."""
+    def job(self, of: Contender) -> Record:
         paths = {"base": self.base, "queries": self.queries, "runbook": self.runbook, "truth": self.truth}
-        paths |= {"folder": self.work / of.engine, "log": self.work / f"{of.engine}-{of.settled}-{tag(effort)}.jsonl"}
+        paths |= {"folder": self.work / of.engine, "log": self.work / f"{of.engine}-{of.settled}.jsonl"}
         told = {"name": self.name, "k": K, "threads": THREADS, "memory_bytes": self.memory, "cgroup": None}
-        return {key: str(path) for key, path in paths.items()} | told | {
-            "settled": of.settled, "effort": effort, "build": of.build}
+        told |= {"settled": of.settled, "efforts": of.efforts, "build": of.build}
+        return {key: str(path) for key, path in paths.items()} | told
 
-    def followed(self, of: Contender, effort: Any) -> Record:
-        key = [self.name, "run", of.engine, of.settled, of.build, effort, self.memory, os.environ.get("PEERS_CGROUP", "")]
-        return self.ledger.measured(json.dumps(key), lambda: self.follow(of, self.job(of, effort)))
+    def followed(self, of: Contender) -> Record:
+        return self.ledger.measured(self.key("run", of), lambda: self.follow(of, self.job(of)))
+
+    def key(self, what: str, of: Contender) -> str:
+        bound = [self.memory, os.environ.get("PEERS_CGROUP", "")]
+        return json.dumps([self.name, what, of.engine, of.settled, of.build, of.efforts, *bound])
 
     def follow(self, of: Contender, job: Record) -> Record:
         folder = Path(job["folder"])
@@ -132,33 +133,25 @@ class Bench:
         shutil.rmtree(folder)
         answer: Record = json.loads(told.pop("output").strip().splitlines()[-1])
         steps = [json.loads(line) for line in Path(job["log"]).read_text().splitlines()]
-        return told | answer | summed(steps) | {"unbounded": refused, "words": ""}
+        points = [summed(steps, number) | {"effort": tag(effort)} for number, effort in enumerate(of.efforts)]
+        peak = max(told["peak_bytes"], *(step["peak_bytes"] for step in steps))
+        figures = {"peak_bytes": peak, "written_bytes": steps[-1]["written_bytes"], "unbounded": refused, "words": ""}
+        return told | answer | enough(points) | figures
 
     def command(self, of: Contender, what: str, job: Record) -> list[Any]:
         return [self.python(of.engine), Path(__file__).with_name("runbook_engines.py"), of.engine, what, json.dumps(job)]
 
-    def shown(self, of: Contender) -> tuple[Any, Record]:
-        """The first effort that finds enough, or the one that finds most; and its figures."""
-        points = []
-        for effort in of.efforts:
-            points.append((effort, self.followed(of, effort)))
-            if points[-1][1].get("recall", 0) >= ENOUGH:
-                return points[-1]
-        return max(points, key=lambda point: point[1].get("recall", 0))
-
-    def killed(self, of: Contender) -> list[Record]:
-        """What is there after it was killed, each time at another moment of a run."""
-        whole = self.shown(of)[1].get("seconds", 0.0)
-        draw = random.Random(SEED)
-        moments = [draw.uniform(0.1, 0.9) * whole for _ in range(KILLS)]
-        key = [self.name, "kill", of.engine, of.settled, of.build, self.memory]
+    def killed(self, of: Contender, seconds: float) -> list[Record]:
+        """What is there after it was killed, each time at another moment of a run that takes so long."""
+        draw, key = random.Random(SEED), self.key("kill", of)
+        moments = [draw.uniform(0.1, 0.9) * seconds for _ in range(KILLS)]
         return [
-            self.ledger.measured(json.dumps([*key, number]), lambda: self.kill(of, moment))
+            self.ledger.measured(f"{key} {number}", lambda moment=moment: self.kill(of, moment))
             for number, moment in enumerate(moments)
         ]
 
     def kill(self, of: Contender, moment: float) -> Record:
-        job = self.job(of, of.efforts[0]) | {"log": str(self.work / "killed.jsonl")}
+        job = self.job(of) | {"log": str(self.work / "killed.jsonl"), "efforts": of.efforts[:1]}
         shutil.rmtree(job["folder"], ignore_errors=True)
         with subprocess.Popen([str(part) for part in self.command(of, "run", job)]) as process:
             time.sleep(moment)
@@ -173,23 +166,29 @@ def tag(effort: Any) -> str:
     return "-".join(str(part) for part in effort.values()) if isinstance(effort, dict) else str(effort)
 
 
-def summed(steps: list[Record]) -> Record:
-    """The figures of a run, of those of its steps."""
-    searches = [step for step in steps if step["operation"] == "search"]
-    changes = [step for step in steps if step["operation"] != "search"]
+def summed(steps: list[Record], number: int) -> Record:
+    """The figures of a run, of those of its steps; of searches those by one of the efforts."""
+    searches = [(step["points"][number], step["queries"]) for step in steps if "points" in step]
+    changes = [step for step in steps if "rows" in step]
     settled = [step["settled"] for step in steps if step["settled"]]
-    told = {"peak_bytes": steps[-1]["peak_bytes"], "written_bytes": steps[-1]["written_bytes"]} if "peak_bytes" in steps[-1] else {}
-    return told | {
-        "recall": mean(step["recall"] for step in searches),
-        "least_recall": min(step["recall"] for step in searches),
-        "rate": sum(step["queries"] for step in searches) / sum(step["seconds"] for step in searches),
-        "slowest_search": max(step["seconds"] / step["queries"] for step in searches),
-        "changes": sum(step["rows"] for step in changes) / (sum(step["seconds"] for step in changes) + sum(settled)),
+    asked = sum(point["seconds"] for point, _ in searches)
+    changing = sum(step["seconds"] for step in changes) + sum(settled)
+    return {
+        "seconds": asked + changing,
+        "recall": mean(point["recall"] for point, _ in searches),
+        "least_recall": min(point["recall"] for point, _ in searches),
+        "rate": sum(queries for _, queries in searches) / asked,
+        "least_rate": min(queries / point["seconds"] for point, queries in searches),
+        "changes": sum(step["rows"] for step in changes) / changing,
         "slowest_change": max(step["seconds"] for step in changes),
         "settles": len(settled),
         "longest_settle": max(settled, default=0.0),
-        "settle_seconds": sum(settled),
     }
+
+
+def enough(points: list[Record]) -> Record:
+    """The first that finds enough, or the last."""
+    return next((point for point in points if point["recall"] >= ENOUGH), points[-1])
 
 
 class DiskAnn:
@@ -239,28 +238,25 @@ class DiskAnn:
         told.unlink(missing_ok=True)
         program = os.environ["DISKANN_LIVE"]
         ran = run([program, "--quiet", "run", "--input-file", asked, "--output-file", told])
-        steps = json.loads(told.read_text())[0]["results"]
-        points = {size: summed([at_list(step, size) for step in steps]) for size in self.LISTS}
-        enough = [size for size in self.LISTS if points[size]["recall"] >= ENOUGH] or self.LISTS[-1:]
-        return ran | {"output": "", "words": ""} | points[enough[0]] | {"list": enough[0], "written_bytes": 0, "start_bytes": 0}
+        steps = [as_ours(step) for step in json.loads(told.read_text())[0]["results"]]
+        points = [summed(steps, number) | {"effort": str(size)} for number, size in enumerate(self.LISTS)]
+        return ran | {"output": "", "words": "", "written_bytes": 0, "start_bytes": 0} | enough(points)
 
 
-def at_list(step: Record, size: int) -> Record:
+def as_ours(step: Record) -> Record:
     """A step of DiskANN as one of ours: times are in microseconds."""
     if "Search" in step:
-        point = next(one for one in step["Search"] if one["search_l"] == size)
-        return {"operation": "search", "queries": QUERIES, "seconds": QUERIES / max(point["qps"]), "settled": 0.0,
-                "recall": point["recall"]["average"]}
+        points = [{"seconds": QUERIES / max(one["qps"]), "recall": one["recall"]["average"]} for one in step["Search"]]
+        return {"queries": QUERIES, "points": points, "settled": 0.0}
     if "Maintain" in step:
-        seconds = sum(phase["total_time"] for phase in step["Maintain"]) / 1e6
-        return {"operation": "maintain", "rows": 0, "seconds": 0.0, "settled": seconds}
+        return {"settled": sum(phase["total_time"] for phase in step["Maintain"]) / 1e6}
     told = next(step[kind] for kind in ("Insert", "Replace", "Delete") if kind in step)
     rows = told.get("vectors_inserted", told.get("vectors", 0))
-    return {"operation": "change", "rows": rows, "seconds": told["total_time"] / 1e6, "settled": 0.0}
+    return {"rows": rows, "seconds": told["total_time"] / 1e6, "settled": 0.0}
 
 
-HEAD = ["", "recall@10, least", "queries/s", "rows/s", "slowest change s", "settled: times, longest s", "MB, of it at start", "GB written",
-        "minutes", "after SIGKILL"]
+HEAD = ["", "recall@10, least", "queries/s, least", "rows/s", "slowest change s", "settled: times, longest s"]
+HEAD += ["MB, of it at start", "GB written", "minutes", "after SIGKILL"]
 
 
 def line(words: str, told: Record, kills: list[Record]) -> list[str]:
@@ -269,7 +265,7 @@ def line(words: str, told: Record, kills: list[Record]) -> list[str]:
     return [
         words,
         f"{told['recall']:.3f}, {told['least_recall']:.3f}",
-        f"{told['rate']:,.0f}",
+        f"{told['rate']:,.0f}, {told['least_rate']:,.0f}",
         f"{told['changes']:,.0f}",
         shown(told["slowest_change"], 2),
         f"{told['settles']}, {told['longest_settle']:.1f}",
@@ -296,13 +292,13 @@ def tables(bench: Bench, only: str = "") -> str:
     for of in CONTENDERS:
         words = of.words.format(settled=f"{of.settled:,}")
         if only in words:
-            effort, told = bench.shown(of)
-            kills = [] if "failed" in told else bench.killed(of)
-            rows.append(line(f"{words}, effort {tag(effort)}", told, kills))
+            told = bench.followed(of)
+            kills = [] if "failed" in told else bench.killed(of, told["seconds"])
+            rows.append(line(f"{words}, effort {told.get('effort')}", told, kills))
     for kind, words in DiskAnn.KINDS.items():
         if only in words:
             told = DiskAnn(bench, kind).followed()
-            rows.append(line(f"{words}, list {told.get('list', '')}", told, []))
+            rows.append(line(f"{words}, effort {told.get('effort')}", told, []))
     shape, asked = bench.asked.shape, bench.asked
     return (
         f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, {QUERIES:,} queries in each search,"
