@@ -38,9 +38,9 @@ RANGES = {
     "replace": ("tags_start", "tags_end", "ids_start", "ids_end"),
     "search": (),
 }
-#: Of so many batches one or, of `renewal`, two never go, as many as there are before the second number go after the first of
-#: LIVES, the others after the second; the published runbooks draw so.
-DRAWN, LIVES = 18, (100, 20)
+#: What is drawn for a batch, up to DRAWN: it never goes up to the first of LASTING, as good as never before the second, which is
+#: after as many steps as there are, else after one in FIFTH of these. The published runbooks draw so.
+DRAWN, FIFTH = 18, 5
 LASTING = {"expiry": (0, 4), "renewal": (1, 8)}
 ROUNDS, SHARES = 5, (100, 15, 10, 5, 3)
 KNOWN = 100
@@ -78,7 +78,7 @@ def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[
         end = start + int(draw.uniform(0.5, 0.9) * batch) if shape == "renewal" else whole
         yield ranged("insert", start, end)
         fate = draw.randint(0, DRAWN)
-        life = LIVES[0] if fate < long else LIVES[1]
+        life = steps if fate < long else steps // FIFTH
         if fate > never:
             after.setdefault(step + life, []).append(ranged("delete", start, end))
         if end < whole:
