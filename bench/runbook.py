@@ -5,16 +5,16 @@ usage: runbook.py make SHAPE --rows N [--steps N] [--seed N] [--clusters FILE] -
        runbook.py clusters SET --count N [--seed N] -o SET
        runbook.py truth ADJOIN BASE QUERIES RUNBOOK --name NAME -o FOLDER
 
-A runbook is a YAML file of numbered steps: `insert` and `delete` of the rows from `start` to `end`, `replace` of the rows named
-`tags_start` to `tags_end` by those from `ids_start` to `ids_end`, `search` of all queries. SHAPE is one of
+A runbook is a YAML file of numbered steps: `insert` and `delete` of the rows from `start` to `end`, `replace` of the
+rows named `tags_start` to `tags_end` by those from `ids_start` to `ids_end`, `search` of all queries. SHAPE is one of
 
   window   half of the rows come, then as many go as come (that of msturing-10M)
   expiry   rows come and live for a drawn number of steps (that of wikipedia-1M, with its seed 1232 the same one)
   renewal  the same, and a share of the rows is replaced on the way (that of wikipedia-1M with replaces and deletes)
   rounds   rows come and go cluster after cluster, five times (that of msturing-30M-clustered, the final one of 2023)
 
-`clusters` writes a set in the order of its k-means clusters, so that what comes drifts, and beside it, as `.json`, where each
-begins; `rounds` takes that. `truth` writes step{n}.gt100 for each search; ADJOIN is the program. Needs numpy.
+`clusters` writes a set in the order of its k-means clusters, so that what comes drifts, and beside it, as `.json`, where
+each begins; `rounds` takes that. `truth` writes step{n}.gt100 for each search; ADJOIN is the program. Needs numpy.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ RANGES = {
     "replace": ("tags_start", "tags_end", "ids_start", "ids_end"),
     "search": (),
 }
-#: What is drawn for a batch, up to DRAWN: it never goes up to the first of LASTING, as good as never before the second, which is
-#: after as many steps as there are, else after one in FIFTH of these. The published runbooks draw so.
+#: What is drawn for a batch, up to DRAWN: up to the first of LASTING it never goes, below the second it goes after as many
+#: steps as there are, else after a FIFTH of these. The published runbooks draw so.
 DRAWN, FIFTH = 18, 5
 LASTING = {"expiry": (0, 4), "renewal": (1, 8)}
 ROUNDS, SHARES = 5, (100, 15, 10, 5, 3)
@@ -67,8 +67,8 @@ def window(rows: int, steps: int) -> Iterator[Step]:
 
 
 def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[Step]:
-    """Each batch comes in a step of its own. Of `renewal`, half to nine tenths of it; what is held back replaces its first rows
-    when half of their life is over."""
+    """Each batch comes in a step of its own. Of `renewal`, half to nine tenths of it; what is held back replaces its first
+    rows when half of their life is over."""
     draw, batch = random.Random(seed), rows // steps
     never, long = LASTING[shape]
     after: dict[int, list[Step]] = {}
@@ -90,7 +90,7 @@ def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[
 
 
 def rounds(starts: list[int], seed: int) -> Iterator[Step]:
-    """In each round some rows of each cluster come, one cluster after the other; then most of those that are there go."""
+    """In each round some rows of each cluster come, cluster after cluster; then most of those that are there go."""
     draw = numpy.random.default_rng(seed)
     sizes = numpy.diff(starts)
     shares = draw.permuted(draw.dirichlet(SHARES, len(sizes)), axis=1)
@@ -114,7 +114,7 @@ def changed(operation: str, start: int, end: int) -> Iterator[Step]:
 
 
 def alive(steps: list[Step], rows: int) -> Iterator[tuple[int, Step, Any]]:
-    """Each step, by its number, with the row that each tag then has; -1 where it has none. The same array, which changes."""
+    """Each step, by its number, with the row that each tag then has, -1 where it has none: one array, which changes."""
     row_of = numpy.full(rows, -1, dtype="i4")
     for number, step in enumerate(steps, 1):
         match step["operation"]:
@@ -160,7 +160,8 @@ def read(path: Path, name: str) -> list[Step]:
         raise SystemExit(f"{path}: no steps of {name}")
     for number in range(1, len(steps) + 1):
         step = steps.get(number, {})
-        wrong = [key for key in RANGES.get(step.get("operation", ""), ("operation",)) if not isinstance(step.get(key), int)]
+        needed = RANGES.get(step.get("operation", ""), ("operation",))
+        wrong = [key for key in needed if not isinstance(step.get(key), int)]
         if wrong:
             raise SystemExit(f"{path}: step {number} of {name} has no {wrong[0]}")
     return [steps[number] for number in range(1, len(steps) + 1)]

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """One engine at a runbook, in a process of its own: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
 
-The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its folder; `folder`
-of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null; `settled`, how many rows may come
-or go before the engine is let settle them (merge, optimize); `efforts`, what each search is asked with, one after the other;
-`build`, options of the engine; `log`, a file that gets a line of JSON for each step when it has ended: its `step`, `operation`,
-the seconds in which it `settled` rows before; of a search the `queries` and, as `points`, `seconds` and `recall` by each effort, of
-others `rows` and `seconds`; and the `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
+The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its folder;
+`folder` of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null; `settled`, how many
+rows may come or go before the engine is let settle them (merge, optimize); `efforts`, what each search is asked with, one
+after the other; `build`, options of the engine; `log`, a file that gets a line of JSON for each step when it has ended: its
+`step`, `operation`, the seconds in which it `settled` rows before; of a search the `queries` and, as `points`, `seconds`
+and `recall` by each effort, of others `rows` and `seconds`; and the `peak_bytes`, `written_bytes` and `cpu_seconds` of the
+process so far.
 
-The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its files at the
-end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how many rows are not there
-that should be, or are there that should not, by the last step of the log; rows that the step under way changes may be either.
+The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its files at
+the end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how many rows are
+not there that should be, or are there that should not, by the last step of the log; rows that the step under way changes
+may be either.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Adjoin:
         else:
             options = {"element": "f32" if element == "f4" else element.replace("i1", "i8").replace("u1", "u8")}
             self.live = adjoin.Collection.create(job["folder"], dimensions, memory=memory, **options, **job["build"])
-        self.resources = {"threads": job["threads"], "progress": False}
+        # Merges and searches have a budget of their own each, beside that of the rows in memory.
+        self.resources = {"threads": job["threads"], "memory": memory, "progress": False}
 
     def insert(self, tags: Any, rows: Any) -> None:
         self.live.write(insert=(tags, rows), progress=False)
@@ -78,7 +81,7 @@ class Adjoin:
 
 
 class LanceDb:
-    """A table without an index until rows are settled for the first time; then new rows are put into it by `optimize`."""
+    """A table without an index until rows are settled for the first time; then `optimize` puts new rows into it."""
 
     package = "lancedb"
 
@@ -87,8 +90,9 @@ class LanceDb:
         import pyarrow
 
         self.job, self.is_indexed = job, opened
-        caches = {"index_cache_size_bytes": job["memory_bytes"] // 2, "metadata_cache_size_bytes": job["memory_bytes"] // 8}
-        self.base = lancedb.connect(job["folder"], session=lancedb.Session(**caches))
+        memory = job["memory_bytes"]
+        session = lancedb.Session(index_cache_size_bytes=memory // 2, metadata_cache_size_bytes=memory // 8)
+        self.base = lancedb.connect(job["folder"], session=session)
         column = pyarrow.list_(pyarrow.float32(), dimensions)
         self.schema = pyarrow.schema({"id": pyarrow.uint32(), "vector": column})
         self.table = self.base.open_table("rows") if opened else self.base.create_table("rows", schema=self.schema)
@@ -176,9 +180,10 @@ class Run:
 
     def rows(self, start: int, end: int) -> Any:
         """Read from the file: rows of a mapped one would count as memory of this process."""
-        width = self.base.shape[1] * self.base.itemsize
-        block = numpy.fromfile(self.job["base"], self.base.dtype, (end - start) * self.base.shape[1], offset=8 + start * width)
-        return block.reshape(-1, self.base.shape[1])
+        dimensions, element = self.base.shape[1], self.base.dtype
+        offset = 8 + start * dimensions * element.itemsize
+        block = numpy.fromfile(self.job["base"], element, (end - start) * dimensions, offset=offset)
+        return block.reshape(-1, dimensions)
 
     def search(self, number: int) -> dict[str, Any]:
         points = []
@@ -243,8 +248,8 @@ def check(name: str, job: Job) -> dict[str, Any]:
     for _, _, row_of in runbook.alive([*steps, runbook.SEARCH][: ended + 1], len(base)):
         before, after = after, row_of >= 0
     same = before == after
-    lost, risen = before & ~there & same, ~before & there & same
-    return {"ended": ended, "seconds": seconds, "lost": int(lost.sum()), "risen": int(risen.sum()), "rows": int(there.sum())}
+    counts = {"lost": before & ~there & same, "risen": ~before & there & same, "rows": there}
+    return {"ended": ended, "seconds": seconds} | {name: int(rows.sum()) for name, rows in counts.items()}
 
 
 def main() -> int:

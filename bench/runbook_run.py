@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Live indexes that follow a runbook: adjoin beside LanceDB and DiskANN, and what each has after it was killed.
 
-usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--set FILE] [--memory MB] [--work DIR] [--only WORD]
+usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N] [--set FILE] [--memory MB]
+                      [--work DIR] [--only WORD]
 
-Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a file beside
-it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines run in
-ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where PEERS_CGROUP names a cgroup
-(`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name, 0.61, feature `bftree`).
+Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a file
+beside it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines run
+in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where PEERS_CGROUP
+names a cgroup (`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name,
+0.61, feature `bftree`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from at_recall import THREADS, K, shown, table
 from cgroup import memory_cgroup
 from measure import Failed, Ledger, Record, machine, run
 
-SEED, CLUSTERS, QUERIES = 1232, 64, 500
+SEED, CLUSTERS = 1232, 64
 #: Times that each engine is killed, and the seconds of a run in which it is.
 KILLS = 6
 #: Of DiskANN: degree and candidates of the build are those of adjoin's default.
@@ -40,8 +42,8 @@ DEGREE, BUILD_LIST = 32, 75
 
 @dataclass(frozen=True)
 class Contender:
-    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked with, from
-    fast to careful. The first of these that finds enough on average is shown, or the last."""
+    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked with,
+    from fast to careful. The first of these that finds enough on average is shown, or the last."""
 
     words: str
     engine: str
@@ -65,7 +67,7 @@ class Bench:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.adjoin, self.memory = asked.adjoin.resolve(), asked.memory * 1_000_000
-        self.name = f"{Path(asked.set).stem}-{asked.rows}-{asked.shape}-{asked.steps}"
+        self.name = f"{Path(asked.set).stem}-{asked.rows}-{asked.shape}-{asked.steps}-{asked.queries}"
         self.asked, self.work = asked, asked.work.resolve() / self.name
         self.work.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(asked.work.resolve() / "runbooks.jsonl")
@@ -99,9 +101,10 @@ class Bench:
         with source.open("rb") as file:
             rows, dimensions = struct.unpack("<2I", file.read(8))
             width = (source.stat().st_size - 8) // rows
-            if rows < self.asked.rows + QUERIES:
-                raise Failed(f"{self.asked.set} has {rows} rows: --rows of {rows - QUERIES} at most")
-            for path, start, count in ((self.base, 0, self.asked.rows), (self.queries, rows - QUERIES, QUERIES)):
+            queries = self.asked.queries
+            if rows < self.asked.rows + queries:
+                raise Failed(f"{self.asked.set} has {rows} rows: --rows of {rows - queries} at most")
+            for path, start, count in ((self.base, 0, self.asked.rows), (self.queries, rows - queries, queries)):
                 file.seek(8 + start * width)
                 with path.open("wb") as to:
                     to.write(struct.pack("<2I", count, dimensions))
@@ -129,7 +132,8 @@ class Bench:
             try:
                 told = run(self.command(of, "run", job | {"cgroup": cgroup and str(cgroup)}))
             except Failed as reason:
-                raise Failed(f"{reason}, in a cgroup of {self.memory / 1e6:.0f} MB" if cgroup else str(reason)) from None
+                where = f", in a cgroup of {self.memory / 1e6:.0f} MB" if cgroup else ""
+                raise Failed(f"{reason}{where}") from None
         shutil.rmtree(folder)
         answer: Record = json.loads(told.pop("output").strip().splitlines()[-1])
         steps = [json.loads(line) for line in Path(job["log"]).read_text().splitlines()]
@@ -139,7 +143,8 @@ class Bench:
         return told | answer | enough(points) | figures
 
     def command(self, of: Contender, what: str, job: Record) -> list[Any]:
-        return [self.python(of.engine), Path(__file__).with_name("runbook_engines.py"), of.engine, what, json.dumps(job)]
+        program = Path(__file__).with_name("runbook_engines.py")
+        return [self.python(of.engine), program, of.engine, what, json.dumps(job)]
 
     def killed(self, of: Contender, seconds: float) -> list[Record]:
         """What is there after it was killed, each time at another moment of a run that takes so long."""
@@ -192,8 +197,8 @@ def enough(points: list[Record]) -> Record:
 
 
 class DiskAnn:
-    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program sets it
-    up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a kill."""
+    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program sets
+    it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a kill."""
 
     LISTS = (25, 40, 60)
     KINDS = {
@@ -208,13 +213,14 @@ class DiskAnn:
         types = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32"}
         bench = self.bench
         build = {"data_type": types[bench.base.suffix], "data": str(bench.base), "distance": "squared_l2"}
-        build |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "alpha": 1.2, "backedge_ratio": 1.0, "num_threads": THREADS}
+        build |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "alpha": 1.2, "backedge_ratio": 1.0}
         runs = [{"search_n": K, "search_l": list(self.LISTS), "recall_k": K}]
         search = {"search-type": "topk", "queries": str(bench.queries), "groundtruth": str(bench.queries), "reps": 1}
         method = {"method": "visited_and_top_k", "params": {"k_value": 20, "l_value": BUILD_LIST}}
         book = {"runbook_path": str(bench.runbook), "dataset_name": bench.name, "gt_directory": str(bench.truth)}
         book |= {"ip_delete_method": method, "ip_delete_num_to_replace": 3}
-        content = {"build": build | {"start_point_strategy": "medoid"}, "runbook_params": book}
+        build |= {"num_threads": THREADS, "start_point_strategy": "medoid"}
+        content = {"build": build, "runbook_params": book}
         content["search_phase"] = search | {"num_threads": [THREADS], "runs": runs}
         if self.kind == "graph-index-dynamic-run":
             book["consolidate_threshold"] = 0.2
@@ -238,16 +244,16 @@ class DiskAnn:
         told.unlink(missing_ok=True)
         program = os.environ["DISKANN_LIVE"]
         ran = run([program, "--quiet", "run", "--input-file", asked, "--output-file", told])
-        steps = [as_ours(step) for step in json.loads(told.read_text())[0]["results"]]
+        steps = [as_ours(step, self.bench.asked.queries) for step in json.loads(told.read_text())[0]["results"]]
         points = [summed(steps, number) | {"effort": str(size)} for number, size in enumerate(self.LISTS)]
         return ran | {"output": "", "words": "", "written_bytes": 0, "start_bytes": 0} | enough(points)
 
 
-def as_ours(step: Record) -> Record:
+def as_ours(step: Record, queries: int) -> Record:
     """A step of DiskANN as one of ours: times are in microseconds."""
     if "Search" in step:
-        points = [{"seconds": QUERIES / max(one["qps"]), "recall": one["recall"]["average"]} for one in step["Search"]]
-        return {"queries": QUERIES, "points": points, "settled": 0.0}
+        points = [{"seconds": queries / max(one["qps"]), "recall": one["recall"]["average"]} for one in step["Search"]]
+        return {"queries": queries, "points": points, "settled": 0.0}
     if "Maintain" in step:
         return {"settled": sum(phase["total_time"] for phase in step["Maintain"]) / 1e6}
     told = next(step[kind] for kind in ("Insert", "Replace", "Delete") if kind in step)
@@ -301,8 +307,8 @@ def tables(bench: Bench, only: str = "") -> str:
             rows.append(line(f"{words}, effort {told.get('effort')}", told, []))
     shape, asked = bench.asked.shape, bench.asked
     return (
-        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, {QUERIES:,} queries in each search,"
-        f" {THREADS} threads, {asked.memory} MB. {machine()}\n\n" + table(HEAD, rows)
+        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, {asked.queries:,} queries"
+        f" in each search, {THREADS} threads, {asked.memory} MB. {machine()}\n\n" + table(HEAD, rows)
     )
 
 
@@ -312,6 +318,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=800_000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--shape", default="expiry", choices=["window", "expiry", "renewal", "rounds"])
+    parser.add_argument("--queries", type=int, default=500, help="in each search")
     parser.add_argument("--set", default="sift-900k.u8bin")
     parser.add_argument("--memory", type=int, default=512, help="MB for each engine")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
