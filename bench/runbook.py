@@ -13,8 +13,9 @@ rows named `tags_start` to `tags_end` by those from `ids_start` to `ids_end`, `s
   renewal  the same, and a share of the rows is replaced on the way (that of wikipedia-1M with replaces and deletes)
   rounds   rows come and go cluster after cluster, five times (that of msturing-30M-clustered, the final one of 2023)
 
-`clusters` writes a set in the order of its k-means clusters, so that what comes drifts, and beside it, as `.json`, where
-each begins; `rounds` takes that. `truth` writes step{n}.gt100 for each search; ADJOIN is the program. Needs numpy.
+`clusters` writes a set in the order of its k-means clusters, so that what comes drifts, and beside it, as `.json`,
+where each begins; `rounds` takes that. `truth` writes step{n}.gt100 for each search; ADJOIN is the program. Needs
+numpy.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ RANGES = {
     "replace": ("tags_start", "tags_end", "ids_start", "ids_end"),
     "search": (),
 }
-#: What is drawn for a batch, up to DRAWN: up to the first of LASTING it never goes, below the second it goes after as many
-#: steps as there are, else after a FIFTH of these. The published runbooks draw so.
+#: What is drawn for a batch, up to DRAWN: up to the first of LASTING it never goes, below the second it goes after as
+#: many steps as there are, else after a FIFTH of these. The published runbooks draw so.
 DRAWN, FIFTH = 18, 5
 LASTING = {"expiry": (0, 4), "renewal": (1, 8)}
 ROUNDS, SHARES = 5, (100, 15, 10, 5, 3)
@@ -67,8 +68,8 @@ def window(rows: int, steps: int) -> Iterator[Step]:
 
 
 def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[Step]:
-    """Each batch comes in a step of its own. Of `renewal`, half to nine tenths of it; what is held back replaces its first
-    rows when half of their life is over."""
+    """Each batch comes in a step of its own. Of `renewal`, half to nine tenths of it; what is held back replaces its
+    first rows when half of their life is over."""
     draw, batch = random.Random(seed), rows // steps
     never, long = LASTING[shape]
     after: dict[int, list[Step]] = {}

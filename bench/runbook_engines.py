@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """One engine at a runbook, in a process of its own: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
 
-The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its folder;
-`folder` of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null; `settled`, how many
-rows may come or go before the engine is let settle them (merge, optimize); `efforts`, what each search is asked with, one
-after the other; `build`, options of the engine; `log`, a file that gets a line of JSON for each step when it has ended: its
-`step`, `operation`, the seconds in which it `settled` rows before; of a search the `queries` and, as `points`, `seconds`
-and `recall` by each effort, of others `rows` and `seconds`; and the `peak_bytes`, `written_bytes` and `cpu_seconds` of the
-process so far.
+The job: `base` and `queries`, files of vectors; `runbook`, a file, and the `name` of the set in it; `truth`, its
+folder; `folder` of the engine; `k`; `threads`; `memory_bytes`; `cgroup`, a folder that bounds memory, or null;
+`settled`, how many rows may come or go before the engine is let settle them (merge, optimize); `efforts`, what each
+search is asked with, one after the other; `build`, options of the engine; `log`, a file that gets a line of JSON for
+each step when it has ended: its `step`, `operation`, the seconds in which it `settled` rows before; of a search the
+`queries` and, as `points`, `seconds` and `recall` by each effort, of others `rows` and `seconds`; and the
+`peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far.
 
-The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its files at
-the end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how many rows are
-not there that should be, or are there that should not, by the last step of the log; rows that the step under way changes
-may be either.
+The answer of a run: `version`, `start_bytes` (what was resident before the engine began) and `kept_bytes`, of its
+files at the end. A check is made after a run was killed: it opens what is there and says, as `lost` and `risen`, how
+many rows are not there that should be, or are there that should not, by the last step of the log; rows that the step
+under way changes may be either.
 """
 
 from __future__ import annotations

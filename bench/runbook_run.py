@@ -4,11 +4,11 @@
 usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N] [--set FILE] [--memory MB]
                       [--work DIR] [--only WORD]
 
-Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a file
-beside it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines run
-in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where PEERS_CGROUP
-names a cgroup (`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name,
-0.61, feature `bftree`).
+Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a
+file beside it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program;
+engines run in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where
+PEERS_CGROUP names a cgroup (`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark`
+(crate of that name, 0.61, feature `bftree`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ DEGREE, BUILD_LIST = 32, 75
 
 @dataclass(frozen=True)
 class Contender:
-    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked with,
-    from fast to careful. The first of these that finds enough on average is shown, or the last."""
+    """An engine with what it is told: how many rows may be unsettled, how it builds, and what its searches are asked
+    with, from fast to careful. The first of these that finds enough on average is shown, or the last."""
 
     words: str
     engine: str
@@ -197,8 +197,9 @@ def enough(points: list[Record]) -> Record:
 
 
 class DiskAnn:
-    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program sets
-    it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a kill."""
+    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program
+    sets it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a
+    kill."""
 
     LISTS = (25, 40, 60)
     KINDS = {
@@ -307,8 +308,9 @@ def tables(bench: Bench, only: str = "") -> str:
             rows.append(line(f"{words}, effort {told.get('effort')}", told, []))
     shape, asked = bench.asked.shape, bench.asked
     return (
-        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, {asked.queries:,} queries"
-        f" in each search, {THREADS} threads, {asked.memory} MB. {machine()}\n\n" + table(HEAD, rows)
+        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, "
+        f"{asked.queries:,} queries in each search, {THREADS} threads, {asked.memory} MB. {machine()}\n\n"
+        + table(HEAD, rows)
     )
 
 
