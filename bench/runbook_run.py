@@ -147,7 +147,8 @@ class Bench:
         return [self.python(of.engine), program, of.engine, what, json.dumps(job)]
 
     def killed(self, of: Contender, seconds: float) -> list[Record]:
-        """What is there after it was killed, each time at another moment of a run that takes so long."""
+        """What is there after it was killed, each time at another moment after the first step of a run that takes so
+        long."""
         draw, key = random.Random(SEED), self.key("kill", of)
         moments = [draw.uniform(0.1, 0.9) * seconds for _ in range(KILLS)]
         return [
@@ -157,8 +158,12 @@ class Bench:
 
     def kill(self, of: Contender, moment: float) -> Record:
         job = self.job(of) | {"log": str(self.work / "killed.jsonl"), "efforts": of.efforts[:1]}
+        log = Path(job["log"])
         shutil.rmtree(job["folder"], ignore_errors=True)
+        log.unlink(missing_ok=True)
         with subprocess.Popen([str(part) for part in self.command(of, "run", job)]) as process:
+            while process.poll() is None and not (log.exists() and log.stat().st_size):
+                time.sleep(0.01)
             time.sleep(moment)
             process.send_signal(signal.SIGKILL)
         if process.returncode != -signal.SIGKILL:
