@@ -52,10 +52,25 @@ class Contender:
     efforts: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is followed, and in which memory."""
+
+    shape: str = "expiry"
+    rows: int = 800_000
+    steps: int = 100
+    queries: int = 200
+    memory_mb: int = 512
+    file: str = "sift-900k.u8bin"
+
+    @property
+    def name(self) -> str:
+        return f"{Path(self.file).stem}-{self.shape}-{self.rows}-{self.steps}-{self.queries}"
+
+
 LISTS = (16, 24, 48)
-HNSW = tuple({"nprobes": 1, "ef": ef, "refine": 1} for ef in (20, 40, 80))
+HNSW = tuple({"nprobes": 1, "ef": ef, "refine": 1} for ef in (20, 60))
 CONTENDERS = (
-    Contender("adjoin, merged every {settled} rows", "adjoin", 20_000, {}, LISTS),
     Contender("adjoin, merged every {settled} rows", "adjoin", 100_000, {}, LISTS),
     Contender("LanceDB, IVF_HNSW_SQ, optimized every {settled} rows", "lancedb", 20_000, {"index": "HnswSq"}, HNSW),
 )
@@ -65,13 +80,12 @@ ENOUGH = 0.95
 class Bench:
     """A set, a runbook for it and its truth."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.adjoin, self.memory = asked.adjoin.resolve(), asked.memory * 1_000_000
-        self.name = f"{Path(asked.set).stem}-{asked.rows}-{asked.shape}-{asked.steps}-{asked.queries}"
-        self.asked, self.work = asked, asked.work.resolve() / self.name
+    def __init__(self, adjoin: Path, work: Path, setting: Setting) -> None:
+        self.adjoin, self.setting, self.memory = adjoin.resolve(), setting, setting.memory_mb * 1_000_000
+        self.ledger = Ledger(work.resolve() / "runbooks.jsonl")
+        self.name, self.work = setting.name, work.resolve() / setting.name
         self.work.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(asked.work.resolve() / "runbooks.jsonl")
-        suffix = Path(asked.set).suffix
+        suffix = Path(setting.file).suffix
         self.base, self.queries = self.work / f"base{suffix}", self.work / f"queries{suffix}"
         self.runbook, self.truth = self.work / "runbook.yaml", self.work / "truth"
 
@@ -83,8 +97,8 @@ class Bench:
         tool, clusters = [self.python("adjoin"), Path(__file__).with_name("runbook.py")], self.work / "clusters.json"
         if not self.queries.exists():
             self.cut()
-        made = ["make", self.asked.shape, "--rows", str(self.asked.rows), "--steps", str(self.asked.steps)]
-        if self.asked.shape == "rounds":
+        made = ["make", self.setting.shape, "--rows", str(self.setting.rows), "--steps", str(self.setting.steps)]
+        if self.setting.shape == "rounds":
             ordered = self.work / f"clusters{self.base.suffix}"
             if not clusters.exists():
                 run([*tool, "clusters", self.base, "--count", str(CLUSTERS), "--seed", str(SEED), "-o", ordered])
@@ -95,16 +109,16 @@ class Bench:
 
     def cut(self) -> None:
         """The first rows of the set, and the last ones as queries."""
-        source = Path(os.environ.get("ADJOIN_DATA", "")) / self.asked.set
+        source = Path(os.environ.get("ADJOIN_DATA", "")) / self.setting.file
         if not source.exists():
-            raise Failed(f"{self.asked.set} is not in ADJOIN_DATA")
+            raise Failed(f"{self.setting.file} is not in ADJOIN_DATA")
         with source.open("rb") as file:
             rows, dimensions = struct.unpack("<2I", file.read(8))
             width = (source.stat().st_size - 8) // rows
-            queries = self.asked.queries
-            if rows < self.asked.rows + queries:
-                raise Failed(f"{self.asked.set} has {rows} rows: --rows of {rows - queries} at most")
-            for path, start, count in ((self.base, 0, self.asked.rows), (self.queries, rows - queries, queries)):
+            queries = self.setting.queries
+            if rows < self.setting.rows + queries:
+                raise Failed(f"{self.setting.file} has {rows} rows: --rows of {rows - queries} at most")
+            for path, start, count in ((self.base, 0, self.setting.rows), (self.queries, rows - queries, queries)):
                 file.seek(8 + start * width)
                 with path.open("wb") as to:
                     to.write(struct.pack("<2I", count, dimensions))
@@ -250,7 +264,7 @@ class DiskAnn:
         told.unlink(missing_ok=True)
         program = os.environ["DISKANN_LIVE"]
         ran = run([program, "--quiet", "run", "--input-file", asked, "--output-file", told])
-        steps = [as_ours(step, self.bench.asked.queries) for step in json.loads(told.read_text())[0]["results"]]
+        steps = [as_ours(step, self.bench.setting.queries) for step in json.loads(told.read_text())[0]["results"]]
         points = [summed(steps, number) | {"effort": str(size)} for number, size in enumerate(self.LISTS)]
         return ran | {"output": "", "words": "", "written_bytes": 0, "start_bytes": 0} | enough(points)
 
@@ -311,28 +325,38 @@ def tables(bench: Bench, only: str = "") -> str:
         if only in words:
             told = DiskAnn(bench, kind).followed()
             rows.append(line(f"{words}, effort {told.get('effort')}", told, []))
-    shape, asked = bench.asked.shape, bench.asked
+    of = bench.setting
     return (
-        f"{asked.rows:,} rows of {Path(asked.set).stem} in {asked.steps} steps of the shape `{shape}`, "
-        f"{asked.queries:,} queries in each search, {THREADS} threads, {asked.memory} MB. {machine()}\n\n"
+        f"{of.rows:,} rows of {Path(of.file).stem} in {of.steps} steps of the shape `{of.shape}`, "
+        f"{of.queries:,} queries in each search, {THREADS} threads, {of.memory_mb} MB. {machine()}\n\n"
         + table(HEAD, rows)
     )
+
+
+def beside_peers(bench: Any) -> str:
+    """The table of the document; of `bench` it takes the program and the folder."""
+    mine = Bench(bench.adjoin, bench.work, Setting())
+    mine.prepare()
+    return tables(mine)
+
+
+ALL = (beside_peers,)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adjoin", type=Path)
-    parser.add_argument("--rows", type=int, default=800_000)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--shape", default="expiry", choices=["window", "expiry", "renewal", "rounds"])
-    parser.add_argument("--queries", type=int, default=500, help="in each search")
-    parser.add_argument("--set", default="sift-900k.u8bin")
-    parser.add_argument("--memory", type=int, default=512, help="MB for each engine")
+    parser.add_argument("--shape", default=Setting.shape, choices=["window", "expiry", "renewal", "rounds"])
+    for name in ("rows", "steps", "queries"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Setting, name))
+    parser.add_argument("--memory", type=int, default=Setting.memory_mb, help="MB for each engine")
+    parser.add_argument("--set", default=Setting.file)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     parser.add_argument("--only", default="", help="contenders whose words have this")
     asked = parser.parse_args()
+    setting = Setting(asked.shape, asked.rows, asked.steps, asked.queries, asked.memory, asked.set)
     try:
-        bench = Bench(asked)
+        bench = Bench(asked.adjoin, asked.work, setting)
         bench.prepare()
     except Failed as reason:
         print(f"runbooks: not measured: {reason}")
