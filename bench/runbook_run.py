@@ -23,7 +23,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -38,6 +38,8 @@ SEED, CLUSTERS = 1232, 64
 KILLS = 6
 #: Of DiskANN: degree and candidates of the build are those of adjoin's default.
 DEGREE, BUILD_LIST = 32, 75
+#: Bytes that are converted at once.
+PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -154,40 +156,51 @@ class Bench:
         points = [summed(steps, number) | {"effort": tag(effort)} for number, effort in enumerate(of.efforts)]
         peak = max(told["peak_bytes"], *(step["peak_bytes"] for step in steps))
         figures = {"peak_bytes": peak, "written_bytes": steps[-1]["written_bytes"], "unbounded": refused, "words": ""}
+        figures["took"] = [[step["settled"], step["settled"] + first_seconds(step)] for step in steps]
         return told | answer | enough(points) | figures
 
     def command(self, of: Contender, what: str, job: Record) -> list[Any]:
         program = Path(__file__).with_name("runbook_engines.py")
         return [self.python(of.engine), program, of.engine, what, json.dumps(job)]
 
-    def killed(self, of: Contender, seconds: float) -> list[Record]:
-        """What is there after it was killed, each time at another moment after the first step of a run that takes so
-        long."""
+    def killed(self, of: Contender, took: list[list[float]]) -> list[Record]:
+        """What is there after it was killed in the middle of a step, every second time one in which it settled rows
+        where there are such. `took` has, of each step, the seconds in which it settled, and all of its seconds."""
         draw, key = random.Random(SEED), self.key("kill", of)
-        moments = [draw.uniform(0.1, 0.9) * seconds for _ in range(KILLS)]
+        steps = range(2, len(took))
+        settling = [step for step in steps if took[step][0]] or steps
+        kills = [draw.choice(settling if number % 2 else steps) for number in range(KILLS)]
+        moments = [(step, draw.random() * took[step][1]) for step in kills]
         return [
-            self.ledger.measured(f"{key} {number}", lambda moment=moment: self.kill(of, moment))
+            self.ledger.measured(f"{key} {number}", lambda moment=moment: self.kill(of, *moment))
             for number, moment in enumerate(moments)
         ]
 
-    def kill(self, of: Contender, moment: float) -> Record:
+    def kill(self, of: Contender, steps: int, seconds: float) -> Record:
+        """Kills a run so many seconds after so many steps."""
         job = self.job(of) | {"log": str(self.work / "killed.jsonl"), "efforts": of.efforts[:1]}
         log = Path(job["log"])
         shutil.rmtree(job["folder"], ignore_errors=True)
         log.unlink(missing_ok=True)
-        with subprocess.Popen([str(part) for part in self.command(of, "run", job)]) as process:
-            while process.poll() is None and not (log.exists() and log.stat().st_size):
+        command = [str(part) for part in self.command(of, "run", job)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= steps):
                 time.sleep(0.01)
-            time.sleep(moment)
+            time.sleep(seconds)
             process.send_signal(signal.SIGKILL)
         if process.returncode != -signal.SIGKILL:
-            raise Failed(f"the run had ended before it was killed after {moment:.1f} s")
+            raise Failed(f"the run had ended before it was killed, {seconds:.1f} s after step {steps}")
         told = run(self.command(of, "check", job))
-        return {"moment": moment} | json.loads(told["output"].strip().splitlines()[-1])
+        return {"steps": steps, "after": seconds} | json.loads(told["output"].strip().splitlines()[-1])
 
 
 def tag(effort: Any) -> str:
     return "-".join(str(part) for part in effort.values()) if isinstance(effort, dict) else str(effort)
+
+
+def first_seconds(step: Record) -> float:
+    """How long a step takes beside settling; a search, by the first effort."""
+    return float(step["points"][0]["seconds"] if "points" in step else step["seconds"])
 
 
 def summed(steps: list[Record], number: int) -> Record:
@@ -216,13 +229,13 @@ def enough(points: list[Record]) -> Record:
 
 
 class DiskAnn:
-    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, keeps all of them in memory as the program
-    sets it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and nothing is there after a
-    kill."""
+    """DiskANN's own program at the runbook. Its provider of pages, bf-tree, takes floats alone, keeps all pages in
+    memory as the program sets it up (`StorageBackend::Memory`), and writes no log: so memory is not bounded, and
+    nothing is there after a kill."""
 
     LISTS = (25, 40, 60)
     KINDS = {
-        "graph-index-stream-bftree-full-precision": "DiskANN, bf-tree provider, all in memory",
+        "graph-index-stream-bftree-full-precision": "DiskANN, bf-tree provider, floats, all in memory",
         "graph-index-dynamic-run": "DiskANN, in memory",
     }
 
@@ -231,11 +244,13 @@ class DiskAnn:
 
     def job(self) -> Record:
         types = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32"}
-        bench = self.bench
-        build = {"data_type": types[bench.base.suffix], "data": str(bench.base), "distance": "squared_l2"}
+        bench, base, queries = self.bench, self.bench.base, self.bench.queries
+        if self.kind != "graph-index-dynamic-run":
+            base, queries = as_floats(base), as_floats(queries)
+        build = {"data_type": types[base.suffix], "data": str(base), "distance": "squared_l2"}
         build |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "alpha": 1.2, "backedge_ratio": 1.0}
         runs = [{"search_n": K, "search_l": list(self.LISTS), "recall_k": K}]
-        search = {"search-type": "topk", "queries": str(bench.queries), "groundtruth": str(bench.queries), "reps": 1}
+        search = {"search-type": "topk", "queries": str(queries), "groundtruth": str(queries), "reps": 1}
         method = {"method": "visited_and_top_k", "params": {"k_value": 20, "l_value": BUILD_LIST}}
         book = {"runbook_path": str(bench.runbook), "dataset_name": bench.name, "gt_directory": str(bench.truth)}
         book |= {"ip_delete_method": method, "ip_delete_num_to_replace": 3}
@@ -247,7 +262,9 @@ class DiskAnn:
         else:
             none = ("cb_max_record_size", "cb_min_record_size", "read_promotion_rate", "scan_promotion_rate")
             none += ("cb_copy_on_access_ratio", "read_record_cache", "cache_only")
-            store = {"cb_size_byte": bench.memory // 4, "leaf_page_size": 4096, "use_snapshot": False}
+            # A power of two is asked for; two stores share half of the memory.
+            buffer = 1 << ((bench.memory // 4).bit_length() - 1)
+            store = {"cb_size_byte": buffer, "leaf_page_size": 4096, "use_snapshot": False}
             store |= dict.fromkeys(none)
             content |= {"vector_store_config": store, "neighbor_store_config": store}
         return {"search_directories": [str(bench.work)], "jobs": [{"type": self.kind, "content": content}]}
@@ -267,6 +284,18 @@ class DiskAnn:
         steps = [as_ours(step, self.bench.setting.queries) for step in json.loads(told.read_text())[0]["results"]]
         points = [summed(steps, number) | {"effort": str(size)} for number, size in enumerate(self.LISTS)]
         return ran | {"output": "", "words": "", "written_bytes": 0, "start_bytes": 0} | enough(points)
+
+
+def as_floats(path: Path) -> Path:
+    """A file of bytes as one of floats, beside it."""
+    to, codes = path.with_suffix(".fbin"), {".u8bin": "B", ".i8bin": "b"}
+    if path.suffix in codes and not to.exists():
+        with path.open("rb") as file, to.with_suffix(".part").open("wb") as part:
+            part.write(file.read(8))
+            while piece := file.read(PIECE):
+                array("f", array(codes[path.suffix], piece)).tofile(part)
+        to.with_suffix(".part").rename(to)
+    return to
 
 
 def as_ours(step: Record, queries: int) -> Record:
@@ -319,7 +348,7 @@ def tables(bench: Bench, only: str = "") -> str:
         words = of.words.format(settled=f"{of.settled:,}")
         if only in words:
             told = bench.followed(of)
-            kills = [] if "failed" in told else bench.killed(of, told["seconds"])
+            kills = [] if "failed" in told else bench.killed(of, told["took"])
             rows.append(line(f"{words}, effort {told.get('effort')}", told, kills))
     for kind, words in DiskAnn.KINDS.items():
         if only in words:
