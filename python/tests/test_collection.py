@@ -93,3 +93,22 @@ def test_threads_write_and_search_while_it_merges(vectors, tmp_path):
         while any(thread.is_alive() for thread in threads):
             live.merge()
         assert not failed and len(live) == 100
+
+
+def test_a_live_index_is_a_source(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        live.write(insert=vectors[:500])
+        live.merge()
+        live.write(delete=[3], upsert=([600, 601], vectors[[7, 8]]))
+        ids = numpy.array([*(id for id in range(500) if id != 3), 600, 601])
+        there = numpy.concatenate([numpy.delete(vectors[:500], 3, axis=0), vectors[[7, 8]]]).astype("float64")
+        distances = numpy.linalg.norm(there[:, None] - there[None], axis=2)
+        near = [(min(ids[i], ids[j]), max(ids[i], ids[j])) for i, j in zip(*numpy.nonzero(numpy.triu(distances < 2.5, 1)))]
+        assert (7, 600) in near and len(near) > 5
+        with adjoin.join(live, eps=2.5, exact=True) as result:
+            pairs = result.to_polars()
+            assert sorted((min(pair), max(pair)) for pair in zip(pairs["left"], pairs["right"])) == sorted(near)
+        index = adjoin.build_index(live, tmp_path / "index")
+        assert len(index) == len(ids)
+        with pytest.raises(adjoin.OptionError, match="id_column has a meaning only for files"):
+            adjoin.build(live, tmp_path / "store", id_column="id")

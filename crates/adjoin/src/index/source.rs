@@ -15,6 +15,7 @@ use crate::source::{Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// The rows of an open index in the order of its pages: the first row of each vertex, then its others.
+#[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
     deleted: Option<&'a RowSet>,
@@ -28,6 +29,20 @@ impl<'a> IndexRows<'a> {
         let rows = facts.rows - deleted.map_or(0, RowSet::len);
         let info = SourceInfo { rows, vectors: facts.vectors, ids: facts.ids, rounded_from_f64: false };
         Self { index, deleted, info }
+    }
+
+    /// A scan of these rows, which outlives them.
+    pub(crate) fn into_scan(self, batch_bytes: usize) -> Box<dyn VectorScan + 'a> {
+        let page_bytes = self.index.facts().shape().bytes();
+        Box::new(RowScan {
+            batch_rows: self.batch_rows(batch_bytes as u64) as usize,
+            pages: AlignedBuffer::zeroed(self.pages_at_once(batch_bytes as u64) * page_bytes),
+            held: 0..0,
+            vertex: 0,
+            further: 0..0,
+            next_row: 0,
+            rows: self,
+        })
     }
 
     /// Pages that are read at once for batches of so many bytes.
@@ -48,16 +63,7 @@ impl VectorSource for IndexRows<'_> {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        let page_bytes = self.index.facts().shape().bytes();
-        Ok(Box::new(RowScan {
-            rows: self,
-            batch_rows: self.batch_rows(batch_bytes as u64) as usize,
-            pages: AlignedBuffer::zeroed(self.pages_at_once(batch_bytes as u64) * page_bytes),
-            held: 0..0,
-            vertex: 0,
-            further: 0..0,
-            next_row: 0,
-        }))
+        Ok(self.clone().into_scan(batch_bytes))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
@@ -73,7 +79,7 @@ impl VectorSource for IndexRows<'_> {
 
 /// A scan of an index.
 struct RowScan<'a> {
-    rows: &'a IndexRows<'a>,
+    rows: IndexRows<'a>,
     batch_rows: usize,
     pages: AlignedBuffer,
     /// The pages that are in the buffer.
@@ -87,7 +93,7 @@ struct RowScan<'a> {
 impl RowScan<'_> {
     /// The next entry that was not deleted, and its vertex.
     fn next_entry(&mut self) -> Option<(u32, u32)> {
-        let IndexRows { index, deleted, .. } = *self.rows;
+        let IndexRows { index, deleted, .. } = self.rows;
         loop {
             let entry = match self.further.next() {
                 Some(entry) => entry,

@@ -53,6 +53,7 @@ pub(super) struct Fresh {
 }
 
 /// The rows at a moment, for whoever searches.
+#[derive(Clone)]
 pub(super) struct View {
     space: Space<'static>,
     blocks: Vec<Arc<Block>>,

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
+use super::places::file_bytes;
 use super::segment::{DRAFT, first_of};
 use super::snapshot::Snapshot;
 use super::state::{Moment, State};
@@ -42,28 +43,37 @@ impl Collection {
             moment
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.build_of(context, moment).and_then(|manifest| self.replace(writer, manifest));
+        let merged = self.build_of(context, moment).and_then(|(manifest, bytes_written)| {
+            self.replace(writer, manifest)?;
+            let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
+            lock(&writer.merges).add(merged);
+            Ok(merged)
+        });
         if merged.is_err() {
             // Best effort: the error that led here is the one to report, and opening it again removes them too.
             let _ = remove_of_merge(context, self.folder(), self.manifest().merged());
         }
-        merged.map(|()| Merged { rows, sequence, seconds: watch.seconds() })
+        merged
     }
 
-    /// Builds the index of a moment; returns the manifest that names it.
-    fn build_of(&self, context: &Context, moment: Moment) -> Result<LiveManifest> {
-        let (live, manifest) = (self.folder(), self.manifest());
+    /// Builds the index of a moment; returns the manifest that names it, and the bytes that this wrote.
+    fn build_of(&self, context: &Context, moment: Moment) -> Result<(LiveManifest, u64)> {
+        let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
             let context = &context.for_long_run(LEAST_BYTES, "merging")?.or_temporary(live);
-            let rows = Snapshot::new(&manifest, &moment, live.to_owned());
+            let rows = Snapshot::new(&manifest, moment.clone(), live.to_owned());
             let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
-            let (temporary, _) = TemporaryStore::build(context, &rows, &options)?;
+            let (temporary, of_store) = TemporaryStore::build(context, &rows, &options)?;
             let store = Store::open(context, temporary.folder())?;
-            build(context, &store, &live.join(folder_name(moment.sequence)), &manifest.index_options(), true)?;
+            let index = live.join(folder_name(moment.sequence));
+            let of_index = build(context, &store, &index, &manifest.index_options(), true)?.io;
             drop((store, temporary));
             Base::complete(context, live, moment.sequence)?;
+            bytes_written =
+                of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes;
+            bytes_written += file_bytes(moment.rows);
         }
-        Ok(manifest.with_merged(moment.sequence, moment.rows))
+        Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
     /// Puts the index that a manifest names, and what was written since, in the place of what there is.

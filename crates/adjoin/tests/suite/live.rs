@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod rows;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::path::Path;
