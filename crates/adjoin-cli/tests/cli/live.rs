@@ -8,7 +8,7 @@ use crate::inputs::fbin;
 use crate::place::Place;
 
 /// A live index with nine vectors of the plane, named by their numbers.
-fn small() -> Place {
+pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
     place.write("queries.fbin", &fbin(2, &[0., 0., 9., 8.]));
