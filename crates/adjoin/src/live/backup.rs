@@ -133,8 +133,8 @@ impl Parts {
         loop {
             let manifest = LiveManifest::read(context, live)?;
             let opened = Self::of_manifest(context, live, manifest.clone());
-            // Where a merge has ended meanwhile, files are gone; then it is the new index that is copied.
-            if opened.is_ok() || !is_replaced(context, live, &manifest.manifest_xxh3) {
+            // Where a merge has ended meanwhile, files may be gone that were to be listed; then it is the new index that is copied.
+            if !is_replaced(context, live, &manifest.manifest_xxh3) {
                 return opened;
             }
             context.cancel.check()?;
