@@ -286,7 +286,7 @@ class Collection:
         return os.fspath(self.path)
 
     def __len__(self) -> int:
-        return int(self.stats["rows"])
+        return int(json.loads(self._live.info[1])["rows"])
 
     def __repr__(self) -> str:
         info = self.info
@@ -306,8 +306,11 @@ class Collection:
     @property
     def stats(self) -> dict[str, Any]:
         """What it holds now: ``rows``, how many of these are ``unmerged``, rows that are ``gone`` and still take room, the
-        ``sequence`` number of the last write."""
-        return dict(json.loads(self._live.info[1]))
+        ``sequence`` number of the last write. What that takes: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on
+        disk, of these about ``dead_bytes`` of rows that are gone. What was done since it was opened to write: ``last_merge``
+        (``rows``, ``seconds``, ``bytes_written``; None where there was none), ``came_bytes`` of vectors and ids,
+        ``written_bytes`` to the disk, and their ratio, ``write_amplification``."""
+        return dict(json.loads(self._live.stats()))
 
     def write(
         self,
@@ -393,11 +396,43 @@ class Collection:
         progress: Optional[bool] = None,
     ) -> dict[str, Any]:
         """Makes what was written part of the graph index on disk, while other threads write and search. Returns the ``rows`` that
-        this has then, the ``sequence`` number of the last write among them, and how many ``seconds`` it took."""
+        this has then, the ``sequence`` number of the last write among them, how many ``seconds`` it took, and the
+        ``bytes_written``."""
         resources = _options.resources(memory, threads)
         with working(NONE, temporary, {}, progress) as (_, folder, shown), folder:
             resources["temporary"] = _options.optional_path("temporary", temporary)
             return dict(json.loads(self._live.merge(resources, shown)))
+
+    def snapshot(
+        self,
+        path: PathLike,
+        *,
+        force: bool = False,
+        memory: Union[str, int, None] = None,
+        progress: Optional[bool] = None,
+    ) -> int:
+        """Writes the rows that are there now to the file ``path``, which ends in ``.parquet``: columns ``id`` and ``vector``, in no
+        order that means something. Returns how many. A file that is there is replaced only with ``force``."""
+        target, resources = _options.path("path", path), _options.resources(memory, None)
+        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
+            return self._live.snapshot(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
+
+    def backup(
+        self,
+        path: PathLike,
+        *,
+        force: bool = False,
+        memory: Union[str, int, None] = None,
+        progress: Optional[bool] = None,
+    ) -> dict[str, Any]:
+        """Copies the live index as it is on disk now to the folder ``path``, which can be opened as one: with every write that was
+        acknowledged before, also by another process, and while others go on. Every byte of the copy is read again before it
+        appears. Returns its ``rows``, the ``sequence`` number of its last write, and the ``bytes`` that were copied. A live index that is
+        there is replaced only with ``force``."""
+        target, resources = _options.path("path", path), _options.resources(memory, None)
+        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
+            told = self._live.backup(target, _options.flag("force", force), {**resources, "temporary": None}, shown)
+        return dict(json.loads(told))
 
     def flush(self) -> int:
         """Makes all writes durable; returns the number of the last."""

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use adjoin::error::{Error, Result};
-use adjoin::live::{Collection as Live, Durability, LiveOptions, Write};
+use adjoin::live::{Collection as Live, Durability, LiveOptions, Write, backup};
 use adjoin::options::VectorType;
+use adjoin::output::Target;
+use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -99,6 +101,11 @@ impl Collection {
         told.map_err(|error| raised(py, &error))
     }
 
+    /// What it holds and takes, and what writes cost since it was opened, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.with(|live| json(&live.statistics()?))).map_err(|error| raised(py, &error))
+    }
+
     /// Writes rows of sources, and deletes others first, all or none; returns what that did, as JSON.
     fn write(
         &self,
@@ -160,6 +167,33 @@ impl Collection {
     fn merge(&self, py: Python<'_>, resources: Resources, progress: Option<Py<PyAny>>) -> PyResult<String> {
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         running.run(py, |context| self.with(|live| json(&live.merge(context)?)))
+    }
+
+    /// Writes the rows of this moment to a file; returns how many.
+    fn snapshot(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        force: bool,
+        resources: Resources,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<u64> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        let target = Target::File { path, force };
+        running.run(py, |context| self.with(|live| Ok(write_vectors(context, &live.snapshot(), &target)?.rows)))
+    }
+
+    /// Copies it as it is now to a folder; returns what that holds, as JSON.
+    fn backup(
+        &self,
+        py: Python<'_>,
+        folder: PathBuf,
+        force: bool,
+        resources: Resources,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        running.run(py, |context| self.with(|live| json(&backup(context, live.folder(), &folder, force)?)))
     }
 
     /// Makes all writes durable; returns the number of the last.

@@ -8,10 +8,11 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
+use adjoin::job::open_source;
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, parse_bytes};
 use adjoin::predicate::Predicate;
-use adjoin::source::{self, IdChoice, SourceOptions, VectorSource, columns_read};
+use adjoin::source::{IdChoice, SourceOptions, VectorSource, columns_read};
 use adjoin::store::BuildOptions;
 use arrow_schema::Schema;
 use pyo3::FromPyObject;
@@ -96,7 +97,7 @@ impl StoreOptions {
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
-        source::open_nonempty(context, sources, &self.source_options()?)
+        open_source(context, sources, &self.source_options()?)
     }
 
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {

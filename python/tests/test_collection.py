@@ -93,3 +93,79 @@ def test_threads_write_and_search_while_it_merges(vectors, tmp_path):
         while any(thread.is_alive() for thread in threads):
             live.merge()
         assert not failed and len(live) == 100
+
+
+def test_a_live_index_is_a_source(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        live.write(insert=vectors[:500])
+        live.merge()
+        live.write(delete=[3], upsert=([600, 601], vectors[[7, 8]]))
+        ids = numpy.array([*(id for id in range(500) if id != 3), 600, 601])
+        there = numpy.concatenate([numpy.delete(vectors[:500], 3, axis=0), vectors[[7, 8]]]).astype("float64")
+        distances = numpy.linalg.norm(there[:, None] - there[None], axis=2)
+        near = [(min(ids[i], ids[j]), max(ids[i], ids[j])) for i, j in zip(*numpy.nonzero(numpy.triu(distances < 2.5, 1)))]
+        assert (7, 600) in near and len(near) > 5
+        with adjoin.join(live, eps=2.5, exact=True) as result:
+            pairs = result.to_polars()
+            assert sorted((min(pair), max(pair)) for pair in zip(pairs["left"], pairs["right"])) == sorted(near)
+        index = adjoin.build_index(live, tmp_path / "index")
+        assert len(index) == len(ids)
+        with pytest.raises(adjoin.OptionError, match="id_column has a meaning only for files"):
+            adjoin.build(live, tmp_path / "store", id_column="id")
+
+
+def test_what_lies_within_a_radius_is_found_wherever_it_is(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        live.write(insert=vectors[:1_000])
+        live.merge()
+        live.write(delete=range(0, 300, 3), upsert=([1, 2_000], vectors[[1_500, 1_501]] + 0.1))
+        there = {id: vectors[id] for id in range(1_000) if id >= 300 or id % 3}
+        there |= {1: vectors[1_500] + 0.1, 2_000: vectors[1_501] + 0.1}
+        ids, rows = numpy.array(list(there)), numpy.stack(list(there.values())).astype("float64")
+        queries = vectors[[0, 3, 7, 1_500, 1_501]]
+        distances = numpy.linalg.norm(queries[:, None].astype("float64") - rows[None], axis=2)
+        with live.search(queries, radius=3.0, list=len(there)) as hits:
+            found = numpy.split(hits.ids.ravel(), hits.offsets[1:-1])
+            assert [set(of_query.tolist()) for of_query in found] == [set(ids[far < 3.0].tolist()) for far in distances]
+            assert len(hits.ids) > 20 and 1 in found[3] and 2_000 in found[4] and not set(found[0]) & {0, 3}
+
+
+def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
+    import polars
+
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        live.write(insert=vectors[:1_000])
+        live.merge()
+        last = live.write(delete=range(500), upsert=([700, 5_000], vectors[:2]))
+        assert live.snapshot(tmp_path / "rows.parquet") == 501
+        frame = polars.read_parquet(tmp_path / "rows.parquet").sort("id")
+        assert frame["id"].to_list() == [*range(500, 1_000), 5_000]
+        wanted = numpy.concatenate([vectors[500:1_000], vectors[1:2]])
+        wanted[200] = vectors[0]
+        assert (frame["vector"].to_numpy() == wanted).all()
+        with pytest.raises(adjoin.InputError, match="exists already; give force"):
+            live.snapshot(tmp_path / "rows.parquet")
+        done = live.backup(tmp_path / "copy")
+        assert done["rows"] == 501 and done["sequence"] >= last and done["bytes"] > 501 * 64
+        live.write(delete=[700])
+        with adjoin.Collection(tmp_path / "copy") as copy:
+            assert len(copy) == 501 and (copy.get([700])[0] == vectors[0]).all()
+            copy.write(delete=[701])
+        assert live.get([700]) == [None] and live.get([701]) != [None]
+        with pytest.raises(adjoin.InputError, match="is a live index already; give force"):
+            live.backup(tmp_path / "copy")
+        assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
+
+
+def test_stats_tell_what_it_takes_and_what_writes_cost(vectors, tmp_path):
+    with adjoin.Collection.create(tmp_path / "live", 16) as live:
+        assert live.stats["last_merge"] is None and live.stats["write_amplification"] is None
+        live.write(insert=vectors)
+        stats = live.stats
+        assert stats["came_bytes"] == len(vectors) * (64 + 8) and stats["index_bytes"] == stats["dead_bytes"] == 0
+        assert stats["written_bytes"] == stats["log_bytes"] and 1 < stats["write_amplification"] < 1.1
+        merged = live.merge()
+        assert live.stats["last_merge"] == merged and merged["bytes_written"] > live.stats["index_bytes"] > len(vectors) * 64
+        live.write(delete=range(0, 2_000, 2))
+        stats = live.stats
+        assert stats["gone"] == 1_000 and stats["dead_bytes"] == stats["index_bytes"] // 2 and stats["write_amplification"] > 2

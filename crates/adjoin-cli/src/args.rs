@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use live::{Live, LiveCreate, LiveMerge, LiveSearch, LiveWrite};
+pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
 #[derive(Debug, Parser)]
@@ -160,7 +160,7 @@ pub(crate) struct Wanted {
 
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs
+    /// Files, folders of shards (with the folders in them) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs; or a live index as it is now
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) sources: Vec<String>,
     /// Folder of the store

@@ -11,14 +11,14 @@ use adjoin::device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes,
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::{IndexEffort, IndexOptions};
-use adjoin::job::Output;
+use adjoin::job::{Output, open_source};
 use adjoin::kernels::Kernel;
 use adjoin::options::{format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
 use adjoin::plan::{Order, Policy, Rule};
 use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
-use adjoin::store::{BuildOptions, Centers, kind_of};
+use adjoin::store::{BuildOptions, Centers, Kind, kind_of};
 
 use crate::args::{ColumnOptions, IndexShape, Join, Resources, StoreOptions, TemporaryPlace, WalkEffort};
 use crate::print::percent;
@@ -108,7 +108,7 @@ pub(crate) fn effort(effort: &WalkEffort) -> Result<IndexEffort> {
 
 /// Opens what is named as one set of vectors; one without rows is refused.
 pub(crate) fn source(context: &Context, names: &[String], columns: &ColumnOptions) -> Result<Arc<dyn VectorSource>> {
-    source::open_nonempty(context, names, &source_options(columns)?)
+    open_source(context, names, &source_options(columns)?)
 }
 
 /// Refuses results that would replace, or come to lie among, what is read, whichever names lead there, and two results of
@@ -153,7 +153,7 @@ fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
 /// What a command reads by one of the names that it was given.
 struct Read<'a> {
     name: &'a str,
-    is_store: bool,
+    kind: Option<Kind>,
     /// The files, and the folder if it is one.
     parts: HashSet<Identity>,
     /// Folders whose files are all read.
@@ -164,15 +164,15 @@ struct Read<'a> {
 impl<'a> Read<'a> {
     fn of(context: &Context, name: &'a str) -> Result<Self> {
         let path = Path::new(name);
-        let is_store = kind_of(context, path)?.is_some();
-        let files = match is_store {
-            true => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),
-            false => source::expand(name).unwrap_or_default(), // what is wrong with it is said where it is opened
+        let kind = kind_of(context, path)?;
+        let files = match kind {
+            Some(_) => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),
+            None => source::expand(name).unwrap_or_default(), // what is wrong with it is said where it is opened
         };
         let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
         let parents = files.iter().filter(|_| path.is_dir()).map(|file| parent(file));
         let folders = parents.chain([path]).filter(|folder| folder.is_dir()).filter_map(identity).collect();
-        Ok(Self { name, is_store, parts, folders, files })
+        Ok(Self { name, kind, parts, folders, files })
     }
 
     fn refuse(&self, option: &str, output: &Path) -> Result<()> {
@@ -182,9 +182,9 @@ impl<'a> Read<'a> {
             return refused(format!("{name} is read, so {option} cannot write {at}; choose another name"));
         }
         if self.is_around(output) {
-            let what = if self.is_store { "store" } else { "folder of sources" };
+            let what = self.kind.map_or_else(|| "a folder of sources".to_owned(), |kind| kind.to_string());
             return refused(format!(
-                "{name} is a {what} that is read, so {option} cannot write {at} into it; choose another folder"
+                "{name} is {what} that is read, so {option} cannot write {at} into it; choose another folder"
             ));
         }
         if self.lies_in(output) {
@@ -195,9 +195,9 @@ impl<'a> Read<'a> {
         Ok(())
     }
 
-    /// Whether a file of this name would lie in a folder that is read: in a store at any depth.
+    /// Whether a file of this name would lie in a folder that is read: in a store or an index at any depth.
     fn is_around(&self, output: &Path) -> bool {
-        let depth = if self.is_store { usize::MAX } else { 1 };
+        let depth = if self.kind.is_some() { usize::MAX } else { 1 };
         let target = output.canonicalize().ok();
         let folders = [target.as_deref().map(parent), Some(parent(output))].into_iter().flatten();
         let folders = folders.filter_map(|folder| folder.canonicalize().ok());

@@ -17,6 +17,10 @@ pub(crate) enum Live {
     Search(LiveSearch),
     /// Make what was written part of the graph index on disk
     Merge(LiveMerge),
+    /// Write the vectors that are there now, with their ids, to a Parquet file
+    Snapshot(LiveSnapshot),
+    /// Copy a live index as it is now, while others may write to it
+    Backup(LiveBackup),
     /// Show what a live index holds, as `adjoin info` does
     Info(Info),
     /// Read every byte of a live index, as `adjoin verify` does
@@ -99,4 +103,34 @@ pub(crate) struct LiveSearch {
     pub(crate) effort: WalkEffort,
     #[command(flatten)]
     pub(crate) run: SearchRun,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveSnapshot {
+    /// The live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    /// File of the vectors, which ends in .parquet: columns id and vector
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveBackup {
+    /// The live index
+    #[arg(value_name = "LIVE")]
+    pub(crate) live: PathBuf,
+    /// Folder of the copy, which is then a live index too
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// Replace a live index that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
 }

@@ -3,12 +3,11 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
-use adjoin::job::only_for_builds;
+use adjoin::job::{only_for_builds, open_source};
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::predicate::Predicate;
 use adjoin::report::{CommonStatistics, Interval};
-use adjoin::source;
 use adjoin::store::{Store, sole_store};
 
 use crate::Outcome;
@@ -34,7 +33,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
         return explain_store(context, store, arguments, aim);
     }
     refuse_of_stores(arguments)?;
-    let source = source::open_nonempty(&context, &arguments.inputs, &source)?;
+    let source = open_source(&context, &arguments.inputs, &source)?;
     let estimate = estimate(&context, &*source, &Question { build: &build, asked, aim })?;
     drop(context); // ends the progress bar
     print(&if arguments.json { json(&estimate)? } else { in_words(&estimate, option_of(metric)) })?;

@@ -5,13 +5,17 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::IndexSearchOptions;
 use adjoin::live::{
-    Collection, Durability, LiveFacts, LiveManifest, LiveOptions, Merged, Put, Write, Written, verify as check,
+    BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, Merged, Put, Write,
+    Written, backup as back_up, verify as check,
 };
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
+use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
+use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds};
 use adjoin::sql::Condition;
 use adjoin::store::Kind;
+use serde::Serialize;
 
 use super::info::{kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
@@ -19,7 +23,7 @@ use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of
 use super::tracing::Tracing;
 use super::verify::print_damages;
 use crate::Outcome;
-use crate::args::{Live, LiveCreate, LiveMerge, LiveSearch, LiveWrite};
+use crate::args::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -30,6 +34,8 @@ pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
         Live::Write(arguments) => write(arguments, stopped),
         Live::Search(arguments) => search(arguments, stopped),
         Live::Merge(arguments) => merge(arguments, stopped),
+        Live::Snapshot(arguments) => snapshot(arguments, stopped),
+        Live::Backup(arguments) => backup(arguments, stopped),
         Live::Info(arguments) => super::info::info_of(arguments, Kind::Live),
         Live::Verify(arguments) => super::verify::verify_of(arguments, Kind::Live, stopped),
     }
@@ -146,16 +152,59 @@ fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     Ok(verdict(&statistics))
 }
 
+fn snapshot(arguments: &LiveSnapshot, stopped: &Stopped) -> Result<Outcome> {
+    let LiveSnapshot { live, output, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    resolve::check_files(&context, &[live.display().to_string()], &[("-o", output)])?;
+    let target = Target::File { path: output.clone(), force: *force };
+    let collection = Collection::open_read_only(&context, live)?;
+    let written = write_vectors(&context, &collection.snapshot(), &target)?;
+    let sequence = collection.facts().sequence;
+    drop(collection);
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        let (rows, bytes) = (format_count(written.rows, "row"), format_bytes(written.bytes));
+        eprintln!("{}: {rows} as of write {sequence}, {bytes}", output.display());
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn backup(arguments: &LiveBackup, stopped: &Stopped) -> Result<Outcome> {
+    let LiveBackup { live, folder, force, resources } = arguments;
+    let context = resolve::context(resources, stopped)?;
+    resolve::check_outputs(&context, &[live.display().to_string()], &[("the backup", folder)])?;
+    let BackedUp { rows, sequence, bytes } = back_up(&context, live, folder, *force)?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        let (rows, bytes) = (format_count(rows, "row"), format_bytes(bytes));
+        eprintln!("{}: {rows} as of write {sequence}, {bytes} copied and verified", folder.display());
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+/// What a live index says of itself, and what it holds and takes.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    manifest: LiveManifest,
+    stats: LiveStatistics,
+}
+
 /// Prints what a live index holds.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;
-    let (manifest, facts) = (collection.manifest(), collection.facts());
-    print(&if json { manifest_as_json(&manifest)? } else { describe(&manifest, facts) })?;
+    let told = Told { manifest: collection.manifest(), stats: collection.statistics()? };
+    print(&if json { manifest_as_json(&told)? } else { describe(&told) })?;
     Ok(Outcome::Done)
 }
 
-fn describe(manifest: &LiveManifest, facts: LiveFacts) -> String {
+fn describe(Told { manifest, stats }: &Told) -> String {
+    let LiveStatistics { facts, unmerged_bytes, index_bytes, dead_bytes, .. } = *stats;
     let lines = [
         format!(
             "vectors      {} of {} x {}",
@@ -166,11 +215,19 @@ fn describe(manifest: &LiveManifest, facts: LiveFacts) -> String {
         format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
         format!("last write   {}", facts.sequence),
+        format!("unmerged     {}, {} of memory", format_count(facts.unmerged, "row"), format_bytes(unmerged_bytes)),
         format!(
-            "unmerged     {}; {} deleted or replaced",
-            format_count(facts.unmerged, "row"),
-            format_count(facts.gone, "row")
+            "gone         {} deleted or replaced, about {} on disk until the next merge",
+            format_count(facts.gone, "row"),
+            format_bytes(dead_bytes)
         ),
+        format!("index        {} of {}", format_bytes(index_bytes), format_count(manifest.merged_rows, "row")),
+        format!(
+            "graph        {} neighbours at most, of {} candidates, alpha {}",
+            manifest.degree, manifest.build_list, manifest.alpha
+        ),
+        format!("pages        of {}", format_bytes(manifest.page_bytes)),
+        format!("codes        {} of a vector, in memory", format_count(manifest.code_bytes as u64, "byte")),
         format!("log          {} in {}", format_bytes(facts.log_bytes), format_count(facts.log_files as u64, "file")),
     ];
     lines.map(|line| line + "\n").concat()

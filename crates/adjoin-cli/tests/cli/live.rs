@@ -8,7 +8,7 @@ use crate::inputs::fbin;
 use crate::place::Place;
 
 /// A live index with nine vectors of the plane, named by their numbers.
-fn small() -> Place {
+pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
     place.write("queries.fbin", &fbin(2, &[0., 0., 9., 8.]));
@@ -73,6 +73,7 @@ fn what_makes_no_sense_is_refused() {
     place.write("nan.fbin", &fbin(2, &[0., f32::NAN]));
     place.write("gone", b"1\nx\n");
     place.done("build set.fbin -o set.store --quiet");
+    place.done("live create none.live --dimensions 2");
     for (line, words) in [
         ("live write set.live --insert set.fbin", &["set.fbin: the id 0 of row 0 is there already", "set.live"][..]),
         ("live write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
@@ -93,11 +94,60 @@ fn what_makes_no_sense_is_refused() {
             "search set.live --queries queries.fbin -k 1",
             &["set.live is a live index, not a store", "adjoin live search"],
         ),
-        ("join set.live --eps 1 -o pairs.csv", &["set.live is a live index"]),
+        ("join set.live set.fbin --eps 1", &["set.live is a live index, which is read alone"]),
+        ("join set.live --eps 1 --no-ids", &["set.live is a live index", "--no-ids has a meaning only for files"]),
+        ("build set.live --attributes x -o new.store", &["--attributes", "the source has none"]),
+        ("join none.live --eps 1", &["none.live has no rows"]),
+        ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a live index that is read, so -o cannot write"]),
+        ("dedupe set.live --eps 1 -o out", &["set.live is a live index", "adjoin live snapshot"]),
     ] {
         place.refused(line, words);
     }
     assert!(place.done("info set.live").out.contains("vectors      9 of"));
+}
+
+/// Rows on disk, rows in memory and others that are gone: every command that takes a source takes what is there.
+#[test]
+fn what_is_there_now_is_a_source() {
+    let place = small();
+    place.done("live merge set.live --quiet");
+    place.write("gone", b"0\n6\n");
+    place.write("new.jsonl", b"{\"id\": 3, \"v\": [1, 0.5]}\n{\"id\": 100, \"v\": [9, 8]}\n");
+    place.done("live write set.live --delete gone --upsert new.jsonl --quiet");
+    let rows =
+        [(1, [1., 0.]), (2, [3., 0.]), (3, [1., 0.5]), (4, [5., 5.]), (5, [1., 0.]), (7, [-2., 0.]), (8, [0., -1.])];
+    let line = |&(id, [x, y]): &(u32, [f64; 2])| format!("{{\"id\": {id}, \"v\": [{x}, {y}]}}\n");
+    place.write("there.jsonl", (rows.iter().map(line).collect::<String>() + &line(&(100, [9., 8.]))).as_bytes());
+    let pairs = |source: &str, of: &str| {
+        let out = place.done(&format!("{of} {source} --eps 2 --quiet -o -")).out;
+        let ordered = |line: &str| {
+            let (mut words, value): (Vec<&str>, &str) = {
+                let words: Vec<&str> = line.split(',').collect();
+                (words[..2].to_vec(), words[2])
+            };
+            words.sort_unstable();
+            format!("{},{value}", words.join(","))
+        };
+        let mut lines: Vec<String> = out.lines().map(ordered).collect();
+        lines.sort();
+        lines
+    };
+    let wanted = pairs("there.jsonl", "join --exact");
+    assert!(wanted.len() > 5, "{wanted:?}");
+    assert_eq!(pairs("set.live", "join --exact"), wanted);
+    assert_eq!(pairs("set.live", "groundtruth"), wanted);
+    place.done("build set.live -o live.store --quiet");
+    assert_eq!(pairs("live.store", "join --exact"), wanted);
+    let search = "--queries queries.fbin -k 2 --quiet";
+    let hits = place.done(&format!("live search set.live {search}")).out;
+    place.done("index build set.live -o live.index --quiet");
+    assert_eq!(place.done(&format!("index search live.index {search}")).out, hits);
+    let removed = place.done("join set.live --eps 0.1 --exact --output keep --quiet -o -").out;
+    assert!(removed == "id,kept_id,distance\n5,1,0.0\n" || removed == "id,kept_id,distance\n1,5,0.0\n", "{removed}");
+    assert!(place.done("explain set.live --eps 2").out.contains("8 of 2 f32"));
+    place.done("live create copy.live --dimensions 2");
+    place.done("live write copy.live --insert set.live --quiet");
+    assert_eq!(place.done(&format!("live search copy.live {search}")).out, hits);
 }
 
 /// A process that writes is killed at some moments: what others were told was written is there, and it can be written to again.

@@ -143,6 +143,30 @@ impl Place {
     }
 }
 
+/// A small disk, until this is dropped.
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Makes the folder `disk` of a place a disk of so many bytes, where this user may do that.
+    pub(crate) fn new(place: &Place, bytes: u64) -> Option<Self> {
+        let at = place.path("disk");
+        fs::create_dir(&at).unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(&at).output();
+        if !mount.is_ok_and(|output| output.status.success()) {
+            skip("root", "this user may not mount a small disk");
+            return None;
+        }
+        Some(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).output(); // best effort: a test cannot do more
+    }
+}
+
 /// Says that a test lacks something; fails where `ADJOIN_REQUIRE` lists it.
 pub(crate) fn skip(need: &str, why: &str) {
     let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();

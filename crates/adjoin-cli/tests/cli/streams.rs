@@ -2,9 +2,9 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::place::{Place, skip};
+use crate::place::{Place, SmallDisk};
 
 fn with_set_and_store() -> Place {
     let place = Place::new();
@@ -135,24 +135,10 @@ fn a_full_disk_is_said_in_one_line() {
     }
 }
 
-/// Removes the mount of a test, whatever becomes of the test.
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).output(); // best effort: a test cannot do more
-    }
-}
-
 #[test]
 fn a_small_disk_fills_up_and_is_left_as_it_was() {
     let place = with_set_and_store();
-    std::fs::create_dir(place.path("disk")).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32k", "tmpfs"]).arg(place.path("disk")).output();
-    if !mount.is_ok_and(|output| output.status.success()) {
-        return skip("root", "this user may not mount a small disk");
-    }
-    let _mounted = Mounted(place.path("disk"));
+    let Some(_disk) = SmallDisk::new(&place, 32 << 10) else { return };
     for line in [
         "build set.fbin -o disk/store",
         "join store --eps 100 --yes --quiet -o disk/pairs.parquet",

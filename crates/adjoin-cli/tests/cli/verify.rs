@@ -42,7 +42,8 @@ fn edit(place: &Place, before: &str, more: &str) {
 fn folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
-        ("live", ["store is a live index, not a store", "adjoin build"]),
+        // Its rows would be a source.
+        ("live", ["missing field `salt`", "bring the folder back from a backup"]),
         ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
     ] {
         let (place, _) = store();

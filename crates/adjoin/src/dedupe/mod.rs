@@ -29,7 +29,7 @@ use crate::row_numbers::{RowNumbers, RowSet};
 use crate::sink::{Decided, Removals, RemovedTable, SORTER_BYTES_MIN, Sorter};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;
-use crate::store::{BuildOptions, NoUsableRow, OnBad, kind_of};
+use crate::store::{BuildOptions, Kind, NoUsableRow, OnBad, kind_of};
 
 pub use removed::Example;
 
@@ -137,9 +137,11 @@ impl Dedupe<'_> {
     fn refuse_stores(&self, context: &Context) -> Result<()> {
         for input in self.inputs {
             if let Some(kind) = kind_of(context, Path::new(input))? {
-                return Err(Error::input(format!(
-                    "{input} is {kind}, which holds vectors alone; name the data set that it was built of"
-                )));
+                let remedy = match kind {
+                    Kind::Live => "write its vectors to a file with: adjoin live snapshot",
+                    Kind::Store | Kind::Index => "name the data set that it was built of",
+                };
+                return Err(Error::input(format!("{input} is {kind}, which holds vectors alone; {remedy}")));
             }
         }
         Ok(())

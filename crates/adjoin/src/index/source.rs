@@ -10,6 +10,7 @@ use crate::row_numbers::RowSet;
 use crate::source::{Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// The rows of an open index in the order of its pages: the first row of each vertex, then its others.
+#[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
     deleted: Option<&'a RowSet>,
@@ -25,6 +26,18 @@ impl<'a> IndexRows<'a> {
         Self { index, deleted, info }
     }
 
+    /// A scan of these rows, which outlives them.
+    pub(crate) fn into_scan(self, batch_bytes: usize) -> Box<dyn VectorScan + 'a> {
+        Box::new(RowScan {
+            batch_rows: self.batch_rows(batch_bytes as u64) as usize,
+            pages: Pieces::of_bytes(self.index, batch_bytes as u64),
+            vertex: 0,
+            further: 0..0,
+            next_row: 0,
+            rows: self,
+        })
+    }
+
     /// Rows of a batch of so many bytes.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
@@ -37,14 +50,7 @@ impl VectorSource for IndexRows<'_> {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        Ok(Box::new(RowScan {
-            rows: self,
-            batch_rows: self.batch_rows(batch_bytes as u64) as usize,
-            pages: Pieces::of_bytes(self.index, batch_bytes as u64),
-            vertex: 0,
-            further: 0..0,
-            next_row: 0,
-        }))
+        Ok(self.clone().into_scan(batch_bytes))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
@@ -59,7 +65,7 @@ impl VectorSource for IndexRows<'_> {
 
 /// A scan of an index.
 struct RowScan<'a> {
-    rows: &'a IndexRows<'a>,
+    rows: IndexRows<'a>,
     batch_rows: usize,
     pages: Pieces<'a>,
     /// The vertex that comes next, and entries of the one before that are still to come.
@@ -71,7 +77,7 @@ struct RowScan<'a> {
 impl RowScan<'_> {
     /// The next entry that was not deleted, and its vertex.
     fn next_entry(&mut self) -> Option<(u32, u32)> {
-        let IndexRows { index, deleted, .. } = *self.rows;
+        let IndexRows { index, deleted, .. } = self.rows;
         loop {
             let entry = match self.further.next() {
                 Some(entry) => entry,

@@ -2,16 +2,18 @@
 //! Python both come here.
 
 mod output;
+mod sources;
 
 use crate::context::Context;
 use crate::error::Result;
 use crate::join::{JoinOptions, join, prepare};
 use crate::message::{Argument, Mention};
 use crate::report::JoinStatistics;
-use crate::source::{self, IdChoice, SourceOptions};
+use crate::source::{IdChoice, SourceOptions};
 use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
 
 pub use output::Output;
+pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.
 pub struct Job<'a> {
@@ -53,7 +55,7 @@ impl Opened {
         if let Some(folder) = sole_store(context, inputs, only_for_builds)? {
             return Ok(Self { store: Store::open(context, folder)?, built: None, _temporary: None });
         }
-        let source = source::open_nonempty(context, inputs, source)?;
+        let source = open_source(context, inputs, source)?;
         let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
         let store = Store::open(context, temporary.folder())?;
         Ok(Self { store, built: Some(report), _temporary: Some(temporary) })
@@ -98,13 +100,9 @@ impl Job<'_> {
 
 /// An option that only a build heeds, where one was given.
 pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
-    let SourceOptions { vector_column, ids, split } = source;
     let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
     let given = [
-        of(Argument::VectorColumn, vector_column.is_some()),
-        of(Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
-        of(Argument::NoIds, *ids == IdChoice::RowNumbers),
-        of(Argument::Split, split.is_some()),
+        only_for_files(source),
         of(Argument::Attributes, !build.attributes.is_empty()),
         of(Argument::Buckets, build.buckets.is_some()),
         (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
@@ -112,4 +110,16 @@ pub fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<M
         build.centers.map(|centers| Argument::Centers.with(centers.name())),
     ];
     given.into_iter().flatten().next()
+}
+
+/// An option that is heeded only while files are read, where one was given.
+fn only_for_files(source: &SourceOptions) -> Option<Mention> {
+    let SourceOptions { vector_column, ids, split } = source;
+    let given = [
+        (Argument::VectorColumn, vector_column.is_some()),
+        (Argument::IdColumn, matches!(ids, IdChoice::Column(_))),
+        (Argument::NoIds, *ids == IdChoice::RowNumbers),
+        (Argument::Split, split.is_some()),
+    ];
+    given.into_iter().find(|(_, given)| *given).map(|(argument, _)| Mention { argument, value: None })
 }

@@ -56,6 +56,12 @@ impl Base {
         Ok(Self { index, places })
     }
 
+    /// Bytes on disk.
+    pub(super) fn bytes(&self) -> u64 {
+        let facts = self.index.facts();
+        facts.files.iter().map(|(_, file)| file.bytes).sum::<u64>() + places::file_bytes(facts.rows)
+    }
+
     /// The entry of each id; none for an id that it has not.
     ///
     /// # Errors

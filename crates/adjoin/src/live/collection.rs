@@ -1,6 +1,7 @@
 //! A live index that is open: what writers and searches do with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde::Serialize;
@@ -11,6 +12,7 @@ use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
 use super::merge::{remove_log_before, remove_of_merge};
 use super::state::State;
+use super::statistics::Merges;
 use super::write::{Incoming, Put, Write, check_kind};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,6 +47,9 @@ pub(super) struct Writer {
     pub(super) order: Mutex<()>,
     /// One merge at a time.
     pub(super) merging: Mutex<()>,
+    /// Bytes of the vectors and ids that came, and what merges did, since it was opened.
+    pub(super) came_bytes: AtomicU64,
+    pub(super) merges: Mutex<Merges>,
     /// The number of the last write when it was opened.
     opened_at: u64,
     _lock: WriterLock,
@@ -81,6 +86,8 @@ pub struct Merged {
     pub sequence: u64,
     /// How long that took; 0 where there was nothing to merge.
     pub seconds: f64,
+    /// Bytes that were written, those of temporary files among them.
+    pub bytes_written: u64,
 }
 
 /// What a live index holds.
@@ -126,8 +133,9 @@ impl Collection {
         remove_log_before(context, folder, manifest.first_record)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
-        let (order, merging) = (Mutex::new(()), Mutex::new(()));
-        opened.writer = Some(Writer { log, order, merging, opened_at, _lock: lock });
+        let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
+        let came_bytes = AtomicU64::new(0);
+        opened.writer = Some(Writer { log, order, merging, came_bytes, merges, opened_at, _lock: lock });
         Ok(opened)
     }
 
@@ -259,6 +267,7 @@ impl Collection {
             return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
         }
         let sequence = writer.log.append(&incoming.payload)?;
+        writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
         let entries = of_deleted.into_iter().chain(of_rows).flatten();
         let gone = self.state_mut().apply((change, room), entries, sequence);
         Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })

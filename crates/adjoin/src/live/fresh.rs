@@ -59,6 +59,7 @@ pub(super) struct Came<'a> {
 }
 
 /// The rows at a moment, for whoever searches.
+#[derive(Clone)]
 pub(super) struct View {
     space: Space<'static>,
     blocks: Vec<Arc<Block>>,

@@ -4,13 +4,15 @@
 //! them durable (group commit: the leader and followers of RocksDB's write path). After a failure nobody knows what the disk
 //! has, so that everybody fails from then on.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::frame::{frame_bytes, push_frame};
-use super::segment::{End, Point, Segment, SegmentWriter, file_name, first_of};
+use super::segment::{End, Frame, Point, Segment, SegmentWriter, file_name, first_of};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::workers::lock;
@@ -37,7 +39,7 @@ pub enum Durability {
 /// What the files of a log were found to hold.
 pub(super) struct Found {
     /// Behind the last record.
-    point: Point,
+    pub(super) point: Point,
     /// Records up to this are known to be durable.
     durable: u64,
     /// The last file, and its bytes.
@@ -49,40 +51,71 @@ pub(super) struct Found {
     pub(super) is_torn: bool,
 }
 
-/// Reads a log from the file that begins with record `first` on: hands over the payload of each record with its number.
+/// The files of a log, open: what they hold can be read whatever becomes of their names.
+pub(super) struct Segments(Vec<Segment>);
+
+impl Segments {
+    /// Opens the files from the one that begins with record `first` on.
+    ///
+    /// # Errors
+    /// Where the device fails, a file is missing, or the header of one is not that of such a file.
+    pub(super) fn open(context: &Context, folder: &Path, (salt, first): (u64, u64)) -> Result<Self> {
+        let names =
+            context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
+        // Files before that are left over: what they say is in the index.
+        let all = names.iter().filter_map(|name| first_of(name.to_str()?));
+        let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
+        firsts.sort_unstable();
+        let segments = firsts.iter().map(|&first| Segment::open(context, folder, salt, first));
+        let segments = segments.collect::<Result<Vec<_>>>()?;
+        let begins = segments.first().map_or(Point::START.next, |segment| segment.start.next);
+        if begins != first {
+            let missing = folder.join(file_name(first));
+            return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
+        }
+        Ok(Self(segments))
+    }
+
+    /// Bytes of the files.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.0.iter().map(Segment::file_bytes).sum()
+    }
+
+    /// Hands over each record.
+    ///
+    /// # Errors
+    /// Where the device or `take` fails, memory does not suffice, or a record that was durable is not as it was written.
+    pub(super) fn read(self, context: &Context, take: &mut dyn FnMut(Frame<'_>) -> Result<()>) -> Result<Found> {
+        let files = self.0.len();
+        let mut found = Found { point: Point::START, durable: 0, last: None, files, bytes: 0, is_torn: false };
+        let mut segments = self.0.into_iter().peekable();
+        while let Some(segment) = segments.next() {
+            context.cancel.check()?;
+            let until = segments.peek().map(|next| next.start);
+            let End { point, durable, bytes, is_torn } = segment.read(context, until, take)?;
+            let of_all = found.bytes + bytes;
+            found = Found { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
+            found.last = Some((segment, bytes));
+        }
+        Ok(found)
+    }
+}
+
+/// The files of a log that are there now, those that do not count any more among them: how many, and their bytes.
 ///
 /// # Errors
-/// Where the device or `take` fails, a file is missing, memory does not suffice, or a record that was durable is not as it was written.
-pub(super) fn read(
-    context: &Context,
-    folder: &Path,
-    (salt, first): (u64, u64),
-    take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<Found> {
+/// Where the device fails.
+pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> {
     let names = context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
-    // Files before that are left over: what they say is in the index.
-    let all = names.iter().filter_map(|name| first_of(name.to_str()?));
-    let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
-    firsts.sort_unstable();
-    let segments = firsts.iter().map(|&first| Segment::open(context, folder, salt, first));
-    let mut segments = segments.collect::<Result<Vec<_>>>()?.into_iter().peekable();
-    let mut found =
-        Found { point: Point::START, durable: 0, last: None, files: firsts.len(), bytes: 0, is_torn: false };
-    let begins = segments.peek().map_or(Point::START.next, |segment| segment.start.next);
-    if begins != first {
-        let missing = folder.join(file_name(first));
-        return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
+    let (mut files, mut bytes) = (0, 0);
+    for name in names {
+        match context.device.open(&folder.join(name)) {
+            Ok(file) => (files, bytes) = (files + 1, bytes + file.len()),
+            Err(error) if error.source.kind() == ErrorKind::NotFound => {} // a merge has removed it meanwhile
+            Err(error) => return Err(error.into()),
+        }
     }
-    while let Some(segment) = segments.next() {
-        context.cancel.check()?;
-        let until = segments.peek().map(|next| next.start);
-        let end = segment.read(context, until, &mut |frame| take(frame.head.sequence, frame.payload))?;
-        let End { point, durable, bytes, is_torn } = end;
-        let of_all = found.bytes + bytes;
-        found = Found { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
-        found.last = Some((segment, bytes));
-    }
-    Ok(found)
+    Ok((files, bytes))
 }
 
 impl Found {
@@ -129,6 +162,8 @@ pub(super) struct Log {
     state: Mutex<State>,
     /// Something was written, or failed.
     moved: Condvar,
+    /// Bytes that went to files since it was opened.
+    written_bytes: AtomicU64,
     _memory: Reservation,
 }
 
@@ -167,7 +202,8 @@ impl Log {
         let (waiting, unsynced_bytes, syncs, failed) = (Vec::new(), 0, 0, None);
         let state = State { waiting, end, written, durable, unsynced_bytes, file, syncs, failed };
         let (context, folder) = (context.clone(), folder.to_owned());
-        Ok(Self { context, folder, salt, state: Mutex::new(state), moved: Condvar::new(), _memory: memory })
+        let (state, moved, written_bytes) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
     }
 
     /// Puts a record behind the last; returns its number. Waits where too much waits for the disk already.
@@ -229,9 +265,19 @@ impl Log {
         }
         let end = state.end;
         drop(state);
-        let begun = SegmentWriter::draft(&self.context, &self.folder, self.salt, end)
-            .and_then(|mut writer| writer.place(&self.context, &self.folder).map(|()| writer));
-        self.put_back(begun).map(drop)
+        self.put_back(self.new_file(end)).map(drop)
+    }
+
+    /// An empty file of the log, for records behind a point.
+    fn new_file(&self, start: Point) -> Result<SegmentWriter> {
+        let mut writer = SegmentWriter::draft(&self.context, &self.folder, self.salt, start)?;
+        writer.place(&self.context, &self.folder)?;
+        self.count(writer.bytes);
+        Ok(writer)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives the file back to whoever writes next; after an error nobody does.
@@ -246,6 +292,11 @@ impl Log {
             }
         }
         Ok(state)
+    }
+
+    /// Bytes that went to its files since it was opened.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
     }
 
     /// How often something was made durable.
@@ -279,14 +330,18 @@ impl Log {
         let Self { context, folder, salt, .. } = self;
         let mut writer = match file {
             File::Open(writer) => writer,
-            File::Unopened(found) => found.resume(context, folder, *salt)?,
+            File::Unopened(found) => {
+                let writer = found.resume(context, folder, *salt)?;
+                self.count(writer.bytes);
+                writer
+            }
             File::Taken => unreachable!("who writes has the file"),
         };
         writer.append(frames)?;
+        self.count(frames.len() as u64);
         writer.hand_over(syncs)?;
         if syncs && writer.bytes >= SEGMENT_BYTES {
-            writer = SegmentWriter::draft(context, folder, *salt, end)?;
-            writer.place(context, folder)?;
+            writer = self.new_file(end)?;
         }
         Ok(writer)
     }

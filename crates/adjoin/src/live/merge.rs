@@ -10,6 +10,7 @@ use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
 use super::method::MergeMethod;
+use super::places::file_bytes;
 use super::segment::{DRAFT, first_of};
 use super::snapshot::Snapshot;
 use super::state::{Moment, State};
@@ -53,27 +54,35 @@ impl Collection {
             moment
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        let merged = self.index_of(context, moment, method).and_then(|manifest| self.replace(writer, manifest));
+        let merged = self.index_of(context, moment, method).and_then(|(manifest, bytes_written)| {
+            self.replace(writer, manifest)?;
+            let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
+            lock(&writer.merges).add(merged);
+            Ok(merged)
+        });
         if merged.is_err() {
             // Best effort: the error that led here is the one to report, and opening it again removes them too.
             let _ = remove_of_merge(context, self.folder(), self.manifest().merged());
         }
-        merged.map(|()| Merged { rows, sequence, seconds: watch.seconds() })
+        merged
     }
 
-    /// Makes the index of a moment; returns the manifest that names it.
-    fn index_of(&self, context: &Context, moment: Moment, method: MergeMethod) -> Result<LiveManifest> {
-        let (live, manifest) = (self.folder(), self.manifest());
+    /// Makes the index of a moment; returns the manifest that names it, and the bytes that this wrote.
+    fn index_of(&self, context: &Context, moment: Moment, method: MergeMethod) -> Result<(LiveManifest, u64)> {
+        let (live, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
             let context = &context.for_long_run(LEAST_BYTES, PURPOSE)?.or_temporary(live);
             let folder = &live.join(folder_name(moment.sequence));
-            if !change(context, (&moment, method), folder)? {
-                let rows = Snapshot::new(&manifest, &moment, live.to_owned());
-                build_of(context, (&manifest, &rows), folder)?;
-            }
+            bytes_written = match change(context, (&moment, method), folder)? {
+                Some(bytes_written) => bytes_written,
+                None => {
+                    build_of(context, &manifest, &Snapshot::new(&manifest, moment.clone(), live.to_owned()), folder)?
+                }
+            };
             Base::complete(context, live, moment.sequence)?;
+            bytes_written += file_bytes(moment.rows);
         }
-        Ok(manifest.with_merged(moment.sequence, moment.rows))
+        Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
     /// Puts the index that a manifest names, and what was written since, in the place of what there is.
@@ -92,18 +101,19 @@ impl Collection {
     }
 }
 
-/// Builds an index of some rows.
-fn build_of(context: &Context, (manifest, rows): (&LiveManifest, &Snapshot<'_>), folder: &Path) -> Result<()> {
+/// Builds an index of some rows; returns how many bytes that wrote.
+fn build_of(context: &Context, manifest: &LiveManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
     let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
-    let (temporary, _) = TemporaryStore::build(context, rows, &options)?;
+    let (temporary, of_store) = TemporaryStore::build(context, rows, &options)?;
     let store = Store::open(context, temporary.folder())?;
-    build(context, &store, folder, &manifest.index_options(), true).map(drop)
+    let of_index = build(context, &store, folder, &manifest.index_options(), true)?.io;
+    Ok(of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes)
 }
 
 /// Changes the index on disk into that of a moment, in another folder, where the method and what has changed ask for that, and
-/// memory suffices; whether it did.
-fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &Path) -> Result<bool> {
-    let Some(base) = &moment.base else { return Ok(false) };
+/// memory suffices; returns how many bytes that wrote.
+fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &Path) -> Result<Option<u64>> {
+    let Some(base) = &moment.base else { return Ok(None) };
     let came = moment.view.came();
     let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
     let (index, deleted) = (&base.index, &*moment.gone.entries);
@@ -112,12 +122,12 @@ fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &
         MergeMethod::Fastest if merge.pays() => Repair::All,
         MergeMethod::Change if merge.is_possible() => Repair::All,
         MergeMethod::ChangeNearest if merge.is_possible() => Repair::NEAREST,
-        _ => return Ok(false),
+        _ => return Ok(None),
     };
     match merge.run(folder, repair) {
         // A build holds less at the same time.
-        Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(false),
-        merged => merged.map(|_| true),
+        Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(None),
+        merged => merged.map(Some),
     }
 }
 

@@ -40,6 +40,7 @@
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```
 
+mod backup;
 mod base;
 mod change;
 mod collection;
@@ -55,12 +56,16 @@ mod search;
 mod segment;
 mod snapshot;
 mod state;
+mod statistics;
 mod verify;
 mod write;
 
+pub use self::backup::{BackedUp, backup};
 pub use self::collection::{Collection, LiveFacts, Merged, Written};
 pub use self::log::Durability;
 pub use self::manifest::{LiveManifest, LiveOptions};
 pub use self::method::MergeMethod;
+pub use self::snapshot::open_rows;
+pub use self::statistics::LiveStatistics;
 pub use self::verify::{LiveVerifyReport, verify};
 pub use self::write::{Put, Write};

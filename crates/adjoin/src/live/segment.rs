@@ -122,6 +122,11 @@ impl Segment {
         Ok(Self { path, file, salt, start })
     }
 
+    /// Its bytes, those of a record that was cut off among them.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file.len()
+    }
+
     /// Hands over all records up to where the next file begins; where there is none, up to where the log was cut off.
     ///
     /// # Errors

@@ -1,43 +1,74 @@
-//! The rows of a moment as a source, of which an index can be built.
+//! The rows of a moment as a source, of which an index can be built, or anything else that takes a source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::collection::Collection;
 use super::fresh::View;
 use super::manifest::LiveManifest;
 use super::state::Moment;
+use crate::context::Context;
 use crate::error::Result;
 use crate::index::IndexRows;
 use crate::source::{SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// The rows on disk in the order of their pages, then those in memory in the order in which they came.
-pub(super) struct Snapshot<'a> {
-    on_disk: Option<IndexRows<'a>>,
-    view: &'a View,
+pub(super) struct Snapshot {
+    moment: Moment,
     info: SourceInfo,
     folder: PathBuf,
+    /// What was opened for these rows alone, whose memory is theirs.
+    _opened: Option<Collection>,
 }
 
-impl<'a> Snapshot<'a> {
-    pub(super) fn new(manifest: &LiveManifest, moment: &'a Moment, folder: PathBuf) -> Self {
-        let on_disk = moment.base.as_ref().map(|base| IndexRows::new(&base.index, Some(&moment.gone.entries)));
+impl Snapshot {
+    pub(super) fn new(manifest: &LiveManifest, moment: Moment, folder: PathBuf) -> Self {
         let info =
             SourceInfo { rows: moment.rows, vectors: manifest.vectors, ids: manifest.ids, rounded_from_f64: false };
-        Self { on_disk, view: &moment.view, info, folder }
+        Self { moment, info, folder, _opened: None }
+    }
+
+    /// The rows on disk that are not gone.
+    fn on_disk(&self) -> Option<IndexRows<'_>> {
+        let Moment { base, gone, .. } = &self.moment;
+        base.as_ref().map(|base| IndexRows::new(&base.index, Some(&gone.entries)))
     }
 }
 
-impl VectorSource for Snapshot<'_> {
+/// The rows of a live index that others may write to, as they are now. They stay these, whatever is written and merged later:
+/// files that a merge removes are held open.
+///
+/// # Errors
+/// As [`Collection::open_read_only`].
+pub fn open_rows(context: &Context, folder: &Path) -> Result<Arc<dyn VectorSource>> {
+    let opened = Collection::open_read_only(context, folder)?;
+    let snapshot = opened.rows_now();
+    Ok(Arc::new(Snapshot { _opened: Some(opened), ..snapshot }))
+}
+
+impl Collection {
+    fn rows_now(&self) -> Snapshot {
+        Snapshot::new(&self.manifest(), self.state().moment(), self.folder().to_owned())
+    }
+
+    /// The rows of this moment. They stay these, whatever is written and merged later.
+    pub fn snapshot(&self) -> impl VectorSource {
+        self.rows_now()
+    }
+}
+
+impl VectorSource for Snapshot {
     fn info(&self) -> &SourceInfo {
         &self.info
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        let on_disk = self.on_disk.as_ref().map(|rows| rows.scan(batch_bytes)).transpose()?;
-        Ok(Box::new(SnapshotScan { on_disk, view: self.view, block: 0, next_row: 0 }))
+        let on_disk = self.on_disk().map(|rows| rows.into_scan(batch_bytes));
+        Ok(Box::new(SnapshotScan { on_disk, view: &self.moment.view, block: 0, next_row: 0 }))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
-        self.on_disk.as_ref().map_or(0, |rows| rows.scan_bytes(batch_bytes)) + View::block_bytes()
+        self.on_disk().map_or(0, |rows| rows.scan_bytes(batch_bytes)) + View::block_bytes()
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {

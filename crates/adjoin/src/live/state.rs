@@ -8,7 +8,7 @@ use adjoin_device::Reservation;
 use super::base::{Base, Gone};
 use super::change::Change;
 use super::fresh::{Fresh, View};
-use super::log::{self, Found};
+use super::log::{Found, Segments};
 use super::manifest::LiveManifest;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -27,6 +27,7 @@ pub(super) struct State {
 }
 
 /// The same for whoever searches, however long that takes.
+#[derive(Clone)]
 pub(super) struct Moment {
     pub(super) base: Option<Arc<Base>>,
     pub(super) gone: Gone,
@@ -48,8 +49,9 @@ impl State {
         let fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
         let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
         let mut touched = Ids::empty(manifest.ids);
-        let found = log::read(context, folder, manifest.log(), &mut |number, payload| {
-            let change = Change::from_bytes(payload, manifest.ids, manifest.vectors.bytes());
+        let found = Segments::open(context, folder, manifest.log())?.read(context, &mut |frame| {
+            let number = frame.head.sequence;
+            let change = Change::from_bytes(frame.payload, manifest.ids, manifest.vectors.bytes());
             let change = change.ok_or_else(|| {
                 let at = folder.display();
                 Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))

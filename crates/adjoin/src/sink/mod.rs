@@ -18,6 +18,7 @@ mod sink;
 mod sorter;
 mod table;
 mod tally;
+mod vector_table;
 
 pub use clusters::Clusters;
 pub use components::Components;
@@ -32,3 +33,4 @@ pub(crate) use sorter::{Records, SORTER_BYTES_MIN, Sorted, Sorter};
 pub(crate) use table::Ended;
 pub use table::{TableFormat, id_column, id_field, value_field};
 pub use tally::Tally;
+pub use vector_table::write_vectors;

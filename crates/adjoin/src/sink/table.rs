@@ -27,6 +27,8 @@ const ROW_GROUP_BYTES: usize = 6 << 20;
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
 /// Bytes of rows on their way into a table, and of what encodes and compresses them.
 const ENCODING_BYTES: u64 = 1 << 20;
+/// Bytes of a Parquet file that is being written, of rows of any width.
+pub(crate) const WIDE_ROWS_BYTES: u64 = (WRITE_BUFFER_BYTES + ROW_GROUP_BYTES) as u64 + ENCODING_BYTES;
 /// Bytes of a row without ids of text: at most two ids and a value.
 const NUMBERS_BYTES: usize = 20;
 

@@ -29,8 +29,8 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
 }
 
-/// The store among the inputs of a join: none where all are sources. It comes alone, and without an option that has a
-/// meaning only while one is built.
+/// The store among the inputs of a join: none where all are sources, as a live index is one. It comes alone, and without an
+/// option that has a meaning only while one is built.
 ///
 /// # Errors
 /// Where it does not, or an input is of another kind, or as [`kind_of`].
@@ -41,8 +41,10 @@ pub fn sole_store<'a>(
 ) -> Result<Option<&'a Path>> {
     for input in inputs {
         let Some(kind) = kind_of(context, Path::new(input))? else { continue };
-        if kind != Kind::Store {
-            return Err(kind.is_not(Kind::Store, Path::new(input)));
+        match kind {
+            Kind::Store => {}
+            Kind::Live => continue,
+            Kind::Index => return Err(kind.is_not(Kind::Store, Path::new(input))),
         }
         if inputs.len() > 1 {
             return Err(Error::option(format!(

@@ -1,8 +1,11 @@
 //! A live index: what was acknowledged is there, whatever happens, and nothing else.
 
+mod backups;
 mod crashes;
 mod damage;
 mod rows;
+mod sources;
+mod statistics;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -68,11 +68,11 @@ impl Candidates {
 }
 
 impl<T: Coordinate> Linking<'_, T> {
-    /// The lists of all vertices.
+    /// The lists of all vertices, and how many bytes went to temporary files.
     ///
     /// # Errors
     /// Where pages cannot be read, a temporary file cannot be written, or memory does not suffice.
-    pub(super) fn lists(&self) -> Result<Lists> {
+    pub(super) fn lists(&self) -> Result<(Lists, u64)> {
         let (own, sources) = self.own()?;
         let (context, windows) = (self.mixed.context, self.windows());
         let mut lists = ListWriter::new(context, self.temporary, windows)?;
@@ -98,7 +98,9 @@ impl<T: Coordinate> Linking<'_, T> {
             pruning.run(&mut next, &mut |vertex, neighbours| lists.push(vertex, neighbours))?;
             context.progress.advance(u64::from(window) + 1);
         }
-        lists.finish()
+        let lists = lists.finish()?;
+        let spilled = sources.spilled() + lists.spilled();
+        Ok((lists, spilled))
     }
 
     /// The candidates of some vertices of a window that begins with `first`, given edges back to all of these.

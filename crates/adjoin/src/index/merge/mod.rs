@@ -123,19 +123,19 @@ impl Merge<'_> {
         self.is_possible() && came * CAME_SHARE <= left && changed * CHANGED_SHARE <= left
     }
 
-    /// Writes the merged index into a folder, where there is none; returns its manifest.
+    /// Writes the merged index into a folder, where there is none; returns how many bytes that wrote.
     ///
     /// # Errors
     /// Where the index cannot be read, the disk refuses, memory does not suffice, or the work is cancelled. The folder is then
     /// as it was before.
-    pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<IndexManifest> {
+    pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
             let context = &self.context.for_run(self.least_bytes::<T>(), PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
-            let manifest = merge.lay::<T>(&drafts, folder, repair)?;
-            Ok(promise::publish::<T>(context, drafts, manifest, true)?.0)
+            let (manifest, spilled) = merge.lay::<T>(&drafts, folder, repair)?;
+            Ok(spilled + promise::publish::<T>(context, drafts, manifest, true)?.1)
         })
     }
 
@@ -149,8 +149,8 @@ impl Merge<'_> {
         numbers + rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all) + 2 * GATHERED_BYTES_MIN
     }
 
-    /// Writes all files but the calibration.
-    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<IndexManifest> {
+    /// Writes all files but the calibration; returns how many bytes went to temporary files, too.
+    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<(IndexManifest, u64)> {
         let Self { context, index, deleted, newcomers } = *self;
         let (facts, options) = (index.facts(), &index.facts().options());
         let temporary = &context.temporary(Some(folder));
@@ -165,7 +165,7 @@ impl Merge<'_> {
         let left = &RankedSet::new(deleted.others(facts.rows));
         let mut mixed = self.mixed::<T>((survey, numbering), (&standing, left))?;
         let (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options)?;
-        let lists = {
+        let (lists, spilled) = {
             let mut new_at = vec![0; places.len()];
             (0..).zip(&places).for_each(|(new, &place)| new_at[place as usize] = new);
             let spare = context.budget().free();
@@ -194,7 +194,7 @@ impl Merge<'_> {
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let rows = u64::from(left.len()) + u64::from(newcomers.rows());
-        Ok(IndexManifest {
+        let manifest = IndexManifest {
             rows,
             source_rows: rows,
             vertices,
@@ -203,7 +203,8 @@ impl Merge<'_> {
             files: write_rest(drafts, &contents, &drafted)?,
             manifest_xxh3: NO_CHECKSUM.into(),
             ..facts.clone()
-        })
+        };
+        Ok((manifest, spilled))
     }
 
     /// All vertices under one numbering, with what is due of the spare memory for vectors of some.

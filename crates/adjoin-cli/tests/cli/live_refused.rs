@@ -1,0 +1,171 @@
+//! `adjoin live` where the machine or the input is not as it should be: one line says what is wrong, the exit code is 2, and what
+//! was there is there.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use adjoin::store::format::checksum;
+
+use crate::inputs::fbin;
+use crate::live::small;
+use crate::place::{Place, Ran, SmallDisk, ran};
+
+/// That a run said one line and ended as one that is refused; what is on disk may be more than before.
+fn refused(of: Ran, words: &[&str]) {
+    let lines: Vec<&str> = of.said.lines().filter(|line| !line.contains("refuses direct reads")).collect();
+    assert_eq!((of.code, of.out.as_str(), lines.len()), (Some(2), "", 1), "{}", of.said);
+    assert!(lines[0].starts_with("adjoin: ") && words.iter().all(|word| lines[0].contains(word)), "{}", of.said);
+}
+
+/// What all rows are, by their distance to the origin.
+fn content(place: &Place, live: &str) -> String {
+    place.done(&format!("live search {live} --queries origin.fbin -k 100000 -L 100000 --quiet")).out
+}
+
+#[test]
+fn a_disk_that_is_full_takes_no_more_and_loses_nothing() {
+    let place = Place::new();
+    place.write("origin.fbin", &fbin(8, &[0.; 8]));
+    place.done("gen --rows 500 --dimensions 8 -o few.fbin --quiet");
+    place.done("gen --rows 100000 --dimensions 8 -o many.fbin --quiet");
+    place.done("live create far.live --dimensions 8 --degree 8 --build-list 10 --code-bytes 4");
+    place.done("live write far.live --insert many.fbin --quiet");
+    let Some(_disk) = SmallDisk::new(&place, 1 << 20) else { return };
+    place.done("live create disk/set.live --dimensions 8 --degree 8 --build-list 10 --code-bytes 4");
+    place.done("live write disk/set.live --insert few.fbin --quiet");
+    let before = content(&place, "disk/set.live");
+    place.write("disk/filler", &[1; 900 << 10]);
+    let lines = [
+        ("live merge disk/set.live --quiet", &["No space left"][..]),
+        ("live write disk/set.live --upsert many.fbin --quiet", &["No space left"]),
+        ("live write disk/set.live --delete gone --quiet", &["No space left"]),
+        ("live snapshot far.live -o disk/rows.parquet --quiet", &["disk/rows.parquet", "No space left"]),
+        (
+            "live backup far.live disk/copy.live --quiet",
+            &["disk/copy.live would take", "choose a folder on another disk"],
+        ),
+    ];
+    place.write("gone", b"0\n");
+    for (line, words) in lines {
+        let names = |place: &Place| place.listing().into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        let there = names(&place);
+        refused(place.run(line), words);
+        let more: Vec<_> = names(&place).into_iter().filter(|path| !there.contains(path)).collect();
+        assert!(more.iter().all(|path| path.to_str().unwrap().contains("/log")), "{line}: {more:?}");
+        // Of a write that is not acknowledged whole parts may be there.
+        if !line.contains("write") {
+            assert_eq!(content(&place, "disk/set.live"), before, "{line}");
+        }
+        assert!(place.done("live verify disk/set.live").out.starts_with("sound: "), "{line}");
+    }
+    std::fs::remove_file(place.path("disk/filler")).unwrap();
+    place.done("live write disk/set.live --delete gone --upsert few.fbin --quiet");
+    assert_eq!(content(&place, "disk/set.live").lines().count(), before.lines().count());
+    place.done("live merge disk/set.live --quiet");
+}
+
+#[test]
+fn who_may_not_write_is_told_so_and_may_read() {
+    let place = small();
+    place.write("gone", b"1\n");
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let powerless = |line: &str| place.powerless(&words(line).iter().map(String::as_str).collect::<Vec<_>>());
+    let Some(search) = powerless("live search set.live --queries queries.fbin -k 1 --quiet") else { return };
+    std::fs::set_permissions(place.path("set.live"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(ran(search).code, Some(0));
+    for (line, said) in [
+        ("live write set.live --delete gone", &["set.live", "denied"][..]),
+        ("live merge set.live", &["set.live", "denied"]),
+        ("live create new.live --dimensions 2", &["new.live", "denied"]),
+        ("live backup set.live copy.live", &["denied"]),
+        ("live snapshot set.live -o rows.parquet", &["denied"]),
+    ] {
+        let Some(command) = powerless(line) else { return };
+        place.refuses(command, &[line], said);
+    }
+}
+
+#[test]
+fn a_second_writer_is_refused_while_the_first_writes() {
+    let place = small();
+    place.write("gone", b"1\n");
+    let mut first = place.command(&["live", "write", "set.live", "--delete", "-", "--quiet"]);
+    let mut first = first.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    while !place.path("set.live/writer.lock").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    place.write("missing", b"77\n");
+    place.done("live backup set.live copy.live --quiet");
+    for line in
+        ["live write set.live --delete missing", "live merge set.live", "live backup copy.live set.live --force"]
+    {
+        // The lock is taken a moment after its file is there.
+        let mut second = place.run(line);
+        for _ in 0..100 {
+            if second.code != Some(0) {
+                break;
+            }
+            second = place.run(line);
+        }
+        refused(second, &["set.live is being written by", "wait until that is done"]);
+    }
+    assert_eq!(place.done("live search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
+    first.stdin.take().unwrap().write_all(b"0\n").unwrap();
+    assert!(first.wait().unwrap().success());
+    place.done("live write set.live --delete gone --quiet");
+    assert_eq!(place.done("live search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 15);
+}
+
+/// A live index as a later version may write it: its manifest, or its log, is whole and of version 2.
+#[test]
+fn what_a_newer_version_wrote_is_left_alone() {
+    let lines = [
+        "live search set.live --queries queries.fbin -k 1",
+        "live write set.live --upsert set.fbin",
+        "live merge set.live",
+        "live info set.live",
+        "live verify set.live",
+        "live snapshot set.live -o rows.parquet",
+        "live backup set.live copy.live",
+        "join set.live --eps 1 -o pairs.csv",
+    ];
+    let place = small();
+    let text = place.text("set.live/manifest.json");
+    let key = "\"manifest_xxh3\": \"";
+    let at = text.find(key).unwrap() + key.len();
+    let blank = [&text[..at], &"0".repeat(16), &text[at + 16..]].concat();
+    let blank = blank.replace("\"format_version\": 1", "\"format_version\": 2");
+    let sum = format!("{:016x}", checksum(blank.as_bytes()));
+    place.write("set.live/manifest.json", [&blank[..at], &sum, &blank[at + 16..]].concat().as_bytes());
+    for line in lines {
+        place.refused(line, &["set.live has format version 2", "use a newer adjoin"]);
+    }
+    place.write("set.live/manifest.json", text.as_bytes());
+    let log = "set.live/log-0000000000000001.bin";
+    let bytes = place.read(log);
+    let mut newer = bytes.clone();
+    newer[8] = 2;
+    let sum = checksum(&newer[..56]);
+    newer[56..64].copy_from_slice(&sum.to_le_bytes());
+    place.write(log, &newer);
+    for line in lines {
+        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "use a newer adjoin"]);
+    }
+    place.write(log, &bytes);
+    place.done("live verify set.live");
+}
+
+#[test]
+fn ids_of_another_kind_are_refused() {
+    let place = small();
+    place.write("texts.jsonl", b"{\"id\": \"a\", \"v\": [0, 1]}\n");
+    place.done("live create named.live --dimensions 2 --ids text");
+    for (line, words) in [
+        ("live write set.live --upsert texts.jsonl", &["the ids are texts, those of set.live are integers"][..]),
+        ("live write named.live --insert set.fbin", &["set.fbin has no ids", "--id-column"]),
+        ("live write named.live --insert set.live", &["the ids are integers, those of named.live are texts"]),
+    ] {
+        place.refused(line, words);
+    }
+}

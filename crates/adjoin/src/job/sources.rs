@@ -1,0 +1,52 @@
+//! What is named as vectors: files, or a live index.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::only_for_files;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::live;
+use crate::message::message;
+use crate::source::{self, SourceOptions, VectorSource};
+use crate::store::{Kind, kind_of};
+
+/// Opens what is named as one set of vectors: files, folders and globs, or one live index, whose rows of this moment it is then,
+/// with the ids that they have there.
+///
+/// # Errors
+/// As those of [`source::open`] and [`live::open_rows`]; where there is no row; where a live index does not come alone, or with
+/// an option that has a meaning for files alone.
+pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+    for name in names {
+        if kind_of(context, Path::new(name))? == Some(Kind::Live) {
+            return open_live(context, names, name, options);
+        }
+    }
+    source::open_nonempty(context, names, options)
+}
+
+fn open_live(
+    context: &Context,
+    names: &[String],
+    name: &str,
+    options: &SourceOptions,
+) -> Result<Arc<dyn VectorSource>> {
+    if names.len() > 1 {
+        return Err(Error::option(format!(
+            "{name} is a live index, which is read alone; give it alone, or only files"
+        )));
+    }
+    if let Some(option) = only_for_files(options) {
+        return Err(Error::option(message![
+            format!("{name} is a live index, and "),
+            option,
+            " has a meaning only for files; leave it out"
+        ]));
+    }
+    let rows = live::open_rows(context, Path::new(name))?;
+    if rows.info().rows == 0 {
+        return Err(Error::input(format!("{name} has no rows; write some to it with: adjoin live write")));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,82 @@
+//! What a live index holds and takes, and what writes to it cost.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::collection::{Collection, LiveFacts, Merged};
+use super::log::on_disk;
+use crate::error::Result;
+use crate::workers::lock;
+
+/// What a live index holds and takes now, and what its writer did since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LiveStatistics {
+    /// What it holds; the log as it is now.
+    #[serde(flatten)]
+    pub facts: LiveFacts,
+    /// Bytes of memory of the rows that are not merged yet, and of those of them that are gone.
+    pub unmerged_bytes: u64,
+    /// Bytes on disk of the index, and of the places of its ids.
+    pub index_bytes: u64,
+    /// Bytes on disk, about, of rows that are gone: what the next merge frees beside the log.
+    pub dead_bytes: u64,
+    /// The last merge since it was opened to write; none where there was none.
+    pub last_merge: Option<Merged>,
+    /// Bytes of the vectors and ids that came since then.
+    pub came_bytes: u64,
+    /// Bytes that were written since then: of the log, of merges, and of what is temporary meanwhile.
+    pub written_bytes: u64,
+    /// Bytes written for each byte that came; none where nothing came.
+    pub write_amplification: Option<f64>,
+}
+
+/// What merges did since a live index was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Merges {
+    last: Option<Merged>,
+    bytes_written: u64,
+}
+
+impl Merges {
+    pub(super) fn add(&mut self, merged: Merged) {
+        self.bytes_written += merged.bytes_written;
+        self.last = Some(merged);
+    }
+}
+
+impl Collection {
+    /// What it holds and takes now.
+    ///
+    /// # Errors
+    /// Where the files of its log cannot be looked at.
+    pub fn statistics(&self) -> Result<LiveStatistics> {
+        let (log_files, log_bytes) = on_disk(&self.context, self.folder())?;
+        let facts = LiveFacts { log_files, log_bytes, ..self.facts() };
+        let vector_bytes = self.manifest().vectors.bytes() as u64;
+        let (unmerged_bytes, gone_bytes, base, gone_rows) = {
+            let state = self.state();
+            (state.fresh.held_bytes(), state.fresh.gone() * vector_bytes, state.base.clone(), state.gone.rows)
+        };
+        let index_bytes = base.as_ref().map_or(0, |base| base.bytes());
+        let rows_on_disk = base.as_ref().map_or(1, |base| base.index.facts().rows);
+        let dead_bytes = (index_bytes as f64 * gone_rows as f64 / rows_on_disk as f64) as u64 + gone_bytes;
+        let (mut came_bytes, mut merges) = (0, Merges::default());
+        let mut written_bytes = 0;
+        if let Ok(writer) = self.writer() {
+            came_bytes = writer.came_bytes.load(Ordering::Relaxed);
+            merges = *lock(&writer.merges);
+            written_bytes = writer.log.written_bytes() + merges.bytes_written;
+        }
+        Ok(LiveStatistics {
+            facts,
+            unmerged_bytes,
+            index_bytes,
+            dead_bytes,
+            last_merge: merges.last,
+            came_bytes,
+            written_bytes,
+            write_amplification: (came_bytes > 0).then(|| written_bytes as f64 / came_bytes as f64),
+        })
+    }
+}
