@@ -49,8 +49,7 @@ class Bench:
         return self.printed([python, Path(__file__).with_name("live_peers.py"), self.data()], named)
 
     def printed(self, command: list[str | Path], named: dict[str, object]) -> list[Record]:
-        """The records that a program prints which is given a file and named values; those not printed before it ended with an
-        error are a failure."""
+        """The records that a program prints which is given a file and named values."""
         words = [f"{name}={value}" for name, value in named.items()]
 
         def measure() -> Record:
@@ -63,8 +62,8 @@ class Bench:
         return told["output"]
 
 
-INTRODUCTION = f"""Made by `make tables-live`, which goes on where it was interrupted: experiments of FreshDiskANN (Singh et al., 2021) made
-again, on {THREADS} threads. Figures in brackets are those of the paper that a table stands for."""
+INTRODUCTION = f"""Made by `make tables-live`, which goes on where it was interrupted: experiments of FreshDiskANN (Singh et
+al., 2021) made again, on {THREADS} threads. Figures and tables in brackets are those of the paper that one here stands for."""
 
 
 def main() -> int:

@@ -32,6 +32,8 @@ RULES = {
 }
 PRUNED_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 AT = (0.9, 0.95, 0.98)
+#: What searches are to have before the first cycle.
+RECALL = 0.95
 
 
 def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], figure: str, digits: int) -> str:
@@ -54,12 +56,14 @@ def rules(bench: Bench) -> str:
     note = ""
     try:
         peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES_OF_HNSWLIB, share=share)
-        rows.append(([f"hnswlib {peer[0]['version']}, a new vector in the place of a deleted one", str(peer[0]["list"])], peer))
+        words = f"hnswlib {peer[0]['version']}, a new vector in the place of a deleted one"
+        rows.append(([words, str(peer[0]["list"])], peer))
     except Failed as reason:
         note = f"\nhnswlib was not measured: {reason}.\n"
     return (
-        f"5-recall@5 where {share:.0%} of {ROWS:,} vectors, drawn anew in each cycle, are deleted and inserted again, by what a vertex has "
-        "in the place of a deleted out-neighbour (Figure 1). L, the list of the searches, is chosen before the first cycle:\n\n"
+        f"5-recall@5 where {share:.0%} of {ROWS:,} vectors, drawn anew in each cycle, are deleted and inserted again, by what a "
+        "vertex has in the place of a deleted out-neighbour (Figure 1). L is the list of the searches, the least that gives "
+        f"{RECALL} before the first cycle:\n\n"
         + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
         + note
     )
@@ -75,15 +79,17 @@ def costs(bench: Bench) -> str:
     for words, records in each_rule(bench):
         cycles = records[1:]
         mean = lambda figure: sum(cycle[figure] for cycle in cycles) / len(cycles)  # noqa: E731
-        lists = [shown(mean(figure) / 1_000) for figure in ("delete_lists", "delete_edges", "insert_lists", "insert_edges")]
+        changed = ("delete_lists", "delete_edges", "insert_lists", "insert_edges")
+        lists = [shown(mean(figure) / 1_000) for figure in changed]
         least = lambda figure: min(cycle[figure] for cycle in cycles)  # noqa: E731
         seconds = [shown(least(figure), 2) for figure in ("delete_seconds", "insert_seconds")]
         ends = [records[0], records[-1]]
-        change = [f"{a:.{digits}f} to {b:.{digits}f}" for figure, digits in FIGURES for a, b in [[end[figure] for end in ends]]]
+        change = [" to ".join(shown(end[figure], digits) for end in ends) for figure, digits in FIGURES]
         rows.append([words, *lists, *seconds, *change])
     head = ["rule", "lists that a delete changes, thousands", "edges in these that are new", "lists that an insert changes"]
     head += ["edges in these that are new", "s of the delete", "s of the insert", "recall@10", "mean degree", "distances a query"]
-    return "The same: means of a cycle, of seconds the least, and what is true of the graph as built and after the last cycle:\n\n" + table(head, rows)
+    words = "The same: means of a cycle, of seconds the least, and what is true of the graph as built and after the last cycle:\n\n"
+    return words + table(head, rows)
 
 
 FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
@@ -124,8 +130,10 @@ def builds(bench: Bench) -> str:
             built = bench.updates(rows=ROWS, cycles=0, alpha=alpha, passes=passes)[0]
             cells = [shown(built["build_seconds"]), shown(built["degree"]), *curve_cells(built)]
             rows.append([shown(alpha), str(passes), *cells])
-    head = ["alpha", "passes", "seconds", "mean degree", *(f"distances a query at recall@10 of {recall}" for recall in AT)]
-    return "Graphs by inserts alone, and by a second pass that inserts all vectors again (Table 1, Figure 13):\n\n" + table(head, rows)
+    at = [f"distances a query at recall@10 of {recall}" for recall in AT]
+    head = ["alpha", "passes", "seconds", "mean degree", *at]
+    words = "Graphs by inserts alone, and by a second pass that inserts all vectors again (Table 1, Figure 13):\n\n"
+    return words + table(head, rows)
 
 
 def pruning(bench: Bench) -> str:
@@ -136,10 +144,10 @@ def pruning(bench: Bench) -> str:
         each = cycle["delete_seconds"] / cycle["delete_lists"] * 1e6
         cells = [shown(cycle["delete_candidates"]), shown(cycle["delete_lists"], 0), shown(cycle["delete_seconds"], 2)]
         rows.append([f"{share:.0%}", *cells, shown(each), shown(each / cycle["delete_candidates"], 2)])
-    head = ["share deleted", "candidates of a list", "lists changed", "seconds", "microseconds a list", "microseconds a candidate"]
-    return "Algorithm 4 by the number of candidates (Figure 14), the search for what no edge leads to any more included:\n\n" + table(
-        head, rows
-    )
+    head = ["share deleted", "candidates of a list", "lists changed", "seconds"]
+    head += ["microseconds a list", "microseconds a candidate"]
+    words = "Algorithm 4 by the number of candidates (Figure 14), the search for what no edge leads to any more included:\n\n"
+    return words + table(head, rows)
 
 
 ALL = (rules, costs, shares, alphas, builds, pruning)

@@ -1,8 +1,9 @@
 //! What do updates make of a graph in memory? FreshDiskANN's experiment of its sections 3.3 and 4.3.
 //!
-//! `updates FILE [NAME=VALUE ...]` takes the last 1,000 vectors of a u8bin file as queries and builds a graph over the others.
-//! Then a share of the vectors, drawn anew in each cycle, is deleted and inserted again. Each line that it prints is a record
-//! in JSON: the first of the graph as built, then one for each cycle. Names, and their values where nothing is said:
+//! `updates FILE [NAME=VALUE ...]` takes the last 1,000 vectors of a u8bin file as queries and builds a graph over the
+//! others. Then a share of the vectors, drawn anew in each cycle, is deleted and inserted again. Each line that it
+//! prints is a record in JSON: the first of the graph as built, then one for each cycle. Names, and their values where
+//! nothing is said:
 //!
 //! - `cycles=50`, `share=0.05`
 //! - `rule=neighbours`, what a vertex has in the place of deleted out-neighbours: or `drop`, `nearest`, `replace`
@@ -10,9 +11,9 @@
 //! - `passes=1` of the build: each further one inserts all vectors again
 //! - `rows=0`, how many of the vectors are taken, 0 is all; `threads=2`
 //!
-//! Recalls are those of a list of candidates whose length is chosen once, as the least with a 5-recall@5 of 0.95 before the
-//! first cycle. `lists` are vertices whose out-neighbours a step has changed, `edges` those that these did not have before,
-//! `candidates` what Algorithm 4 has to choose from, a vertex that it changes.
+//! Recalls are those of a list of candidates whose length is chosen once, as the least with a 5-recall@5 of 0.95 before
+//! the first cycle. `lists` are vertices whose out-neighbours a step has changed, `edges` those that these did not have
+//! before, `candidates` what Algorithm 4 has to choose from, a vertex that it changes.
 
 mod held_out;
 
@@ -107,7 +108,8 @@ impl Study {
         graph.verify()?;
         let curve = LISTS.map(|list| {
             let found = self.search(&graph, list);
-            json!({ "list": list, "recall_at_5": found.recall_of_few, "recall_at_10": found.recall, "distances": found.distances })
+            let recalls = (found.recall_of_few, found.recall);
+            json!({ "list": list, "recall_at_5": recalls.0, "recall_at_10": recalls.1, "distances": found.distances })
         });
         let list = (FEW..).find(|&list| list == self.base.rows() || self.search(&graph, list).recall_of_few >= RECALL);
         let list = list.unwrap_or(FEW);

@@ -1,8 +1,9 @@
 //! How long does a graph in memory take to build, and what recall does it have?
 //!
-//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` takes the last 1,000 vectors of a u8bin file as queries, builds a graph
-//! over the others, and prints for lists of several lengths the recall of the 10 nearest, distances and hops a query, and
-//! queries a second on one thread. Each line is also true of the graph alone: equal numbers mean equal graphs.
+//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` takes the last 1,000 vectors of a u8bin file as queries, builds a
+//! graph over the others, and prints for lists of several lengths the recall of the 10 nearest, distances and hops a
+//! query, and queries a second on one thread. Each line is also true of the graph alone: equal numbers mean equal
+//! graphs.
 
 mod held_out;
 

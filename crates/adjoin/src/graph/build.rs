@@ -1,9 +1,9 @@
 //! Insert (FreshDiskANN, Algorithm 2), many vertices at a time, and the build, which inserts all.
 //!
-//! A batch of vertices is searched for in the graph as it is, by all threads; then their edges are put in, and the edges
-//! back to them. So each batch sees what the one before left, whatever threads did what. DiskANN's crate inserts in batches
-//! too (`multi_insert`), and as there the out-degree may pass its bound for a while: pruning a full list for each new
-//! back-edge would cost more than the searches.
+//! A batch of vertices is searched for in the graph as it is, by all threads; then their edges are put in, and the
+//! edges back to them. So each batch sees what the one before left, whatever threads did what. DiskANN's crate inserts
+//! in batches too (`multi_insert`), and as there the out-degree may pass its bound for a while: pruning a full list for
+//! each new back-edge would cost more than the searches.
 
 use std::sync::Mutex;
 
@@ -47,12 +47,12 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). One that is in the graph already gets out-neighbours anew,
-    /// of those that it has and of what a search for it passes by now: a second pass of the build.
+    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). One that is in the graph already gets out-neighbours
+    /// anew, of those that it has and of what a search for it passes by now: a second pass of the build.
     ///
     /// # Errors
-    /// Where memory does not suffice: the graph is then as it was. Where the work is cancelled: the graph is then not to be
-    /// used, as lists may be too long.
+    /// Where memory does not suffice: the graph is then as it was. Where the work is cancelled: the graph is then not
+    /// to be used, as lists may be too long.
     ///
     /// # Panics
     /// If one of the vertices is on the delete list or no row of the panel.
@@ -63,8 +63,8 @@ impl Graph {
         self.insert_into_room(context, panel, vertices)
     }
 
-    /// Inserts into a graph that has room for more out-neighbours than its degree, and gives that up. The first vertex of all
-    /// is where searches begin.
+    /// Inserts into a graph that has room for more out-neighbours than its degree, and gives that up. The first vertex
+    /// of all is where searches begin.
     fn insert_into_room<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, order: &[u32]) -> Result<()> {
         let options = *self.options();
         let purpose = format!("building a graph of {} vectors", self.vertices());
@@ -102,6 +102,11 @@ fn working_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64
 /// How many vertices are inserted together where so many are in the graph.
 fn batch_len(inserted: usize) -> usize {
     (inserted / BATCH_SHARE).clamp(1, BATCH_MAX)
+}
+
+/// How many vertices are in a part; one where the graph has none.
+fn part_len(graph: &Graph) -> usize {
+    graph.vertices().div_ceil(PARTS).max(1)
 }
 
 /// Insertion of vertices into a graph over a panel.
@@ -169,7 +174,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
 
     /// Adds an edge back for each out-neighbour of the batch.
     fn add_back_edges(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
-        let part_vertices = graph.vertices().div_ceil(PARTS);
+        let part_vertices = part_len(graph);
         let mut edges = vec![Vec::new(); PARTS];
         for &vertex in batch {
             for &neighbour in graph.neighbours(vertex) {
@@ -205,7 +210,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
 
     /// Prunes the out-neighbours of those that have too many.
     fn prune_all(&self, graph: &mut Graph) -> Result<()> {
-        let part_vertices = graph.vertices().div_ceil(PARTS);
+        let part_vertices = part_len(graph);
         let parts: Vec<_> = graph.parts(part_vertices).map(Mutex::new).collect();
         self.on_threads(parts.len(), |pruner, part| {
             let part = &mut *lock(&parts[part]);

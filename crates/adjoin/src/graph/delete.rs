@@ -19,8 +19,8 @@ const ROUND: usize = 1 << 16;
 const TOGETHER: usize = 1 << 10;
 
 impl Graph {
-    /// Puts a vertex on the delete list: no search returns it any more, though all may pass through it. No effect on one
-    /// that is not in the graph.
+    /// Puts a vertex on the delete list: no search returns it any more, though all may pass through it. No effect on
+    /// one that is not in the graph.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -30,12 +30,12 @@ impl Graph {
         }
     }
 
-    /// Takes what is on the delete list out of the graph. What a vertex has in the place of deleted out-neighbours is up to
-    /// the rule; what no search comes to then is linked.
+    /// Takes what is on the delete list out of the graph. What a vertex has in the place of deleted out-neighbours is
+    /// up to the rule; what no search comes to then is linked.
     ///
     /// # Errors
-    /// Where memory does not suffice, or the work is cancelled: before the last step the graph is then as it was, or with
-    /// fewer edges to deleted vertices.
+    /// Where memory does not suffice, or the work is cancelled: before the last step the graph is then as it was, or
+    /// with fewer edges to deleted vertices.
     pub fn consolidate<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, rule: DeleteRule) -> Result<()> {
         let degree = self.options().degree;
         let _lists = context.reserve((ROUND * degree * size_of::<u32>()) as u64, "taking deleted vectors out")?;

@@ -24,15 +24,16 @@ const TOGETHER: usize = 64;
 pub enum DeleteRule {
     /// Nothing (FreshDiskANN's Delete Policy A): for comparison, the graph loses its paths by and by.
     Drop,
-    /// What prune keeps of the out-neighbours that are left and of those of the deleted ones (FreshDiskANN, Algorithm 4).
+    /// What prune keeps of the out-neighbours that are left and of those of the deleted ones (FreshDiskANN, Algorithm
+    /// 4).
     #[default]
     Neighbours,
     /// For each deleted one the 3 nearest of the 50 live vertices around that ("In-Place Updates of a Graph Index for
-    /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these vertices to
-    /// the out-neighbours of the deleted one). Costs a search for each deleted vertex.
+    /// Streaming Approximate Nearest Neighbor Search", Xu et al., 2025, Algorithm 5, without its edges from these
+    /// vertices to the out-neighbours of the deleted one). Costs a search for each deleted vertex.
     Nearest,
-    /// For each deleted one the first of its out-neighbours that is live and no out-neighbour yet. Lists are pruned nearest
-    /// first, so this is a near one; no distance is computed.
+    /// For each deleted one the first of its out-neighbours that is live and no out-neighbour yet. Lists are pruned
+    /// nearest first, so this is a near one; no distance is computed.
     Replace,
 }
 
@@ -74,8 +75,8 @@ impl<'a, T: Coordinate> Mender<'a, T> {
         graph.neighbours(vertex).iter().copied().filter(|&neighbour| graph.is_live(neighbour))
     }
 
-    /// The paper prunes the old out-neighbours too, deleted ones among them: Algorithm 3 takes them in again. Here no deleted
-    /// vertex becomes a candidate.
+    /// The paper prunes the old out-neighbours too, deleted ones among them: Algorithm 3 takes them in again. Here no
+    /// deleted vertex becomes a candidate.
     fn take_neighbours(&mut self, neighbours: &[u32]) {
         for &neighbour in neighbours {
             match self.graph.is_live(neighbour) {
