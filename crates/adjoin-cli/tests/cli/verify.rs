@@ -42,18 +42,17 @@ fn edit(place: &Place, before: &str, more: &str) {
 fn folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
-        // Its rows would be a source.
-        ("live", ["missing field `salt`", "bring the folder back from a backup"]),
+        ("live", ["store is a live index, not a store", "choose another folder"]),
         ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
-        for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
-            place.refused(line, &words);
-        }
-        // These take an index as it is: here one without pages, or without a log.
+        // These take an index as it is, and a live index as a source: here one without pages, or without a log.
         let no_pages = ["no file for the role pages", "build the index again"];
         let no_log = ["missing field `salt`", "bring the folder back from a backup"];
+        for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
+            place.refused(line, if kind == "live" { &no_log } else { &words });
+        }
         match kind {
             "index" => {
                 place.refused("info store", &no_pages);
