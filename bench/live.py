@@ -16,13 +16,19 @@ import os
 import sys
 from pathlib import Path
 
+import live_merges
 import live_rules
+import runbook_run
 from at_recall import THREADS
 from measure import Failed, Ledger, Record, machine, run
 
 FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
-PARTS = {"Rules of updates, in memory": live_rules.ALL}
+PARTS = {
+    "Rules of updates, in memory": live_rules.ALL,
+    "Merges": live_merges.ALL,
+    "Runbooks": runbook_run.ALL,
+}
 
 
 class Bench:

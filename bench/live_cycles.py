@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Cycles of deletes and inserts of a live index, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`, in a Python
+that has numpy and pyarrow, with `adjoin` (the program), `method` (of the merges), `rows` of the file that are there at a time,
+of which a `share` goes in each of so many `cycles`, and as many others come; `every` so many of them it prints a line of JSON.
+The last line is of an index that was built of the same rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pyarrow
+import pyarrow.parquet
+from live_peers import QUERIES, K, nearest
+
+LISTS = (20, 40, 80)
+
+
+class Live:
+    """A live index in a folder."""
+
+    def __init__(self, adjoin: str, folder: Path, threads: int) -> None:
+        self.adjoin, self.folder, self.index, self.threads = adjoin, folder, folder / "live", threads
+
+    def run(self, command: str, *words: object) -> float:
+        """Runs a command; returns how long it took."""
+        begun = time.monotonic()
+        limits = [] if command == "create" else ["--threads", str(self.threads), "--quiet"]
+        subprocess.run(
+            [self.adjoin, "live", command, str(self.index), *(str(word) for word in words), *limits],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return time.monotonic() - begun
+
+    def write(self, come: Any, vectors: Any, gone: Any = ()) -> None:
+        """Deletes ids, and inserts others with their vectors."""
+        table, ids = self.folder / "come.parquet", self.folder / "gone.txt"
+        elements = pyarrow.array(numpy.ascontiguousarray(vectors).reshape(-1))
+        columns = pyarrow.FixedSizeListArray.from_arrays(elements, vectors.shape[1])
+        pyarrow.parquet.write_table(pyarrow.table({"id": pyarrow.array(come), "vector": columns}), table)
+        ids.write_text("".join(f"{row}\n" for row in gone))
+        self.run("write", "--delete", ids, "--insert", table)
+
+    def measured(self, queries: Path, truth: Any) -> dict[str, Any]:
+        """Recall and reads of searches, and the size and order of the index."""
+        hits, told, record = self.folder / "hits.csv", self.folder / "stats.json", {}
+        for width in LISTS:
+            wanted = ["--queries", queries, "-k", K, "-L", width, "-o", hits, "--stats", told, "--force"]
+            self.run("search", *wanted)
+            with hits.open() as rows:
+                found = sum(round(float(hit["distance"]) ** 2) <= truth[int(hit["query"])] for hit in csv.DictReader(rows))
+            reads = json.loads(told.read_text())["search"]["reads_per_query"]
+            record |= {f"recall_{width}": found / len(truth) / K, f"reads_{width}": reads}
+        (index,) = self.index.glob("index-*")
+        manifest = json.loads((index / "manifest.json").read_text())
+        record["bytes"] = sum(file.stat().st_size for file in index.iterdir())
+        return record | {"overlap_ratio": manifest["overlap_ratio"]}
+
+
+def main() -> None:
+    file, named = sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:])
+    count, dimensions = numpy.fromfile(file, dtype=numpy.uint32, count=2)
+    all_rows = numpy.memmap(file, dtype=numpy.uint8, offset=8, mode="r", shape=(count, dimensions))
+    random = numpy.random.default_rng(3)
+    order = random.permutation(count)
+    queries, pool, rows = all_rows[order[:QUERIES]], all_rows[numpy.sort(order[QUERIES:])], int(named["rows"])
+    order = random.permutation(len(pool))
+    here, spare, change = order[:rows], order[rows:], int(rows * float(named["share"]))
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder) / "queries.u8bin"
+        with asked.open("wb") as out:
+            numpy.array(queries.shape, dtype=numpy.uint32).tofile(out)
+            queries.tofile(out)
+
+        def record(live: Live, cycle: int | None, seconds: float) -> None:
+            truth = nearest(pool[here].astype("f4"), queries.astype("f4"))[:, K - 1]
+            print(json.dumps({"cycle": cycle, "seconds": seconds} | live.measured(asked, truth)), flush=True)
+
+        def built(name: str) -> tuple[Live, float]:
+            (Path(folder) / name).mkdir()
+            live = Live(named["adjoin"], Path(folder) / name, int(named["threads"]))
+            live.run("create", "--dimensions", dimensions, "--element", "u8")
+            live.write(here, pool[here])
+            return live, live.run("merge", "--method", "build")
+
+        live, seconds = built("changed")
+        record(live, 0, seconds)
+        for cycle in range(1, int(named["cycles"]) + 1):
+            gone = random.choice(rows, change, replace=False)
+            come, spare = spare[:change], numpy.concatenate([spare[change:], here[gone]])
+            live.write(come, pool[come], here[gone])
+            here = numpy.concatenate([numpy.delete(here, gone), come])
+            seconds = live.run("merge", "--method", named["method"])
+            if cycle % int(named["every"]) == 0:
+                record(live, cycle, seconds)
+        record(built("fresh")[0], None, 0.0)
+
+
+main()
