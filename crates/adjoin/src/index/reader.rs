@@ -217,6 +217,26 @@ impl Index {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
     }
 
+    /// Adds the neighbours of a vertex, which lies in a slot of a page, nearest first.
+    ///
+    /// # Errors
+    /// Where they cannot be.
+    pub(super) fn add_neighbours(
+        &self,
+        vertex: u32,
+        (page, slot): (Page<'_>, usize),
+        neighbours: &mut Vec<u32>,
+    ) -> Result<()> {
+        let (start, found) = (neighbours.len(), page.neighbours(slot));
+        let fits = found.is_some();
+        neighbours.extend(found.into_iter().flatten());
+        if fits && neighbours[start..].iter().all(|&neighbour| neighbour < self.manifest.vertices) {
+            return Ok(());
+        }
+        let why = format!("vertex {vertex} has neighbours that cannot be");
+        Err(self.damaged_page(self.manifest.shape().page_of(vertex), &why))
+    }
+
     /// The code of a vertex.
     pub(super) fn code(&self, vertex: u32) -> &[u8] {
         &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]

@@ -286,14 +286,7 @@ impl Relayout<'_> {
     /// Takes the neighbours of a vertex in place of what `neighbours` held.
     fn neighbours(&self, vertex: u32, page: Page<'_>, slot: usize, neighbours: &mut Vec<u32>) -> Result<()> {
         neighbours.clear();
-        let found = page.neighbours(slot);
-        let fits = found.is_some();
-        neighbours.extend(found.into_iter().flatten());
-        if fits && neighbours.iter().all(|&neighbour| neighbour < self.index.facts().vertices) {
-            return Ok(());
-        }
-        let why = format!("vertex {vertex} has neighbours that cannot be");
-        Err(self.index.damaged_page(self.shape.page_of(vertex), &why))
+        self.index.add_neighbours(vertex, (page, slot), neighbours)
     }
 
     /// Writes all pages into a draft; returns the bandwidth, too.

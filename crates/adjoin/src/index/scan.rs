@@ -137,15 +137,8 @@ impl<'a> Pieces<'a> {
     /// # Errors
     /// As [`Self::vector`].
     pub(super) fn neighbours(&mut self, vertex: u32, neighbours: &mut Vec<u32>) -> Result<()> {
-        let (index, start) = (self.index, neighbours.len());
+        let index = self.index;
         let (page, slot) = self.page(vertex)?;
-        let found = page.neighbours(slot);
-        let fits = found.is_some();
-        neighbours.extend(found.into_iter().flatten());
-        if fits && neighbours[start..].iter().all(|&neighbour| neighbour < index.facts().vertices) {
-            return Ok(());
-        }
-        let why = format!("vertex {vertex} has neighbours that cannot be");
-        Err(index.damaged_page(index.facts().shape().page_of(vertex), &why))
+        index.add_neighbours(vertex, (page, slot), neighbours)
     }
 }

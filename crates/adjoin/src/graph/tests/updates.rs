@@ -39,7 +39,7 @@ fn naive_mended(rule: DeleteRule, graph: &Graph, values: &Values, vertex: u32) -
             let mut mended: Vec<u32> = Vec::new();
             for &neighbour in neighbours {
                 let new = |next: &&u32| {
-                    live(*next) && **next != vertex && !neighbours.contains(*next) && !mended.contains(*next)
+                    live(next) && **next != vertex && !neighbours.contains(*next) && !mended.contains(*next)
                 };
                 let instead = graph.neighbours(neighbour).iter().find(new);
                 mended.extend(if live(&neighbour) { Some(&neighbour) } else { instead });
@@ -63,7 +63,8 @@ fn check_mended<T: Coordinate>(rule: DeleteRule, graph: &Graph, values: &Values)
                 let mut new = new.to_vec();
                 if rule == DeleteRule::Nearest {
                     // The order of links follows the out-neighbours that went; what counts is which they are.
-                    (naive.sort_unstable(), new.sort_unstable());
+                    naive.sort_unstable();
+                    new.sort_unstable();
                 }
                 assert_eq!(new, naive, "{rule:?}, vertex {vertex} with {neighbours:?}");
                 mended += 1;

@@ -131,7 +131,7 @@ impl Merge<'_> {
     pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
-            let context = &self.context.for_run(self.least_bytes::<T>(), PURPOSE)?;
+            let context = &self.context.for_run(self.least_bytes(), PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
             let (manifest, spilled) = merge.lay::<T>(&drafts, folder, repair)?;
@@ -140,7 +140,7 @@ impl Merge<'_> {
     }
 
     /// Bytes that it takes at least, about.
-    fn least_bytes<T: Coordinate>(&self) -> u64 {
+    fn least_bytes(&self) -> u64 {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
