@@ -127,7 +127,7 @@ def test_what_lies_within_a_radius_is_found_wherever_it_is(vectors, tmp_path):
         with live.search(queries, radius=3.0, list=len(there)) as hits:
             found = numpy.split(hits.ids.ravel(), hits.offsets[1:-1])
             assert [set(of_query.tolist()) for of_query in found] == [set(ids[far < 3.0].tolist()) for far in distances]
-            assert len(hits.ids) > 20 and 1 in found[3] and 2_000 in found[4] and not set(found[0]) & {0, 3}
+            assert len(hits.ids) > 10 and 1 in found[3] and 2_000 in found[4] and not set(found[0]) & {0, 3}
 
 
 def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
@@ -151,7 +151,7 @@ def test_what_is_there_is_written_to_a_file_and_copied(vectors, tmp_path):
         with adjoin.Collection(tmp_path / "copy") as copy:
             assert len(copy) == 501 and (copy.get([700])[0] == vectors[0]).all()
             copy.write(delete=[701])
-        assert live.get([700]) == [None] and live.get([701]) != [None]
+        assert live.get([700]) == [None] and live.get([701])[0] is not None
         with pytest.raises(adjoin.InputError, match="is a live index already; give force"):
             live.backup(tmp_path / "copy")
         assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
