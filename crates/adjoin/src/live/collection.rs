@@ -1,7 +1,7 @@
 //! A live index that is open: what writers and searches do with it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::PoisonError;
 
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
 use super::merge::{remove_log_before, remove_of_merge};
 use super::state::State;
+use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write, check_kind};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::WriterLock;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
-use crate::workers::lock;
 
 /// Rows in memory are merged where they take more than one part in so many of the budget, or so many bytes: queries are compared
 /// with all of them.

@@ -5,15 +5,15 @@
 //! has, so that everybody fails from then on.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::frame::{frame_bytes, push_frame};
 use super::segment::{End, Point, Segment, SegmentWriter, file_name, first_of};
+use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::workers::lock;
 
 /// Bytes of records that wait for the disk before others must wait too.
 const WAITING_BYTES_MAX: usize = 4 << 20;

@@ -12,12 +12,12 @@ use super::manifest::LiveManifest;
 use super::segment::{DRAFT, first_of};
 use super::snapshot::Snapshot;
 use super::state::{Moment, State};
+use super::sync::lock;
 use crate::context::Context;
 use crate::error::Result;
 use crate::index::build;
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
-use crate::workers::lock;
 
 /// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
 const LEAST_BYTES: u64 = 16 << 20;

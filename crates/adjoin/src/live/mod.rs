@@ -54,6 +54,7 @@ mod search;
 mod segment;
 mod snapshot;
 mod state;
+mod sync;
 mod verify;
 mod write;
 
