@@ -9,7 +9,7 @@ use super::change::Change;
 use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
-use super::merge::{remove_log_before, remove_of_merge};
+use super::merge::remove_unnamed;
 use super::state::State;
 use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write, check_kind};
@@ -122,8 +122,7 @@ impl Collection {
         let lock = WriterLock::take(&context.device, folder)?;
         let (mut opened, found) = Self::read(context, folder)?;
         let manifest = opened.manifest();
-        remove_of_merge(context, folder, manifest.merged())?;
-        remove_log_before(context, folder, manifest.first_record)?;
+        remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
         let (order, merging) = (Mutex::new(()), Mutex::new(()));

@@ -15,7 +15,7 @@ use super::history::{History, Shared, User};
 use super::{LIVE, context_on, device, rows};
 
 /// Orders that are tried of each kind.
-const ORDERS: usize = 4_000;
+const ORDERS: usize = 1_000;
 /// Places at which the thread that is to go first changes: bugs of so many ordered events are found with a known probability
 /// (PCT, Burckhardt et al., 2010).
 const CHANGES: usize = 3;
