@@ -1,8 +1,4 @@
-//! `adjoin live`: made, written to, searched, merged, described, and what is refused. A write that was acknowledged is there,
-//! however the process ends.
-
-use std::process::Stdio;
-use std::time::Duration;
+//! `adjoin live`: made, written to, searched, merged, described, and what is refused.
 
 use crate::inputs::fbin;
 use crate::place::Place;
@@ -148,29 +144,4 @@ fn what_is_there_now_is_a_source() {
     place.done("live create copy.live --dimensions 2");
     place.done("live write copy.live --insert set.live --quiet");
     assert_eq!(place.done(&format!("live search copy.live {search}")).out, hits);
-}
-
-/// A process that writes is killed at some moments: what others were told was written is there, and it can be written to again.
-#[test]
-fn a_killed_writer_loses_nothing_that_was_acknowledged() {
-    let place = Place::on_disk();
-    place.done("live create set.live --dimensions 16");
-    place.done("gen --rows 60000 --dimensions 16 -o set.fbin --quiet");
-    for kill in 0..8u64 {
-        let line = |id: u64| format!("{{\"id\": {}, \"v\": [{}{}]}}\n", 1_000_000 + id, id, ", 0".repeat(15));
-        place.write("one.jsonl", line(kill).as_bytes());
-        place.done("live write set.live --insert one.jsonl --quiet");
-        let words = ["live", "write", "set.live", "--upsert", "set.fbin", "--quiet"];
-        let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(3 + 17 * kill));
-        let _ = child.kill();
-        child.wait().unwrap();
-        place.write("ones.jsonl", (0..=kill).map(line).collect::<String>().as_bytes());
-        let hits = place.done("live search set.live --queries ones.jsonl -k 1 --no-ids --quiet").out;
-        for id in 0..=kill {
-            assert!(hits.contains(&format!("\n{id},1,{},0.0\n", 1_000_000 + id)), "{id} of {kill}: {hits}");
-        }
-        let sound = place.done("live verify set.live").out;
-        assert!(sound.starts_with("sound: "), "{sound}");
-    }
 }

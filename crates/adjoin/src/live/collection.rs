@@ -1,8 +1,8 @@
 //! A live index that is open: what writers and searches do with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde::Serialize;
 
@@ -10,16 +10,16 @@ use super::change::Change;
 use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
-use super::merge::{remove_log_before, remove_of_merge};
+use super::merge::remove_unnamed;
 use super::state::State;
 use super::statistics::Merges;
+use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write, check_kind};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::WriterLock;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
-use crate::workers::lock;
 
 /// Rows in memory are merged where they take more than one part in so many of the budget, or so many bytes: queries are compared
 /// with all of them.
@@ -129,8 +129,7 @@ impl Collection {
         let lock = WriterLock::take(&context.device, folder)?;
         let (mut opened, found) = Self::read(context, folder)?;
         let manifest = opened.manifest();
-        remove_of_merge(context, folder, manifest.merged())?;
-        remove_log_before(context, folder, manifest.first_record)?;
+        remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());

@@ -57,6 +57,7 @@ mod segment;
 mod snapshot;
 mod state;
 mod statistics;
+mod sync;
 mod verify;
 mod write;
 

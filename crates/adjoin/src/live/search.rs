@@ -2,6 +2,7 @@
 
 use super::Collection;
 use super::fresh::View;
+use super::manifest::LiveManifest;
 use super::state::Moment;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -40,7 +41,8 @@ impl Collection {
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         options.check()?;
-        let space = self.manifest().space();
+        let manifest = self.manifest();
+        let space = manifest.space();
         options.wanted.check(space.metric, self.folder())?;
         for source in [Some(queries), like].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
@@ -68,7 +70,7 @@ impl Collection {
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
         let at_once = (room / of_query).clamp(1, QUERIES_MAX);
-        Run { context, of: self, view, queries, options, at_once, of_query, rows }.run(sink)
+        Run { context, manifest, view, queries, options, at_once, of_query, rows }.run(sink)
     }
 
     /// What is known of the hits of queries.
@@ -81,7 +83,7 @@ impl Collection {
 /// A search under way.
 struct Run<'a> {
     context: &'a Context,
-    of: &'a Collection,
+    manifest: LiveManifest,
     view: View,
     queries: SourceQueries<'a>,
     options: &'a IndexSearchOptions,
@@ -94,7 +96,7 @@ impl Run<'_> {
     fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let kind = if sink.wants_ids() { self.of.manifest().ids } else { IdKind::None };
+        let kind = if sink.wants_ids() { self.manifest.ids } else { IdKind::None };
         let mut latencies_ms = Vec::new();
         let answered = hand_over(&mut *sink, &writing, |give| {
             let answer = &mut |batch| self.answer(batch, kind, &mut latencies_ms, give);
@@ -132,7 +134,7 @@ impl Run<'_> {
             latency_ms: LatencyStatistics::of(latencies_ms),
         };
         let strategy = StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() };
-        let common = self.of.manifest().statistics(self.context, self.rows, COMMAND);
+        let common = self.manifest.statistics(self.context, self.rows, COMMAND);
         let common = crate::report::CommonStatistics { recall, seconds, strategy, seed: self.options.seed, ..common };
         Ok(SearchStatistics { common, search })
     }
@@ -159,7 +161,7 @@ impl Run<'_> {
             let named = hits.iter().flatten().filter(|_| kind != IdKind::None);
             named.for_each(|hit: &Hit| view.push_id(hit.place.0, &mut hit_ids));
             let query_rows = &rows[range.start as usize..range.end as usize];
-            give_hits(self.of.manifest().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+            give_hits(self.manifest.metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
         })
     }
 }

@@ -3,6 +3,9 @@
 mod backups;
 mod crashes;
 mod damage;
+mod history;
+#[cfg(adjoin_shuttle)]
+mod interleavings;
 mod rows;
 mod sources;
 mod statistics;
@@ -29,6 +32,7 @@ const DIMENSIONS: usize = 3;
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
 /// Ids are below this.
 const IDS: u64 = 40;
+const QUERY: [u8; DIMENSIONS] = [7, 100, 200];
 
 /// The vectors that there should be, by their ids.
 pub(crate) type Model = BTreeMap<i64, [u8; DIMENSIONS]>;
@@ -83,10 +87,16 @@ pub(crate) fn context_on(device: &SimulatedDevice) -> Context {
     Setup { threads: 1, ..Setup::default() }.context_on(device)
 }
 
-/// A disk with an empty live index.
-pub(crate) fn device() -> SimulatedDevice {
+/// A disk without a live index.
+fn bare_device() -> SimulatedDevice {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/unrelated", b"stays");
+    device
+}
+
+/// A disk with an empty live index.
+pub(crate) fn device() -> SimulatedDevice {
+    let device = bare_device();
     create(&context_on(&device)).unwrap();
     device
 }
@@ -102,32 +112,42 @@ pub(crate) fn options(vectors: VectorType, metric: Metric, ids: IdKind) -> LiveO
 
 /// What there is, by every way to ask for it, which must all say the same.
 pub(crate) fn content(context: &Context, collection: &Collection) -> std::result::Result<Model, String> {
-    let all: Vec<i64> = (0..IDS as i64).collect();
-    let got = collection.get(&Ids::Int64(all.clone())).map_err(|error| error.to_string())?;
-    let vectors = all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap())));
-    let model: Model = vectors.collect();
+    let model = rows(collection).map_err(|error| error.to_string())?;
     if collection.facts().rows != model.len() as u64 {
         return Err(format!("{} rows, but {} ids have one", collection.facts().rows, model.len()));
     }
-    let query = [7, 100, 200];
-    let found = search(context, collection, query).map_err(|error| error.to_string())?;
-    let squared = |vector: &[u8]| vector.iter().zip(query).map(|(&x, y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
-    let mut wanted: Vec<(f64, i64)> = model.iter().map(|(&id, vector)| (squared(vector), id)).collect();
-    wanted.sort_by(|a, b| a.partial_cmp(b).unwrap());
-    let mut found: Vec<(f64, i64)> = found.into_iter().map(|(id, far)| (f64::from(far).powi(2).round(), id)).collect();
-    found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let (found, wanted) = (found(context, collection).map_err(|error| error.to_string())?, by_distance(&model));
     if found != wanted {
         return Err(format!("found {found:?}, there are {wanted:?}"));
     }
     Ok(model)
 }
 
-/// All that there is, by its distance to a query.
-fn search(context: &Context, collection: &Collection, query: [u8; DIMENSIONS]) -> Result<Vec<(i64, f32)>> {
-    let (queries, hits) = (Set::of_stored(VECTORS, query.to_vec()), CollectHits::default());
+/// All that there is, by its ids.
+fn rows(collection: &Collection) -> Result<Model> {
+    let all: Vec<i64> = (0..IDS as i64).collect();
+    let got = collection.get(&Ids::Int64(all.clone()))?;
+    Ok(all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap()))).collect())
+}
+
+/// What a search should find in a model: squared distances to the query, and ids.
+fn by_distance(model: &Model) -> Vec<(f64, i64)> {
+    let squared = |vector: &[u8]| vector.iter().zip(QUERY).map(|(&x, y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
+    sorted(model.iter().map(|(&id, vector)| (squared(vector), id)).collect())
+}
+
+fn sorted(mut rows: Vec<(f64, i64)>) -> Vec<(f64, i64)> {
+    rows.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    rows
+}
+
+/// All that a search finds, the same way.
+fn found(context: &Context, collection: &Collection) -> Result<Vec<(f64, i64)>> {
+    let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), CollectHits::default());
     let options = IndexSearchOptions::new(Wanted::Nearest(2 * IDS), IndexEffort::default(), 1);
     collection.search(context, (&queries, None), &options, Box::new(hits.clone()))?;
     let batches = hits.batches();
     let Ids::Int64(ids) = &batches[0].ids else { panic!("ids are integers") };
-    Ok(ids.iter().copied().zip(batches[0].values.iter().copied()).collect())
+    let squared = batches[0].values.iter().map(|&far| f64::from(far).powi(2).round());
+    Ok(sorted(squared.zip(ids.iter().copied()).collect()))
 }
