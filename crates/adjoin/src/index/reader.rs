@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
+use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::{BlockReader, Unreadable};
@@ -199,6 +200,20 @@ impl Index {
     /// Where their file cannot be read.
     pub(crate) fn attribute_schema(&self) -> Result<SchemaRef> {
         self.attributes.as_ref().map_or_else(|| Ok(Arc::new(Schema::empty())), |file| file.schema(self.files()))
+    }
+
+    /// Hands over the attributes of some entries, ascending: a table, and which of its rows is that of the entry at a place.
+    ///
+    /// # Errors
+    /// Where their file cannot be read or is not as written, memory does not suffice, or `take` fails.
+    pub(crate) fn each_attributes(
+        &self,
+        context: &Context,
+        entries: &[u32],
+        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
+    ) -> Result<()> {
+        let Some(attributes) = &self.attributes else { return Ok(()) };
+        attributes.each_of(context, self.files(), entries, take)
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {

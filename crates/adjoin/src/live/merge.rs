@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use super::attributes::names;
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
@@ -106,7 +107,8 @@ impl Collection {
 
 /// Builds an index of some rows; returns how many bytes that wrote.
 fn build_of(context: &Context, manifest: &LiveManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
-    let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
+    let (metric, seed, attributes) = (manifest.metric, manifest.seed, names(&manifest.attributes));
+    let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
     let (temporary, of_store) = TemporaryStore::build(context, rows, &options)?;
     let store = Store::open(context, temporary.folder())?;
     let of_index = build(context, &store, folder, &manifest.index_options(), true)?.io;

@@ -5,10 +5,10 @@ use super::fresh::View;
 use super::manifest::LiveManifest;
 use super::state::Moment;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::index::{Beside, Changes, IndexEffort, IndexSearchOptions, search_changed};
-use crate::message::{Argument, message};
+use crate::message::Argument;
 use crate::report::{
     LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
     StrategyStatistics,
@@ -47,23 +47,24 @@ impl Collection {
         for source in [Some(queries), like].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
-        if options.condition.is_some() {
-            let why = " has a meaning where rows have attributes, and those of a live index have none";
-            return Err(Error::option(message![Argument::Where, why]));
+        let Moment { base, gone, mut view, rows, .. } = self.state().moment();
+        if let Some(condition) = &options.condition {
+            self.check_attributes(Argument::Where.into())?;
+            view = view.passing(context, &self.manifest().attributes, condition)?;
         }
-        let Moment { base, gone, view, rows, .. } = self.state().moment();
         if let Some(base) = base {
             let changes = Changes { deleted: &gone.entries, beside: &view };
             let mut found = search_changed(context, &base.index, (queries, like), options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
+            found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
             return Ok(found);
         }
         let queries = SourceQueries { source: queries, space };
         let of_query = queries.vectors().bytes() as u64 * 4
             + 4 * Nearest::memory_bytes(match options.wanted {
-                Wanted::Nearest(k) => k.min(rows),
-                Wanted::Within(_) => HITS_EXPECTED.min(rows),
+                Wanted::Nearest(k) => k.min(view.rows()),
+                Wanted::Within(_) => HITS_EXPECTED.min(view.rows()),
             });
         let finding = view.finding_bytes(context);
         let context = &context.for_run(queries.reading_bytes() + finding + of_query, PURPOSE)?;
@@ -122,10 +123,10 @@ impl Run<'_> {
             queries: answered.queries,
             k,
             hits: answered.hits,
-            passing_rows: None,
+            passing_rows: self.options.condition.as_ref().map(|_| self.view.rows()),
             buckets: None,
             probes_per_query: None,
-            distances_per_query: self.rows as f64,
+            distances_per_query: self.view.rows() as f64,
             center_distances_per_query: None,
             reads_per_query: 0.0,
             bytes_per_query: 0.0,
@@ -149,7 +150,7 @@ impl Run<'_> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let Self { context, view, options, .. } = self;
         let _memory = context.reserve(rows.len() as u64 * self.of_query, PURPOSE)?;
-        let wanted = options.wanted.among(self.rows);
+        let wanted = options.wanted.among(view.rows());
         let watch = Stopwatch::start();
         let find = |range: std::ops::Range<u32>| {
             let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];

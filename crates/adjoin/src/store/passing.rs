@@ -1,7 +1,7 @@
 //! Which rows of a store or an index meet a condition on their attributes?
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{ReadFile, Reservation};
 use arrow_array::{BooleanArray, RecordBatch};
@@ -73,6 +73,8 @@ impl Passing {
 /// The attributes of a store or an index that is open.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
+    /// Set once single rows were asked for, and all of it is as it was written.
+    is_sound: OnceLock<()>,
 }
 
 impl AttributeFile {
@@ -82,7 +84,8 @@ impl AttributeFile {
     /// Where it is missing or of another length.
     pub(crate) fn open(context: &Context, files: FolderFiles<'_>) -> Result<Option<Self>> {
         let there = files.files.get(Role::Attributes);
-        there.map(|_| Ok(Self { file: files.open(context, Role::Attributes)? })).transpose()
+        let open = |_: &FileFacts| Ok(Self { file: files.open(context, Role::Attributes)?, is_sound: OnceLock::new() });
+        there.map(open).transpose()
     }
 
     /// That it is as it was written.
@@ -178,6 +181,36 @@ impl AttributeFile {
             check_count(row, rows, files)?;
             without(&table, left_out, first).map(|(table, _)| table)
         }))
+    }
+
+    /// Hands over some of its rows, ascending: a table, and which of its rows is the one at a place.
+    ///
+    /// # Errors
+    /// As [`Self::check`] and [`Self::tables`], and where `take` fails.
+    pub(crate) fn each_of(
+        &self,
+        context: &Context,
+        files: FolderFiles<'_>,
+        rows: &[u32],
+        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
+    ) -> Result<()> {
+        if self.is_sound.get().is_none() {
+            self.check(context, files)?;
+            let _ = self.is_sound.set(()); // or another thread has found out meanwhile
+        }
+        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        let mut place = 0;
+        while place < rows.len() {
+            let first = rows[place];
+            let table = self.tables(context, files, (&all, first.into()))?.next();
+            let table =
+                table.ok_or_else(|| files.damaged(Role::Attributes, "it has fewer rows than there are vectors"))??;
+            while let Some(k) = rows.get(place).map(|row| (row - first) as usize).filter(|&k| k < table.num_rows()) {
+                take(place, &table, k)?;
+                place += 1;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, TextIds};
 
+use super::carried::Carried;
 use super::history::{History, Shared, User};
 use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, options, set};
 use crate::datasets::{Shape, make};
@@ -88,11 +89,11 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let there = Model::from([(5, [5; 3])]);
     collection.load(&set(&there), Put::Insert, Durability::Group).unwrap();
-    let twice = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 8]);
-    let other = Set::of(Element::U8, 4, &[1.0; 4]).with_ids(&[8]);
-    let floats = Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]);
-    let texts = Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]);
-    let both = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]);
+    let twice = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 8]));
+    let other = Carried::of(Set::of(Element::U8, 4, &[1.0; 4]).with_ids(&[8]));
+    let floats = Carried::of(Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]));
+    let texts = Carried::of(Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]));
+    let both = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]));
     let named = Ids::Utf8(TextIds::default());
     for (insert, delete, words) in [
         (&twice, None, "set.in.memory: the id 8 of row 1 comes twice in one write; give it once (data/live)"),
