@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live stress build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live stress interleavings build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -83,6 +83,12 @@ tables-live: build
 	python3 bench/live.py $(CLI) > target/benchmarks-live.md
 	mv target/benchmarks-live.md docs/benchmarks-live.md
 
-# Random tests, many times as long; faults with every way to lose what was not synced that is listed.
-stress: tools
+# Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed.
+stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 $(TEST)
+
+# Thousands of orders in which threads of a live index may come, chosen by a model checker that has the place of the system's
+# locks: a build of its own.
+interleavings: tools
+	RUSTFLAGS="--cfg adjoin_shuttle" $(CARGO) test --release --locked --config checked.toml --quiet --target-dir target/shuttle \
+	    -p adjoin --test suite -- live::interleavings

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -74,10 +74,12 @@ What = Literal["pairs", "counts", "clusters", "keep", "kept"]
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]
+AttributeType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
 Durability = Literal["group", "buffered"]
 
 ELEMENTS = ("f32", "f16", "u8", "i8")
 ID_KINDS = ("int64", "text")
+ATTRIBUTE_TYPES = ("text", "int64", "float64", "bool", "date", "timestamp")
 DURABILITIES = ("group", "buffered")
 METRICS = ("l2", "cosine")
 SEARCH_METRICS = ("l2", "cosine", "ip")
@@ -262,6 +264,7 @@ class Collection:
         element: Element = "f32",
         metric: Metric = "l2",
         ids: IdKind = "int64",
+        attributes: Optional[Mapping[str, AttributeType]] = None,
         degree: int = 32,
         build_list: int = 75,
         code_bytes: int = 32,
@@ -270,12 +273,13 @@ class Collection:
         memory: Union[str, int, None] = None,
     ) -> Collection:
         """Makes a live index without vectors in the folder ``path``, and opens it. ``ids`` says what names a vector: integers or
-        texts; ``degree``, ``build_list``, ``code_bytes`` and ``page`` are those of :func:`build_index`, for merges."""
+        texts; ``attributes`` what rows have beside that, to filter searches by: names, each with its type. ``degree``, ``build_list``, ``code_bytes`` and ``page`` are those of :func:`build_index`, for merges."""
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
             "element": _options.choice("element", element, ELEMENTS),
             "metric": _options.choice("metric", metric, METRICS),
             "ids": _options.choice("ids", ids, ID_KINDS),
+            "attributes": _options.typed_names("attributes", attributes, ATTRIBUTE_TYPES),
         }
         index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
         seed = _options.integer("seed", seed, _options.U64_MAX)
@@ -300,7 +304,8 @@ class Collection:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the live index says of itself: dimensions, element, metric, ids and how merges build."""
+        """What the live index says of itself: dimensions, element, metric, ids, ``attributes`` where rows have some, and how
+        merges build."""
         return dict(json.loads(self._live.info[0]))
 
     @property
@@ -330,12 +335,15 @@ class Collection:
         ids (``upsert``): all or nothing, in this order. Returns the number of the write once a loss of power takes it no more;
         with the durability ``"buffered"`` once the system has it.
 
-        ``insert`` and ``upsert`` are what :func:`build` takes, with its options for columns, or a tuple of ids and an array.
-        Rows without ids go by their numbers, where ids are integers. An id that is to be deleted and is not there is no error.
+        ``insert`` and ``upsert`` are what :func:`build` takes, with its options for columns, such as a tuple of ids and an array,
+        or columns: ``{"id": [7, 8], "vector": array, "lang": ["en", None]}``. Where rows have attributes, these are among the
+        columns. Rows without ids go by their numbers, where ids are integers. An id that is to be deleted and is not there is no
+        error.
 
         Raises :class:`AdjoinError`; after a :class:`DeviceError` nothing more is taken until it is opened again.
         """
-        options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep")
+        names = [attribute["name"] for attribute in self._attributes()]
+        options = _options.store_options(1, None, vector_column, id_column, ids, split, "error", "keep", names)
         buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
         resources = {**_options.resources(None, None), "temporary": None}
         sources = [NONE if rows is None else rows for rows in (insert, upsert)]
@@ -346,12 +354,34 @@ class Collection:
         return int(json.loads(written)["sequence"])
 
     def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
-        """The vectors of some ids as arrays of numpy; None for an id that no row has."""
+        """The vectors of some ids as arrays of numpy; None for an id that no row has. Where rows have attributes, a dictionary
+        for each row: the array as ``"vector"``, and the attributes by their names, dates and timestamps as ``numpy.datetime64``."""
         import numpy
 
         element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
-        found = self._live.get(_id_list(ids))
-        return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
+        attributes = self._attributes()
+        if not attributes:
+            found = self._live.get(_id_list(ids))
+            return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
+
+        def as_dict(vector: bytes, values: Sequence[Any]) -> dict[str, Any]:
+            named = {of["name"]: _timed(value, of["type"]) for of, value in zip(attributes, values)}
+            return {"vector": numpy.frombuffer(vector, element), **named}
+
+        return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list(ids))]
+
+    def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
+        """Deletes all rows that meet a ``condition`` as in SQL on their attributes, such as ``"year < 2020"``, in one write.
+        Returns how many went, when that is as safe as :meth:`write` says."""
+        if not isinstance(condition, str):
+            raise _options.refused("condition", condition, "a text, such as 'year < 2020'")
+        buffered = _options.choice("durability", durability, DURABILITIES) == "buffered"
+        resources = {**_options.resources(None, None), "temporary": None}
+        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
+            return int(json.loads(self._live.delete_where(condition, buffered, resources, shown))["gone"])
+
+    def _attributes(self) -> list[dict[str, str]]:
+        return list(self.info.get("attributes", ()))
 
     def search(
         self,
@@ -362,6 +392,7 @@ class Collection:
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
         list: Optional[int] = None,
+        where: Optional[str] = None,
         calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
@@ -377,6 +408,7 @@ class Collection:
         those that are there when it begins. Rows that are not merged yet are all compared; among the others it finds what
         :meth:`Index.search` promises, with the same arguments."""
         wanted = _sought(k, radius, min_similarity, recall, list)
+        wanted["condition"] = _options.text("where", where)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)
@@ -441,6 +473,14 @@ class Collection:
     def close(self) -> None:
         """Makes all writes durable, and lets another process write."""
         self._live.close()
+
+
+def _timed(value: Any, kind: str) -> Any:
+    """A value of an attribute, of which the engine has dates and timestamps as numbers."""
+    import numpy
+
+    unit: Any = {"date": "D", "timestamp": "us"}.get(kind)
+    return value if value is None or unit is None else numpy.datetime64(value, unit)
 
 
 def _id_list(ids: Any) -> list[Any]:

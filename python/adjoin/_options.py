@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
 from . import _engine
@@ -95,6 +95,15 @@ def texts(name: str, value: Any) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise refused(name, value, "a list of texts")
     return list(value)
+
+
+def typed_names(name: str, value: Any, types: Sequence[str]) -> list[str]:
+    """Names with types, of a dictionary, each as ``name:type``; none of None."""
+    if value is None:
+        return []
+    if not isinstance(value, Mapping) or not all(isinstance(column, str) for column in value):
+        raise refused(name, value, "a dictionary of names and types, such as {'lang': 'text', 'year': 'int64'}")
+    return [f"{column}:{choice(f'{name}[{column!r}]', kind, types)}" for column, kind in value.items()]
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from . import _engine
 from ._errors import AdjoinError, DeviceError, InputError, OptionError
@@ -20,10 +20,11 @@ from ._streams import split_of, streamed
 ROWS_AT_ONCE = 4096
 
 ARRAY = "the array given as source"
+COLUMNS = "the columns given as source"
 #: Element types as numpy names them.
 ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
 WANTED = (
-    "a path, a list of paths, an array (numpy, torch, JAX), ids and an array as a tuple, or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
+    "a path, a list of paths, an array (numpy, torch, JAX), ids and an array as a tuple, columns as a dictionary, or a table or data set with the Arrow interface (pyarrow, Polars, DuckDB, "
     "pandas, Hugging Face)"
 )
 
@@ -60,6 +61,9 @@ def _is_paths(source: Any) -> bool:
 
 def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) -> tuple[Path, str]:
     """Writes ``source`` to a file; returns it and what messages call it."""
+    if type(source) is dict:
+        _write_columns(source, folder / "vectors.arrow")
+        return folder / "vectors.arrow", COLUMNS
     stream = streamed(source, options, whole)
     source = source if stream is None else stream
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
@@ -113,6 +117,46 @@ def _write_named(ids: Any, source: Any, file: Path) -> None:
         numpy.savez(file, id=names, vectors=array)
     except OSError as error:
         raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
+
+
+def _write_columns(columns: dict[Any, Any], file: Path) -> None:
+    """Writes columns by their names: vectors as an array of two dimensions, all else as values, None where there is none."""
+    all_columns = [(str(name), _vectors(values) or _values(name, values)) for name, values in columns.items()]
+    _engine.write_columns(all_columns, os.fspath(file))
+
+
+def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
+    """Vectors as bytes, the type of their elements, and how many one has; None where these are no vectors."""
+    import numpy
+
+    try:
+        array = numpy.asarray(values)
+    except ValueError:  # lists of several lengths
+        return None
+    if array.ndim < 2:
+        return None
+    _check_array(array)
+    array = numpy.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return array.tobytes(), array.dtype.str[1:], array.shape[1]
+
+
+def _values(name: Any, values: Any) -> list[Any]:
+    """Values as Python has them, times as texts."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise InputError(f"column {name} given as source is {shown(values)}; give a value for each row")
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # numpy's: as nanoseconds they would be integers
+        values = values.astype("datetime64[us]")
+    return [_value(name, value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+
+
+def _value(name: Any, value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()  # a scalar of numpy
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise InputError(f"column {name} given as source has {shown(value)}; give texts, numbers, dates, True, False or None")
 
 
 def _check_array(array: Any) -> None:

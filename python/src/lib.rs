@@ -1,6 +1,7 @@
 //! The engine as a Python extension: what `adjoin/_engine.pyi` declares. The package around it has the types and the
 //! words; here Python's objects become options, and results become Arrow streams.
 
+mod columns;
 mod dedupe;
 mod explain;
 mod join;
@@ -98,6 +99,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(pair_file::spool, module)?)?;
+    module.add_function(wrap_pyfunction!(columns::write_columns, module)?)?;
     module.add_function(wrap_pyfunction!(pair_file::columns, module)?)?;
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;

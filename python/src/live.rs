@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use adjoin::error::{Error, Result};
-use adjoin::live::{Collection as Live, Durability, LiveOptions, Write, backup};
+use adjoin::live::{Attribute, AttributeValue, Collection as Live, Durability, LiveOptions, LiveRow, Write, backup};
 use adjoin::options::VectorType;
 use adjoin::output::Target;
 use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
+use adjoin::sql::Condition;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::columns::Value;
 use crate::options::{Resources, StoreOptions, WantedIndex, json};
 use crate::run::{Running, raised};
 use crate::search::{Found, WantedOfIndex, into_file};
@@ -24,6 +26,8 @@ pub(crate) struct WantedLive {
     element: String,
     metric: String,
     ids: String,
+    /// Each as `name:type`.
+    attributes: Vec<String>,
 }
 
 /// Makes a live index without vectors.
@@ -38,7 +42,9 @@ pub(crate) fn create_live(
     let create = || {
         let index = index.options(seed)?;
         let vectors = VectorType { element: wanted.element.parse()?, dimensions: wanted.dimensions };
-        let options = LiveOptions { vectors, metric: wanted.metric.parse()?, ids: kind_of(&wanted.ids), index };
+        let attributes = wanted.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
+        let (metric, ids) = (wanted.metric.parse()?, kind_of(&wanted.ids));
+        let options = LiveOptions { vectors, metric, ids, attributes, index };
         Live::create(&adjoin::context::Context::default(), &folder, &options)
     };
     create().map_err(|error| raised(py, &error))
@@ -72,6 +78,24 @@ impl SomeIds {
 
 /// Sources of rows that come, and how they are read; none where nothing comes.
 type Rows = Option<(Vec<String>, StoreOptions)>;
+
+/// A vector and its attributes; days and microseconds as numbers.
+type Row<'py> = (Bound<'py, PyBytes>, Vec<Option<Value>>);
+
+fn value_of(value: AttributeValue) -> Option<Value> {
+    match value {
+        AttributeValue::Null => None,
+        AttributeValue::Text(text) => Some(Value::Text(text)),
+        AttributeValue::Int64(integer) | AttributeValue::Timestamp(integer) => Some(Value::Integer(integer)),
+        AttributeValue::Float64(float) => Some(Value::Float(float)),
+        AttributeValue::Bool(truth) => Some(Value::Bool(truth)),
+        AttributeValue::Date(days) => Some(Value::Integer(days.into())),
+    }
+}
+
+fn durability(buffered: bool) -> Durability {
+    if buffered { Durability::Buffered } else { Durability::Group }
+}
 
 /// An open live index, until it is closed.
 #[pyclass(frozen)]
@@ -124,8 +148,7 @@ impl Collection {
                 let delete = delete.into_ids(live.manifest().ids);
                 let [insert, upsert] =
                     [&insert, &upsert].map(|rows| rows.as_deref().map(|rows| rows as &dyn VectorSource));
-                let durability = if buffered { Durability::Buffered } else { Durability::Group };
-                json(&live.write(&Write { delete: Some(&delete), insert, upsert }, durability)?)
+                json(&live.write(&Write { delete: Some(&delete), insert, upsert }, durability(buffered))?)
             })
         })
     }
@@ -135,6 +158,32 @@ impl Collection {
         let found = py.detach(|| self.with(|live| live.get(&ids.into_ids(live.manifest().ids))));
         let found = found.map_err(|error| raised(py, &error))?;
         Ok(found.into_iter().map(|vector| vector.map(|vector| PyBytes::new(py, &vector))).collect())
+    }
+
+    /// The same with their attributes.
+    fn get_rows<'py>(&self, py: Python<'py>, ids: SomeIds) -> PyResult<Vec<Option<Row<'py>>>> {
+        let found = py.detach(|| self.with(|live| live.get_rows(&ids.into_ids(live.manifest().ids))));
+        let found = found.map_err(|error| raised(py, &error))?;
+        let row = |LiveRow { vector, attributes }: LiveRow| {
+            (PyBytes::new(py, &vector), attributes.into_iter().map(value_of).collect())
+        };
+        Ok(found.into_iter().map(|found| found.map(row)).collect())
+    }
+
+    /// Deletes the rows that meet a condition; returns what that did, as JSON.
+    fn delete_where(
+        &self,
+        py: Python<'_>,
+        condition: String,
+        buffered: bool,
+        resources: Resources,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+        running.run(py, |_| {
+            let condition = Condition::parse(&condition)?;
+            self.with(|live| json(&live.delete_where(&condition, durability(buffered))?))
+        })
     }
 
     /// Searches for queries from sources, into a file in `folder`.

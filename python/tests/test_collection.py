@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 
 import numpy
@@ -169,3 +170,104 @@ def test_stats_tell_what_it_takes_and_what_writes_cost(vectors, tmp_path):
         live.write(delete=range(0, 2_000, 2))
         stats = live.stats
         assert stats["gone"] == 1_000 and stats["dead_bytes"] == stats["index_bytes"] // 2 and stats["write_amplification"] > 2
+
+
+ATTRIBUTES = {"lang": "text", "year": "int64", "score": "float64", "is_new": "bool", "day": "date", "at": "timestamp"}
+
+
+def columns(vectors, start=0):
+    """Rows as a dictionary of columns."""
+    ids = range(start, start + len(vectors))
+    return {
+        "id": list(ids),
+        "vector": vectors,
+        "lang": [["en", "de", None][id % 3] for id in ids],
+        "year": [2000 + id % 30 if id % 7 else None for id in ids],
+        "score": [id / 4 for id in ids],
+        "is_new": [id % 2 == 0 for id in ids],
+        "day": [datetime.date(2020, 1, 1) + datetime.timedelta(days=id) for id in ids],
+        "at": [datetime.datetime(2020, 1, 1, microsecond=id) for id in ids],
+    }
+
+
+def test_rows_have_attributes_that_searches_and_deletes_ask(vectors, tmp_path):
+    rows = columns(vectors[:600])
+    with adjoin.Collection.create(tmp_path / "live", 16, code_bytes=16, attributes=ATTRIBUTES) as live:
+        assert [attribute["name"] for attribute in live.info["attributes"]] == list(ATTRIBUTES)
+        live.write(insert=rows)
+        for _ in range(2):
+            found = live.get([5, 7, 5_000])
+            assert (found[0]["vector"] == vectors[5]).all() and found[2] is None
+            assert [found[1][name] for name in ("lang", "year", "score", "is_new")] == ["de", None, 1.75, False]
+            assert found[0]["lang"] is None and found[0]["day"] == numpy.datetime64("2020-01-06")
+            assert found[0]["at"] == numpy.datetime64("2020-01-01T00:00:00.000005")
+            for condition, passes in (
+                ("lang = 'en' and year >= 2010", lambda id: id % 3 == 0 and id % 7 and id % 30 >= 10),
+                ("day < '2020-01-11'", lambda id: id < 10),
+                ("not is_new and score < 20.5", lambda id: id % 2 and id < 82),
+            ):
+                there = numpy.array([id for id in range(600) if passes(id)])
+                distances = numpy.linalg.norm(vectors[:9, None].astype("float64") - vectors[there][None], axis=2)
+                with live.search(vectors[:9], 5, list=600, where=condition) as hits:
+                    assert numpy.allclose(hits.values, numpy.sort(distances)[:, :5], atol=1e-4)
+                    assert set(hits.ids.ravel().tolist()) <= set(there.tolist())
+                    assert hits.stats["search"]["passing_rows"] == len(there)
+            live.merge()
+        assert live.delete_where("year is null") == 86 and len(live) == 514
+        assert live.delete_where("year is null", durability="buffered") == 0
+        assert live.get([7, 8])[0] is None
+    with adjoin.Collection(tmp_path / "live", read_only=True) as live:
+        assert len(live) == 514 and live.get([8])[0]["lang"] is None
+
+
+def test_tables_of_others_bring_attributes(vectors, tmp_path):
+    pandas, polars, pyarrow = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
+    more = {"lang": ["en", None, "de"], "year": [2020, None, 2022]}
+    arrow = pyarrow.table({"id": [0, 1, 2], "other": [1, 2, 3], "vector": vectors[:3].tolist(), **more})
+    arrow = arrow.set_column(2, "vector", arrow["vector"].cast(pyarrow.list_(pyarrow.float32(), 16)))
+    frame = pandas.DataFrame({"id": [3, 4, 5], **more}).assign(vector=list(vectors[3:6]))
+    lazy = polars.from_arrow(arrow).with_columns(polars.col("id") + 6).lazy()
+    with adjoin.Collection.create(tmp_path / "live", 16, attributes={"year": "int64", "lang": "text"}) as live:
+        for table in (arrow, frame, lazy):
+            live.write(upsert=table)
+        for id in (0, 3, 6):
+            first, second = live.get([id, id + 1])
+            assert (first["lang"], first["year"], second["lang"], second["year"]) == ("en", 2020, None, None)
+            assert (first["vector"] == vectors[id % 6]).all()
+
+
+def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
+    for attributes, words in (
+        ({"lang": "str"}, r"attributes\['lang'\] is 'str'; give text or int64 or float64"),
+        ({"lang": str}, r"attributes\['lang'\] is"),
+        ({"id": "int64"}, "rows have one anyway"),
+        (["lang"], "a dictionary of names and types"),
+    ):
+        with pytest.raises(adjoin.OptionError, match=words):
+            adjoin.Collection.create(tmp_path / "live", 16, attributes=attributes)
+    live = adjoin.Collection.create(tmp_path / "live", 16, attributes={"lang": "text", "year": "int64"})
+    one = {"id": [1], "vector": vectors[:1], "lang": ["en"], "year": [2020]}
+    refused = [
+        ({**one, "year": [2020.5]}, "the columns given as source: column year of row 0 is \"2020.5\", which no int64 is"),
+        ({**one, "lang": [3]}, "column lang is Int64, and of the attributes of .* it is text"),
+        ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
+        ({**one, "year": [1, 2]}, "the columns given as source have 1, 1, 1, 2 rows"),
+        ({**one, "year": 3}, "column year given as source is 3; give a value for each row"),
+        ({**one, "year": [object()]}, "give texts, numbers, dates, True, False or None"),
+        ({"id": [1], "vector": vectors[:1], "lang": ["en"]}, "there is no column year"),
+        (([1], vectors[:1]), "there is no column lang"),
+        (vectors[:1], "it has no columns beside its vectors"),
+    ]
+    for rows, words in refused:
+        with pytest.raises((adjoin.InputError, adjoin.OptionError), match=words):
+            live.write(insert=rows)
+    for call in (lambda: live.delete_where("colour = 'red'"), lambda: live.search(vectors, 1, where="colour = 'red'")):
+        with pytest.raises(adjoin.OptionError, match="there is no column colour; choose from lang, year"):
+            call()
+    with pytest.raises(adjoin.OptionError, match="a text, such as"):
+        live.delete_where(3)
+    assert len(live) == 0
+    with adjoin.Collection.create(tmp_path / "plain", 16) as plain:
+        for call in (lambda: plain.delete_where("a = 1"), lambda: plain.search(vectors, 1, where="a = 1")):
+            with pytest.raises(adjoin.OptionError, match="rows have no attributes, which (delete_)?where asks for"):
+                call()

@@ -96,8 +96,8 @@ fn main() -> Result<()> {
         file.sync()?;
     }
     println!("a file that is synced for each write: {:.0} a second", 500.0 / begun.elapsed().as_secs_f64());
-    let (metric, ids, index) = (Metric::L2, IdKind::Int64, IndexOptions::default());
-    Collection::create(&context, folder, &LiveOptions { vectors: VECTORS, metric, ids, index })?;
+    let (metric, ids, attributes, index) = (Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
+    Collection::create(&context, folder, &LiveOptions { vectors: VECTORS, metric, ids, attributes, index })?;
     let collection = Collection::open(&context, folder)?;
     let (mut next, mut before) = (0, 0);
     println!("writers  durability  a second  p50 us  p99 us  syncs");

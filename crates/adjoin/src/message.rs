@@ -24,6 +24,8 @@ pub enum Argument {
     Attributes,
     /// What must be true of the rows that are found.
     Where,
+    /// What must be true of the rows that are deleted.
+    DeleteWhere,
     /// The number of buckets.
     Buckets,
     /// How centers are chosen.
@@ -87,6 +89,7 @@ impl Argument {
             Self::Split => "split",
             Self::Attributes => "attributes",
             Self::Where => "where",
+            Self::DeleteWhere => "delete-where",
             Self::Buckets => "buckets",
             Self::Centers => "centers",
             Self::OnBad => "on-bad",

@@ -44,6 +44,9 @@ pub(crate) struct LiveCreate {
     /// What names a vector: int64 or text
     #[arg(long, value_name = "KIND", default_value = "int64", value_parser = ["int64", "text"])]
     pub(crate) ids: String,
+    /// Columns that vectors have beside that, each with its type, to filter searches by: text, int64, float64, bool, date or timestamp
+    #[arg(long, value_name = "NAME:TYPE,...", value_delimiter = ',', value_parser = NonEmpty::new())]
+    pub(crate) attributes: Vec<String>,
     #[command(flatten)]
     pub(crate) shape: IndexShape,
     /// Seed of whatever is drawn at random
@@ -59,6 +62,9 @@ pub(crate) struct LiveWrite {
     /// A file with an id on each line, - for standard input: their vectors go, before others come
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new())]
     pub(crate) delete: Option<String>,
+    /// A condition as in SQL, such as "year < 2020": the vectors whose attributes meet it go, before others come
+    #[arg(long = "delete-where", value_name = "CONDITION", value_parser = NonEmpty::new())]
+    pub(crate) delete_where: Option<String>,
     /// What `build` takes: vectors with ids that are not there yet; without ids, integers are the numbers of rows
     #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
     pub(crate) insert: Vec<String>,

@@ -5,8 +5,8 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::IndexSearchOptions;
 use adjoin::live::{
-    BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, Merged, Put, Write,
-    Written, backup as back_up, verify as check,
+    Attribute, BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, Merged, Put,
+    Write, Written, backup as back_up, verify as check,
 };
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
@@ -17,7 +17,7 @@ use adjoin::sql::Condition;
 use adjoin::store::Kind;
 use serde::Serialize;
 
-use super::info::{kind_of_ids, manifest_as_json};
+use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::tracing::Tracing;
@@ -45,16 +45,18 @@ fn create(arguments: &LiveCreate) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element.parse()?, dimensions: arguments.dimensions };
     let ids = if arguments.ids == "text" { IdKind::Utf8 } else { IdKind::Int64 };
     let index = resolve::index_options(&arguments.shape, arguments.seed)?;
-    let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids, index };
+    let attributes = arguments.attributes.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
+    let options = LiveOptions { vectors, metric: arguments.metric.parse()?, ids, attributes, index };
     Collection::create(&resolve::own_context(), &arguments.live, &options)?;
     Ok(Outcome::Done)
 }
 
 fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
-    let LiveWrite { live, delete, insert, upsert, columns, resources, .. } = arguments;
-    if delete.is_none() && insert.is_empty() && upsert.is_empty() {
-        return Err(Error::option("nothing to write: give --insert, --upsert or --delete"));
+    let LiveWrite { live, delete, delete_where, insert, upsert, columns, resources, .. } = arguments;
+    if delete.is_none() && delete_where.is_none() && insert.is_empty() && upsert.is_empty() {
+        return Err(Error::option("nothing to write: give --insert, --upsert, --delete or --delete-where"));
     }
+    let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
     let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
     let context = resolve::context(resources, stopped)?;
     let collection = Collection::open(&context, live)?;
@@ -62,6 +64,9 @@ fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
     if let Some(file) = delete {
         let ids = ids_of(file, collection.manifest().ids)?;
         all = all.and(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
+    }
+    if let Some(condition) = &condition {
+        all = all.and(collection.delete_where(condition, durability)?);
     }
     for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
         if !names.is_empty() {
@@ -199,7 +204,10 @@ pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;
     let told = Told { manifest: collection.manifest(), stats: collection.statistics()? };
-    print(&if json { manifest_as_json(&told)? } else { describe(&told) })?;
+    let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
+    let attributes: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
+    let text = || describe(&told) + &attributes_in_words(&attributes);
+    print(&if json { manifest_as_json(&told)? } else { text() })?;
     Ok(Outcome::Done)
 }
 

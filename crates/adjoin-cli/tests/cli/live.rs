@@ -1,8 +1,4 @@
-//! `adjoin live`: made, written to, searched, merged, described, and what is refused. A write that was acknowledged is there,
-//! however the process ends.
-
-use std::process::Stdio;
-use std::time::Duration;
+//! `adjoin live`: made, written to, searched, merged, described, and what is refused.
 
 use crate::inputs::fbin;
 use crate::place::Place;
@@ -85,7 +81,18 @@ fn what_makes_no_sense_is_refused() {
         ("live search set.live --queries other.fbin -k 1", &["queries have 3 dimensions"]),
         ("live search set.live --queries queries.fbin -k 0", &["-k 0"]),
         ("live search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
-        ("live search set.live --queries queries.fbin -k 1 --where a=1", &["--where", "live index"]),
+        (
+            "live search set.live --queries queries.fbin -k 1 --where a=1",
+            &["set.live is a live index whose rows have no attributes, which --where asks for", "--attributes"],
+        ),
+        ("live write set.live --delete-where a=1", &["no attributes, which --delete-where asks for"]),
+        ("live write set.live --delete-where a=", &["cannot read \"a=\" as a condition"]),
+        (
+            "live create new.live --dimensions 2 --attributes lang",
+            &["--attributes lang: give a name, a colon and a type"],
+        ),
+        ("live create new.live --dimensions 2 --attributes a:text,a:bool", &["--attributes a is named twice"]),
+        ("live create new.live --dimensions 2 --attributes id:int64", &["--attributes id: rows have one anyway"]),
         ("live search none --queries queries.fbin -k 1", &["none is not a live index", "adjoin live create"]),
         ("live create set.live --dimensions 2", &["set.live is a live index already"]),
         ("live create new.live --dimensions 0", &["0 dimensions"]),
@@ -150,27 +157,50 @@ fn what_is_there_now_is_a_source() {
     assert_eq!(place.done(&format!("live search copy.live {search}")).out, hits);
 }
 
-/// A process that writes is killed at some moments: what others were told was written is there, and it can be written to again.
 #[test]
-fn a_killed_writer_loses_nothing_that_was_acknowledged() {
-    let place = Place::on_disk();
-    place.done("live create set.live --dimensions 16");
-    place.done("gen --rows 60000 --dimensions 16 -o set.fbin --quiet");
-    for kill in 0..8u64 {
-        let line = |id: u64| format!("{{\"id\": {}, \"v\": [{}{}]}}\n", 1_000_000 + id, id, ", 0".repeat(15));
-        place.write("one.jsonl", line(kill).as_bytes());
-        place.done("live write set.live --insert one.jsonl --quiet");
-        let words = ["live", "write", "set.live", "--upsert", "set.fbin", "--quiet"];
-        let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(3 + 17 * kill));
-        let _ = child.kill();
-        child.wait().unwrap();
-        place.write("ones.jsonl", (0..=kill).map(line).collect::<String>().as_bytes());
-        let hits = place.done("live search set.live --queries ones.jsonl -k 1 --no-ids --quiet").out;
-        for id in 0..=kill {
-            assert!(hits.contains(&format!("\n{id},1,{},0.0\n", 1_000_000 + id)), "{id} of {kill}: {hits}");
-        }
-        let sound = place.done("live verify set.live").out;
-        assert!(sound.starts_with("sound: "), "{sound}");
+fn conditions_choose_what_is_found_and_what_goes() {
+    let place = Place::new();
+    place.write("queries.fbin", &fbin(2, &[0., 0.]));
+    let line = |id: i32, rest: &str| format!("{{\"id\": {id}, \"v\": [{id}.0, 0.0]{rest}}}\n");
+    let rows =
+        [r#", "lang": "en", "year": 2019"#, r#", "lang": "de", "year": 2020"#, r#", "lang": null, "year": 2021"#];
+    place.write("rows.jsonl", (0..9).map(|id| line(id, rows[id as usize % 3])).collect::<String>().as_bytes());
+    place.write("less.jsonl", line(20, r#", "lang": "en""#).as_bytes());
+    place.write("wrong.jsonl", (line(20, rows[0]) + &line(21, r#", "lang": "en", "year": 2020.5"#)).as_bytes());
+    place.done("live create set.live --dimensions 2 --attributes lang:text,year:int64");
+    place.done("live write set.live --insert rows.jsonl --quiet");
+    let info = place.done("info set.live").out;
+    assert!(info.contains("attributes   lang (text), year (int64)\n"), "{info}");
+    for (line, words) in [
+        (
+            "live write set.live --insert less.jsonl",
+            &["less.jsonl: there is no column year", "set.live", "id, v, lang"][..],
+        ),
+        (
+            "live write set.live --insert wrong.jsonl",
+            &["wrong.jsonl: column year of row 1 is \"2020.5\", which no int64 is"],
+        ),
+        ("live write set.live --insert queries.fbin", &["queries.fbin: it has no columns beside its vectors"]),
+        ("live search set.live --queries queries.fbin -k 1 --where y=1", &["no column y; choose from lang, year"]),
+    ] {
+        place.refused(line, words);
     }
+    let found = |condition: &str| {
+        let line = "live search set.live --queries queries.fbin -k 2 --no-ids --quiet --where";
+        let words: Vec<&str> = line.split(' ').chain([condition]).collect();
+        let out = place.run_words(&words).out;
+        out.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    for _ in 0..2 {
+        assert_eq!(
+            [found("lang = 'de'"), found("lang is null and year > 2020"), found("year < 0")],
+            ["1 4", "2 5", ""]
+        );
+        place.done("live merge set.live --quiet");
+    }
+    let ran = place.run_words(&["live", "write", "set.live", "--delete-where", "year < 2020"]);
+    assert!(ran.code == Some(0) && ran.said.contains("0 rows came, 3 rows went; 6 rows now"), "{}", ran.said);
+    assert_eq!([found("year < 2021"), found("lang = 'en'")], ["1 4", ""]);
+    let sound = place.done("verify set.live").out;
+    assert!(sound.starts_with("sound: "), "{sound}");
 }

@@ -12,6 +12,7 @@ mod groups;
 mod ids;
 mod index;
 mod inputs;
+mod killed_live;
 mod layouts;
 mod leftovers;
 mod live;

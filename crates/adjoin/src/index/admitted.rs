@@ -27,12 +27,16 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Those of an index that meet a condition.
+    /// Those of an index that meet a condition, and are not among the entries that were deleted.
     ///
     /// # Errors
     /// Where the index has not the attributes that are asked for, or memory does not suffice.
-    pub(super) fn of(context: &Context, index: &Index, condition: &Condition) -> Result<Self> {
-        let rows = index.passing(context, condition)?;
+    pub(super) fn of(
+        context: &Context,
+        index: &Index,
+        (condition, deleted): (&Condition, Option<&RowSet>),
+    ) -> Result<Self> {
+        let rows = index.passing_without(context, condition, deleted)?;
         let vertices = index.facts().vertices.into();
         let memory = context.reserve(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = RowSet::new(vertices);

@@ -150,10 +150,11 @@ pub fn search(
 }
 
 /// The same as if rows of the index were deleted, and there were others beside it, whose numbers follow on those of its
-/// source. The recall is that of hits in the index; what lies beside it is found as its own search finds it.
+/// source. The recall is that of hits in the index; what lies beside it is found as its own search finds it. A condition is
+/// asked of the rows in the index; those beside it must meet it.
 ///
 /// # Errors
-/// As [`search()`], and where there is a condition.
+/// As [`search()`].
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,
@@ -162,9 +163,6 @@ pub(crate) fn search_changed(
     changes: &Changes<'_>,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
-    if options.condition.is_some() {
-        return Err(Error::option(message![Argument::Where, " is not possible yet in a live index; leave it out"]));
-    }
     find(context, index, queries, (options, Some(changes)), sink)
 }
 
@@ -185,7 +183,10 @@ fn find(
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
         let admitted = match (&options.condition, changes) {
-            (Some(condition), _) => Some(Admitted::of(context, index, condition)?),
+            (Some(condition), changes) => {
+                let deleted = changes.map(|changes| changes.deleted);
+                Some(Admitted::of(context, index, (condition, deleted))?)
+            }
             (None, Some(changes)) => Admitted::without(context, index, changes.deleted)?,
             (None, None) => None,
         };

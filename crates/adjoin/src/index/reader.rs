@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::{BlockReader, Unreadable};
 use super::calibration::Calibration;
@@ -15,6 +17,7 @@ use super::rows::{Duplicates, IdReader, least_id_bytes};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantize::Quantizer;
+use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{AttributeFile, FolderFiles, Kind, Passing, Role, has_manifest, is_replaced, passing};
@@ -175,7 +178,42 @@ impl Index {
     /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
     /// does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
-        passing(context, (self.attributes.as_ref(), self.files()), condition, self.manifest.rows)
+        self.passing_without(context, condition, None)
+    }
+
+    /// The same without entries that were deleted, of which nothing is asked.
+    ///
+    /// # Errors
+    /// As [`Self::passing`].
+    pub(crate) fn passing_without(
+        &self,
+        context: &Context,
+        condition: &Condition,
+        deleted: Option<&RowSet>,
+    ) -> Result<Passing> {
+        passing(context, (self.attributes.as_ref(), self.files()), (condition, deleted), self.manifest.rows)
+    }
+
+    /// The columns of its attributes, in the order in which they were named.
+    ///
+    /// # Errors
+    /// Where their file cannot be read.
+    pub(crate) fn attribute_schema(&self) -> Result<SchemaRef> {
+        self.attributes.as_ref().map_or_else(|| Ok(Arc::new(Schema::empty())), |file| file.schema(self.files()))
+    }
+
+    /// Hands over the attributes of some entries, ascending: a table, and which of its rows is that of the entry at a place.
+    ///
+    /// # Errors
+    /// Where their file cannot be read or is not as written, memory does not suffice, or `take` fails.
+    pub(crate) fn each_attributes(
+        &self,
+        context: &Context,
+        entries: &[u32],
+        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
+    ) -> Result<()> {
+        let Some(attributes) = &self.attributes else { return Ok(()) };
+        attributes.each_of(context, self.files(), entries, take)
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {
@@ -269,15 +307,31 @@ impl Index {
     /// # Errors
     /// Where they cannot be read, or are not as written, memory does not suffice, the work is cancelled, or `take` fails.
     pub(crate) fn each_id(&self, context: &Context, take: &mut dyn FnMut(u32, &[u8]) -> Result<()>) -> Result<()> {
+        self.each_id_of(context, &mut (0..self.manifest.rows as u32), take)
+    }
+
+    /// The same of some entries.
+    ///
+    /// # Errors
+    /// As [`Self::each_id`].
+    pub(crate) fn each_id_of(
+        &self,
+        context: &Context,
+        entries: &mut dyn Iterator<Item = u32>,
+        take: &mut dyn FnMut(u32, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         if self.manifest.ids == IdKind::None {
             return Ok(());
         }
         let (at_once, bytes) = self.ids_at_once();
         let _memory = context.reserve(bytes, PURPOSE_IDS)?;
-        let (rows, mut id) = (self.manifest.rows as u32, Vec::new());
-        for first in (0..rows).step_by(at_once) {
+        let mut id = Vec::new();
+        loop {
             context.cancel.check()?;
-            let entries: Vec<u32> = (first..rows).take(at_once).collect();
+            let entries: Vec<u32> = entries.take(at_once).collect();
+            if entries.is_empty() {
+                return Ok(());
+            }
             let ids = self.ids_of(self.manifest.ids, &entries)?;
             for (k, &entry) in entries.iter().enumerate() {
                 id.clear();
@@ -285,7 +339,6 @@ impl Index {
                 take(entry, &id)?;
             }
         }
-        Ok(())
     }
 
     /// The ids of entries, in their order.

@@ -1,15 +1,16 @@
 //! The rows of an index as a source, of which a store can be built again.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use super::Index;
 use super::scan::Pieces;
+use crate::context::Context;
 use crate::error::Result;
 use crate::row_numbers::RowSet;
-use crate::source::{Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use crate::source::{AttributeTables, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// The rows of an open index in the order of its pages: the first row of each vertex, then its others.
+/// The rows of an open index in the order of its entries: the first rows of all vertices in the order of its pages, then the
+/// others.
 #[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
@@ -31,11 +32,20 @@ impl<'a> IndexRows<'a> {
         Box::new(RowScan {
             batch_rows: self.batch_rows(batch_bytes as u64) as usize,
             pages: Pieces::of_bytes(self.index, batch_bytes as u64),
-            vertex: 0,
-            further: 0..0,
+            entry: 0,
             next_row: 0,
             rows: self,
         })
+    }
+
+    /// The attributes of these rows, in the same order.
+    ///
+    /// # Errors
+    /// Where they cannot be read, are not as written, or memory does not suffice.
+    pub(crate) fn into_attributes(self, context: &Context) -> Result<AttributeTables<'a>> {
+        let Self { index, deleted, .. } = self;
+        let Some(attributes) = &index.attributes else { return Ok(Box::new(std::iter::empty())) };
+        Ok(Box::new(attributes.others(context, index.files(), (deleted, index.facts().rows))?))
     }
 
     /// Rows of a batch of so many bytes.
@@ -68,30 +78,19 @@ struct RowScan<'a> {
     rows: IndexRows<'a>,
     batch_rows: usize,
     pages: Pieces<'a>,
-    /// The vertex that comes next, and entries of the one before that are still to come.
-    vertex: u32,
-    further: Range<u32>,
+    /// The entry that comes next.
+    entry: u32,
     next_row: u64,
 }
 
 impl RowScan<'_> {
-    /// The next entry that was not deleted, and its vertex.
-    fn next_entry(&mut self) -> Option<(u32, u32)> {
+    /// The next entry that was not deleted.
+    fn next_entry(&mut self) -> Option<u32> {
         let IndexRows { index, deleted, .. } = self.rows;
-        loop {
-            let entry = match self.further.next() {
-                Some(entry) => entry,
-                None if self.vertex == index.facts().vertices => return None,
-                None => {
-                    self.further = index.further_entries(self.vertex);
-                    self.vertex += 1;
-                    self.vertex - 1
-                }
-            };
-            if deleted.is_none_or(|deleted| !deleted.contains(entry.into())) {
-                return Some((self.vertex - 1, entry));
-            }
-        }
+        let entries = self.entry..index.facts().rows as u32;
+        let next = entries.into_iter().find(|&entry| deleted.is_none_or(|deleted| !deleted.contains(entry.into())));
+        self.entry = next.map_or(index.facts().rows as u32, |entry| entry + 1);
+        next
     }
 
     /// The ids of entries, looked up a part at a time.
@@ -111,9 +110,9 @@ impl VectorScan for RowScan<'_> {
     fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
         let (mut bytes, mut entries) = (Vec::new(), Vec::new());
         while entries.len() < self.batch_rows
-            && let Some((vertex, entry)) = self.next_entry()
+            && let Some(entry) = self.next_entry()
         {
-            bytes.extend_from_slice(self.pages.vector(vertex)?);
+            bytes.extend_from_slice(self.pages.vector(self.rows.index.vertex_of(entry))?);
             entries.push(entry);
         }
         if entries.is_empty() {

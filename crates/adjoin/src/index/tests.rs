@@ -432,7 +432,7 @@ fn the_least_memory_that_is_asked_for_finds_the_same() {
 }
 
 #[test]
-fn a_condition_is_refused() {
+fn a_condition_on_an_index_without_attributes_is_refused() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
     let mut options = IndexSearchOptions::new(Wanted::Nearest(1), IndexEffort::default(), 1);
     options.condition = Some(Condition::parse("year > 2000").unwrap());
@@ -441,8 +441,8 @@ fn a_condition_is_refused() {
     let sink = Box::new(CollectHits::default());
     let of = (&queries as &dyn VectorSource, None);
     let refused = search_changed(&Context::default(), &indexed.index, of, &options, &changes, sink).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Option);
-    assert!(refused.to_string().contains("where is not possible yet in a live index"), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Input);
+    assert!(refused.to_string().contains("attributes"), "{refused}");
     assert_eq!(hit_schema(&indexed.index, &queries).ids, IdKind::Int64);
 }
 
@@ -471,7 +471,7 @@ fn rows_and_ids_come_back_as_they_were_built_without_what_was_deleted() {
         for is_deleted in deletes {
             let deleted = indexed.deleted(is_deleted);
             let source = IndexRows::new(&indexed.index, (deleted.len() > 0).then_some(&deleted));
-            let right: Vec<usize> = in_order_of_pages(&indexed, &entries).filter(|&row| !is_deleted(row)).collect();
+            let right: Vec<usize> = entries.iter().copied().filter(|&row| !is_deleted(row)).collect();
             let wanted = set_of(&indexed.set, &right);
             assert_eq!(source.info(), wanted.info());
             for batch_bytes in [0, 1, 100, 5_000, 1 << 20, usize::MAX] {
@@ -481,17 +481,6 @@ fn rows_and_ids_come_back_as_they_were_built_without_what_was_deleted() {
             assert_eq!(source.locate(7), (indexed.folder.path().join("index"), 7));
         }
     }
-}
-
-/// Rows in the order of vertices, each with those that have its vector behind it.
-fn in_order_of_pages<'a>(indexed: &'a Indexed, entries: &'a [usize]) -> impl Iterator<Item = usize> + 'a {
-    let of_vertex = move |vertex: usize| {
-        let vector = indexed.set.vector(entries[vertex]);
-        let first = entries[vertex];
-        let others = (0..indexed.set.rows()).filter(move |&row| row != first && indexed.set.vector(row) == vector);
-        std::iter::once(first).chain(others)
-    };
-    (0..indexed.index.facts().vertices as usize).flat_map(of_vertex)
 }
 
 fn set_of(set: &Set, rows: &[usize]) -> Set {

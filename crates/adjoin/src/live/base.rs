@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::attributes::{Attribute, schema};
 use super::places::{self, Places};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -33,24 +34,32 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Writes what an index that was built still lacks.
+    /// Writes what an index that was built still lacks, and makes the names of all that it is made of durable: a manifest that
+    /// names it may come after that.
     ///
     /// # Errors
     /// Where the index cannot be read, or the disk refuses.
     pub(super) fn complete(context: &Context, live: &Path, sequence: u64) -> Result<()> {
         let index = Index::open(context, &live.join(folder_name(sequence)))?;
-        places::write(context, &index, &live.join(places_name(sequence)))
+        places::write(context, &index, &live.join(places_name(sequence)))?;
+        Ok(context.device.sync_folder(live)?)
     }
 
     /// Opens the index that has all writes up to one.
     ///
     /// # Errors
-    /// Where it is missing, damaged, or memory does not suffice.
-    pub(super) fn open(context: &Context, live: &Path, sequence: u64) -> Result<Self> {
+    /// Where it is missing, damaged, without the attributes that its rows should have, or memory does not suffice.
+    pub(super) fn open(context: &Context, live: &Path, (sequence, attributes): (u64, &[Attribute])) -> Result<Self> {
         let folder = live.join(folder_name(sequence));
         let index = Index::open(context, &folder)?;
         if index.facts().rows > u64::from(u32::MAX) {
             return Err(Error::corrupt(format!("{} has more rows than a live index has", folder.display())));
+        }
+        if index.attribute_schema()?.fields() != schema(attributes).fields() {
+            let at = folder.display();
+            let why =
+                "its rows have other attributes than those of the live index; bring the folder back from a backup";
+            return Err(Error::corrupt(format!("{at}: {why}")));
         }
         let places = Places::open(context, &index, &live.join(places_name(sequence)))?;
         Ok(Self { index, places })

@@ -1,25 +1,26 @@
 //! A live index that is open: what writers and searches do with it.
 
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use adjoin_device::Reservation;
 use serde::Serialize;
 
 use super::change::Change;
 use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
-use super::merge::{remove_log_before, remove_of_merge};
+use super::merge::remove_unnamed;
 use super::state::State;
 use super::statistics::Merges;
-use super::write::{Incoming, Put, Write, check_kind};
+use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
+use super::write::{Incoming, Put, Write};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::WriterLock;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
-use crate::workers::lock;
 
 /// Rows in memory are merged where they take more than one part in so many of the budget, or so many bytes: queries are compared
 /// with all of them.
@@ -129,8 +130,7 @@ impl Collection {
         let lock = WriterLock::take(&context.device, folder)?;
         let (mut opened, found) = Self::read(context, folder)?;
         let manifest = opened.manifest();
-        remove_of_merge(context, folder, manifest.merged())?;
-        remove_log_before(context, folder, manifest.first_record)?;
+        remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
@@ -248,11 +248,15 @@ impl Collection {
     /// Applies what comes, and puts it into the log.
     fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
         let writer = self.writer()?;
-        let change = &incoming.change;
         // Before it is its turn: others may have to end first.
-        let room = Fresh::room_for(&self.context, change)?;
+        let room = Fresh::room_for(&self.context, &incoming.change)?;
         let _order = lock(&writer.order);
-        // Nobody else writes, so that what is read here stays so.
+        self.put_in_turn(writer, incoming, room)
+    }
+
+    /// The same for whom it is its turn: nobody else writes, so that what is read here stays so.
+    pub(super) fn put_in_turn(&self, writer: &Writer, incoming: &Incoming<'_>, room: Reservation) -> Result<Written> {
+        let change = &incoming.change;
         let on_disk = |ids: &Ids| match self.state().base.clone() {
             Some(base) => base.entries(ids),
             None => Ok(vec![None; ids.len()]),
@@ -271,26 +275,6 @@ impl Collection {
         let entries = of_deleted.into_iter().chain(of_rows).flatten();
         let gone = self.state_mut().apply((change, room), entries, sequence);
         Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })
-    }
-
-    /// The vectors of some ids, as they are stored; none for an id that no row has.
-    ///
-    /// # Errors
-    /// Where the ids are of another kind, or the index on disk cannot be read.
-    pub fn get(&self, ids: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
-        check_kind(self, ids.kind())?;
-        let (mut found, base, gone): (Vec<Option<Vec<u8>>>, _, _) = {
-            let state = self.state();
-            let in_memory = (0..ids.len()).map(|k| state.fresh.vector(ids, k).map(<[u8]>::to_vec)).collect();
-            (in_memory, state.base.clone(), state.gone.clone())
-        };
-        let Some(base) = base else { return Ok(found) };
-        for (found, entry) in found.iter_mut().zip(base.entries(ids)?) {
-            if let (None, Some(entry)) = (&found, entry.filter(|&entry| !gone.has(entry))) {
-                *found = Some(base.index.vector(entry)?);
-            }
-        }
-        Ok(found)
     }
 
     /// Makes all writes durable; returns the number of the last.

@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adjoin_device::Reservation;
+use arrow_array::RecordBatch;
 
+use super::attributes::{Attribute, schema};
 use super::change::Change;
 use super::ids::Numbers;
+use super::packed::{PackedRows, table_of};
 use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
@@ -21,13 +24,16 @@ use crate::options::VectorType;
 use crate::row_numbers::RowSet;
 use crate::search::Wanted;
 use crate::source::Ids;
+use crate::sql::Condition;
 use crate::workers::map_items;
 
-/// Bytes of vectors of a block, about.
+/// Bytes of vectors of a block, and of attributes, about.
 const BLOCK_BYTES: usize = 256 << 10;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
+/// Copies of attributes that are made of bytes: as columns, and what a condition makes of these.
+const COPIES_OF_ATTRIBUTES: u64 = 4;
 
 /// Some rows, one behind the other.
 #[derive(Clone)]
@@ -36,6 +42,7 @@ struct Block {
     first: u32,
     stored: Vec<u8>,
     ids: Ids,
+    attributes: PackedRows,
 }
 
 /// Rows, and which of them are no more.
@@ -66,6 +73,8 @@ pub(super) struct View {
     gone: Arc<RowSet>,
     /// Rows that are not gone.
     live: u64,
+    /// Of a set that only this one has.
+    _memory: Option<Arc<Reservation>>,
 }
 
 impl Fresh {
@@ -74,13 +83,13 @@ impl Fresh {
     /// # Errors
     /// Where memory does not suffice.
     pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
-        let memory = context.reserve(2 * BLOCK_BYTES as u64, PURPOSE)?;
+        let memory = context.reserve(4 * BLOCK_BYTES as u64, PURPOSE)?;
         Ok(Self {
             space,
             block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),
             full: Vec::new(),
             numbers: Numbers::new(no_ids.kind()),
-            last: Block { first: 0, stored: Vec::new(), ids: no_ids },
+            last: Block::new(0, no_ids),
             gone: Arc::new(RowSet::new(0)),
             gone_rows: 0,
             rows: 0,
@@ -90,8 +99,10 @@ impl Fresh {
 
     /// Bytes that the rows of a change take.
     pub(super) fn bytes_of(change: &Change) -> u64 {
-        let (rows, texts) = (change.ids.len() as u64, change.ids.bytes());
-        change.stored.len() as u64 + rows * Numbers::memory_bytes(0) + 3 * texts
+        let Change { ids, stored, attributes, .. } = change;
+        let of_attributes = attributes.bytes.len() + size_of::<u64>() * attributes.len();
+        let of_vectors = stored.len() as u64 + ids.len() as u64 * Numbers::memory_bytes(0) + 3 * ids.bytes();
+        of_vectors + of_attributes as u64
     }
 
     /// Takes the memory for a change.
@@ -113,18 +124,20 @@ impl Fresh {
         for (k, vector) in change.stored.chunks_exact(self.space.vectors.bytes()).enumerate() {
             let replaced = self.numbers.set(&change.ids, k, self.rows);
             replaced.into_iter().for_each(|number| self.take_out(number));
-            self.push(vector, &change.ids, k);
+            self.push(vector, change, k);
         }
         self.gone_rows - before
     }
 
-    fn push(&mut self, vector: &[u8], ids: &Ids, k: usize) {
+    fn push(&mut self, vector: &[u8], Change { ids, attributes, .. }: &Change, k: usize) {
         self.last.stored.extend_from_slice(vector);
         self.last.ids.push_from(ids, k);
+        if !attributes.is_empty() {
+            self.last.attributes.push(attributes.get(k));
+        }
         self.rows += 1;
-        if self.last.ids.len() == self.block_rows {
-            let ids = Ids::empty(ids.kind());
-            let next = Block { first: self.rows, stored: Vec::new(), ids };
+        if self.last.ids.len() == self.block_rows || self.last.attributes.bytes.len() >= BLOCK_BYTES {
+            let next = Block::new(self.rows, Ids::empty(ids.kind()));
             self.full.push(Arc::new(std::mem::replace(&mut self.last, next)));
         }
     }
@@ -156,12 +169,15 @@ impl Fresh {
         self.numbers.get(ids, k).is_some()
     }
 
-    /// The vector of the row with id `k`.
-    pub(super) fn vector(&self, ids: &Ids, k: usize) -> Option<&[u8]> {
+    /// The vector of the row with id `k`, and its attributes.
+    pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
         let number = self.numbers.get(ids, k)?;
-        let block = self.full.get(number as usize / self.block_rows).map_or(&self.last, |block| block);
-        let bytes = self.space.vectors.bytes();
-        Some(&block.stored[(number - block.first) as usize * bytes..][..bytes])
+        let block = match self.full.partition_point(|block| block.first <= number) {
+            at if at > 0 && number < self.last.first => &*self.full[at - 1],
+            _ => &self.last,
+        };
+        let (bytes, row) = (self.space.vectors.bytes(), (number - block.first) as usize);
+        Some((&block.stored[row * bytes..][..bytes], block.attributes_of(number)))
     }
 
     /// The rows as they are now.
@@ -170,11 +186,20 @@ impl Fresh {
         if !self.last.stored.is_empty() {
             blocks.push(Arc::new(self.last.clone()));
         }
-        View { space: self.space, blocks, gone: self.gone.clone(), live: self.live() }
+        View { space: self.space, blocks, gone: self.gone.clone(), live: self.live(), _memory: None }
     }
 }
 
 impl Block {
+    fn new(first: u32, no_ids: Ids) -> Self {
+        Self { first, stored: Vec::new(), ids: no_ids, attributes: PackedRows::default() }
+    }
+
+    /// The attributes of a row; nothing where rows have none.
+    fn attributes_of(&self, number: u32) -> &[u8] {
+        if self.attributes.is_empty() { &[] } else { self.attributes.get((number - self.first) as usize) }
+    }
+
     fn rows(&self) -> std::ops::Range<u32> {
         self.first..self.first + self.ids.len() as u32
     }
@@ -241,6 +266,11 @@ impl View {
         self.blocks.is_empty()
     }
 
+    /// How many there are, those that are gone too.
+    pub(super) fn rows_ever(&self) -> u64 {
+        self.blocks.last().map_or(0, |block| block.rows().end.into())
+    }
+
     /// How many blocks of rows there are.
     pub(super) fn blocks(&self) -> usize {
         self.blocks.len()
@@ -255,13 +285,72 @@ impl View {
     pub(super) fn rows_of(&self, block: usize) -> (Vec<u8>, Ids) {
         let block = &self.blocks[block];
         let (mut stored, mut ids) = (Vec::new(), Ids::empty(block.ids.kind()));
-        for number in block.rows().filter(|&number| !self.is_gone(number)) {
+        for number in self.here(block) {
             let k = (number - block.first) as usize;
             let bytes = self.space.vectors.bytes();
             stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
             ids.push_from(&block.ids, k);
         }
         (stored, ids)
+    }
+
+    /// The rows of a block that are not gone.
+    fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
+        block.rows().filter(|&number| !self.is_gone(number))
+    }
+
+    /// Those that meet a condition on their attributes; of rows that are gone nothing is asked.
+    ///
+    /// # Errors
+    /// Where it asks for other attributes or cannot be computed, or memory does not suffice.
+    pub(super) fn passing(&self, context: &Context, attributes: &[Attribute], condition: &Condition) -> Result<Self> {
+        let places = condition.bind(&schema(attributes))?;
+        let rows = self.rows_ever();
+        let memory = context.reserve(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
+        let (mut gone, mut live) = (RowSet::clone(&self.gone), 0);
+        gone.grow(rows);
+        for block in &self.blocks {
+            context.cancel.check()?;
+            let _columns = context.reserve(Self::columns_bytes(block), PURPOSE_SEARCH)?;
+            let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
+            let truth = condition.is_true(&table)?;
+            for (number, is_met) in self.here(block).zip(truth.values()) {
+                match is_met {
+                    true => live += 1,
+                    false => gone.insert(number.into()),
+                }
+            }
+        }
+        let (space, blocks) = (self.space, self.blocks.clone());
+        Ok(Self { space, blocks, gone: Arc::new(gone), live, _memory: Some(Arc::new(memory)) })
+    }
+
+    /// The attributes of the rows of a block that are not gone.
+    ///
+    /// # Errors
+    /// Where memory does not hold them.
+    pub(super) fn attributes_of(
+        &self,
+        context: &Context,
+        attributes: &[Attribute],
+        block: usize,
+    ) -> Result<RecordBatch> {
+        let block = &self.blocks[block];
+        let _columns = context.reserve(Self::columns_bytes(block), PURPOSE)?;
+        let all: Vec<usize> = (0..attributes.len()).collect();
+        Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
+    }
+
+    /// Bytes that the attributes of a block take as columns.
+    fn columns_bytes(block: &Block) -> u64 {
+        COPIES_OF_ATTRIBUTES * (block.attributes.bytes.len() + size_of::<u64>() * block.ids.len()) as u64
+    }
+
+    /// Appends the ids of all rows to ids of the same kind.
+    pub(super) fn push_ids(&self, ids: &mut Ids) {
+        for block in &self.blocks {
+            self.here(block).for_each(|number| ids.push_from(&block.ids, (number - block.first) as usize));
+        }
     }
 
     fn is_gone(&self, number: u32) -> bool {
@@ -303,7 +392,7 @@ impl View {
     /// The rows of a block that are not gone, as they are compared.
     fn loaded<T: Coordinate>(&self, context: &Context, block: &Block, first_row: u64) -> LoadedBucket<T> {
         let bytes = self.space.vectors.bytes();
-        let here: Vec<u32> = block.rows().filter(|&number| !self.is_gone(number)).collect();
+        let here: Vec<u32> = self.here(block).collect();
         let vector = |&number: &u32| &block.stored[(number - block.first) as usize * bytes..][..bytes];
         let members = match here.len() == block.ids.len() {
             true => Members::new(context.kernel, self.space, &block.stored),
@@ -321,6 +410,6 @@ impl View {
             + NearestSearch::<T>::memory_bytes(rows, self.space.dimensions())
             + (rows * (self.space.vectors.bytes() + 2 * size_of::<u64>())) as u64;
         // Once more for the copy of the last block.
-        context.threads.max(1) as u64 * of_thread + BLOCK_BYTES as u64
+        context.threads.max(1) as u64 * of_thread + 2 * BLOCK_BYTES as u64
     }
 }

@@ -6,16 +6,16 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::frame::{frame_bytes, push_frame};
 use super::segment::{End, Frame, Point, Segment, SegmentWriter, file_name, first_of};
+use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::workers::lock;
 
 /// Bytes of records that wait for the disk before others must wait too.
 const WAITING_BYTES_MAX: usize = 4 << 20;

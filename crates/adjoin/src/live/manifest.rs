@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::attributes::{self, Attribute};
+use super::change::RowType;
 use super::segment::Point;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -17,13 +19,11 @@ use crate::options::{DIMENSIONS_MAX, Metric, VectorType};
 use crate::output::parent;
 use crate::report::CommonStatistics;
 use crate::source::IdKind;
-use crate::store::format::MANIFEST_FILE;
+use crate::store::format::{FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE};
 use crate::store::{
     Files, Kind, NO_CHECKSUM, check_target, has_manifest, kind_of, read_manifest_bytes, sealed, unsealed,
 };
 
-/// Version of the format of a live index.
-const FORMAT_VERSION: u32 = 1;
 /// Its kind, as its manifest calls it.
 const KIND: &str = "live";
 /// A manifest that is not in force yet.
@@ -43,6 +43,9 @@ pub struct LiveManifest {
     pub metric: Metric,
     /// Kind of the ids.
     pub ids: IdKind,
+    /// What rows have beside vector and id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
     /// What tells the records of its log from those of any other, 16 hexadecimal digits: drawn by chance.
     pub salt: String,
     /// Most neighbours of a vertex of the index on disk.
@@ -68,7 +71,7 @@ pub struct LiveManifest {
 }
 
 /// What a live index is made for.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LiveOptions {
     /// Type of the vectors.
     pub vectors: VectorType,
@@ -76,6 +79,8 @@ pub struct LiveOptions {
     pub metric: Metric,
     /// Kind of the ids: integers or texts.
     pub ids: IdKind,
+    /// What rows have beside vector and id, which searches can be filtered by.
+    pub attributes: Vec<Attribute>,
     /// How merges build the index on disk. Its navigation graph has the usual size, its method and layout are the default.
     pub index: IndexOptions,
 }
@@ -93,6 +98,7 @@ impl LiveOptions {
         if self.ids == IdKind::None {
             return Err(Error::option("the vectors of a live index have ids: int64 or text"));
         }
+        attributes::check(&self.attributes)?;
         self.index.check()
     }
 }
@@ -116,14 +122,16 @@ impl LiveManifest {
             device.sync_folder(parent(folder))?;
         }
         let lock = WriterLock::take(device, folder)?;
-        let LiveOptions { vectors, metric, ids, index } = *options;
+        let LiveOptions { vectors, metric, ids, ref attributes, index } = *options;
         let GraphOptions { degree, build_list, alpha, seed } = index.graph;
         let manifest = Self {
             kind: KIND.into(),
-            format_version: FORMAT_VERSION,
+            // Who knows no attributes cannot read a log that has them.
+            format_version: if attributes.is_empty() { FORMAT_VERSION } else { LIVE_VERSION },
             vectors,
             metric,
             ids,
+            attributes: attributes.clone(),
             salt: format!("{:016x}", RandomState::new().hash_one(0)),
             degree,
             build_list,
@@ -158,6 +166,15 @@ impl LiveManifest {
         Ok(context.device.sync_folder(folder)?)
     }
 
+    /// Whether this manifest is the one in force, sealed or not.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn is_in_force(&self, context: &Context, folder: &Path) -> Result<bool> {
+        let manifest_xxh3 = self.manifest_xxh3.clone();
+        Ok(Self { manifest_xxh3, ..Self::read(context, folder)? } == *self)
+    }
+
     /// The manifest of a live index.
     ///
     /// # Errors
@@ -179,7 +196,13 @@ impl LiveManifest {
     }
 
     fn options(&self) -> LiveOptions {
-        LiveOptions { vectors: self.vectors, metric: self.metric, ids: self.ids, index: self.index_options() }
+        let Self { vectors, metric, ids, attributes, .. } = self.clone();
+        LiveOptions { vectors, metric, ids, attributes, index: self.index_options() }
+    }
+
+    /// What rows are like.
+    pub(super) fn rows(&self) -> RowType<'_> {
+        RowType { ids: self.ids, vector_bytes: self.vectors.bytes(), attributes: &self.attributes }
     }
 
     /// How merges build the index on disk.

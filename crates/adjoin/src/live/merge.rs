@@ -6,20 +6,21 @@
 
 use std::path::Path;
 
+use super::attributes::names;
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
 use super::method::MergeMethod;
 use super::places::file_bytes;
-use super::segment::{DRAFT, first_of};
+use super::segment::first_of;
 use super::snapshot::Snapshot;
 use super::state::{Moment, State};
+use super::sync::lock;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::index::{Merge, Newcomers as _, Repair, build};
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
-use crate::workers::lock;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "merging";
@@ -62,7 +63,7 @@ impl Collection {
         });
         if merged.is_err() {
             // Best effort: the error that led here is the one to report, and opening it again removes them too.
-            let _ = remove_of_merge(context, self.folder(), self.manifest().merged());
+            let _ = remove_unnamed(context, self.folder(), &self.manifest());
         }
         merged
     }
@@ -92,18 +93,22 @@ impl Collection {
         let _order = lock(&writer.order);
         writer.log.flush()?;
         let (state, _) = State::read(context, folder, &manifest)?;
-        manifest.publish(context, folder)?;
-        let (merged, first) = (manifest.merged(), manifest.first_record);
-        self.set_manifest(manifest);
+        let published = manifest.publish(context, folder);
+        // After its rename it is in force, even where that could not be made durable: for all who open the live index now.
+        if published.is_err() && !manifest.is_in_force(context, folder)? {
+            return published;
+        }
+        self.set_manifest(manifest.clone());
         *self.state_mut() = state;
-        remove_of_merge(context, folder, merged)?;
-        remove_log_before(context, folder, first)
+        published?;
+        remove_unnamed(context, folder, &manifest)
     }
 }
 
 /// Builds an index of some rows; returns how many bytes that wrote.
 fn build_of(context: &Context, manifest: &LiveManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
-    let options = BuildOptions { metric: manifest.metric, seed: manifest.seed, ..BuildOptions::default() };
+    let (metric, seed, attributes) = (manifest.metric, manifest.seed, names(&manifest.attributes));
+    let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
     let (temporary, of_store) = TemporaryStore::build(context, rows, &options)?;
     let store = Store::open(context, temporary.folder())?;
     let of_index = build(context, &store, folder, &manifest.index_options(), true)?.io;
@@ -131,26 +136,28 @@ fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &
     }
 }
 
-/// Removes what other merges than one have left.
-pub(super) fn remove_of_merge(context: &Context, live: &Path, but: Option<u64>) -> Result<()> {
-    let kept = but.map(|sequence| [folder_name(sequence), places_name(sequence)]);
-    let is_left = |name: &str| is_of_merge(name) && !kept.iter().flatten().any(|kept| kept == name);
+/// Removes what merges have left that a manifest does not name: indexes, and files of the log whose records are all in its index.
+/// Nothing where another manifest is in force, or a loss of power may bring back one that names them.
+///
+/// # Errors
+/// Where the device refuses.
+pub(super) fn remove_unnamed(context: &Context, live: &Path, manifest: &LiveManifest) -> Result<()> {
+    let named = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
+    let of_merge = |name: &str| is_of_merge(name) && !named.iter().flatten().any(|named| named == name);
+    let of_log = |name: &str| first_of(name).is_some_and(|first| first < manifest.first_record);
+    let is_left = |name: &str| of_merge(name) || of_log(name);
     let device = &context.device;
-    for name in device.list_only(live, &|name| name.to_str().is_some_and(is_left))? {
+    let left = device.list_only(live, &|name| name.to_str().is_some_and(is_left))?;
+    if left.is_empty() || !manifest.is_in_force(context, live)? {
+        return Ok(());
+    }
+    device.sync_folder(live)?;
+    for name in left {
         let path = live.join(&name);
         match name.to_str().is_some_and(|name| name.starts_with("index-")) {
             true => device.remove_folder(&path)?,
             false => device.remove(&path)?,
         }
-    }
-    Ok(())
-}
-
-/// Removes files of the log whose records are all before one.
-pub(super) fn remove_log_before(context: &Context, live: &Path, first: u64) -> Result<()> {
-    let is_left = |name: &str| name == DRAFT || first_of(name).is_some_and(|of_file| of_file < first);
-    for name in context.device.list_only(live, &|name| name.to_str().is_some_and(is_left))? {
-        context.device.remove(&live.join(name))?;
     }
     Ok(())
 }

@@ -18,7 +18,8 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let (context, live) = (Context::default(), folder.path().join("live"));
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
-//! let options = LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, index: IndexOptions::default() };
+//! let (attributes, index) = (Vec::new(), IndexOptions::default());
+//! let options = LiveOptions { vectors, metric: Metric::L2, ids: IdKind::Int64, attributes, index };
 //! Collection::create(&context, &live, &options)?;
 //!
 //! // Some vectors in a file; any source will do. Rows without ids go by their numbers.
@@ -40,31 +41,40 @@
 //! # Ok::<(), adjoin::error::Error>(())
 //! ```
 
+mod arriving;
+mod attributes;
 mod backup;
 mod base;
 mod change;
 mod collection;
+mod delete_where;
 mod frame;
 mod fresh;
+mod get;
 mod ids;
 mod log;
 mod manifest;
 mod merge;
 mod method;
+mod packed;
 mod places;
 mod search;
 mod segment;
 mod snapshot;
 mod state;
 mod statistics;
+mod sync;
 mod verify;
 mod write;
 
+pub use self::attributes::{Attribute, AttributeKind};
 pub use self::backup::{BackedUp, backup};
 pub use self::collection::{Collection, LiveFacts, Merged, Written};
+pub use self::get::LiveRow;
 pub use self::log::Durability;
 pub use self::manifest::{LiveManifest, LiveOptions};
 pub use self::method::MergeMethod;
+pub use self::packed::AttributeValue;
 pub use self::snapshot::open_rows;
 pub use self::statistics::LiveStatistics;
 pub use self::verify::{LiveVerifyReport, verify};

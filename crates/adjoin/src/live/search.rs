@@ -2,12 +2,13 @@
 
 use super::Collection;
 use super::fresh::View;
+use super::manifest::LiveManifest;
 use super::state::Moment;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::index::{Beside, Changes, IndexEffort, IndexSearchOptions, search_changed};
-use crate::message::{Argument, message};
+use crate::message::Argument;
 use crate::report::{
     LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
     StrategyStatistics,
@@ -40,35 +41,37 @@ impl Collection {
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         options.check()?;
-        let space = self.manifest().space();
+        let manifest = self.manifest();
+        let space = manifest.space();
         options.wanted.check(space.metric, self.folder())?;
         for source in [Some(queries), like].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
-        if options.condition.is_some() {
-            let why = " has a meaning where rows have attributes, and those of a live index have none";
-            return Err(Error::option(message![Argument::Where, why]));
+        let Moment { base, gone, mut view, rows, .. } = self.state().moment();
+        if let Some(condition) = &options.condition {
+            self.check_attributes(Argument::Where.into())?;
+            view = view.passing(context, &self.manifest().attributes, condition)?;
         }
-        let Moment { base, gone, view, rows, .. } = self.state().moment();
         if let Some(base) = base {
             let changes = Changes { deleted: &gone.entries, beside: &view };
             let mut found = search_changed(context, &base.index, (queries, like), options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
+            found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
             return Ok(found);
         }
         let queries = SourceQueries { source: queries, space };
         let of_query = queries.vectors().bytes() as u64 * 4
             + 4 * Nearest::memory_bytes(match options.wanted {
-                Wanted::Nearest(k) => k.min(rows),
-                Wanted::Within(_) => HITS_EXPECTED.min(rows),
+                Wanted::Nearest(k) => k.min(view.rows()),
+                Wanted::Within(_) => HITS_EXPECTED.min(view.rows()),
             });
         let finding = view.finding_bytes(context);
         let context = &context.for_run(queries.reading_bytes() + finding + of_query, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
         let at_once = (room / of_query).clamp(1, QUERIES_MAX);
-        Run { context, of: self, view, queries, options, at_once, of_query, rows }.run(sink)
+        Run { context, manifest, view, queries, options, at_once, of_query, rows }.run(sink)
     }
 
     /// What is known of the hits of queries.
@@ -81,7 +84,7 @@ impl Collection {
 /// A search under way.
 struct Run<'a> {
     context: &'a Context,
-    of: &'a Collection,
+    manifest: LiveManifest,
     view: View,
     queries: SourceQueries<'a>,
     options: &'a IndexSearchOptions,
@@ -94,7 +97,7 @@ impl Run<'_> {
     fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let kind = if sink.wants_ids() { self.of.manifest().ids } else { IdKind::None };
+        let kind = if sink.wants_ids() { self.manifest.ids } else { IdKind::None };
         let mut latencies_ms = Vec::new();
         let answered = hand_over(&mut *sink, &writing, |give| {
             let answer = &mut |batch| self.answer(batch, kind, &mut latencies_ms, give);
@@ -120,10 +123,10 @@ impl Run<'_> {
             queries: answered.queries,
             k,
             hits: answered.hits,
-            passing_rows: None,
+            passing_rows: self.options.condition.as_ref().map(|_| self.view.rows()),
             buckets: None,
             probes_per_query: None,
-            distances_per_query: self.rows as f64,
+            distances_per_query: self.view.rows() as f64,
             center_distances_per_query: None,
             reads_per_query: 0.0,
             bytes_per_query: 0.0,
@@ -132,7 +135,7 @@ impl Run<'_> {
             latency_ms: LatencyStatistics::of(latencies_ms),
         };
         let strategy = StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() };
-        let common = self.of.manifest().statistics(self.context, self.rows, COMMAND);
+        let common = self.manifest.statistics(self.context, self.rows, COMMAND);
         let common = crate::report::CommonStatistics { recall, seconds, strategy, seed: self.options.seed, ..common };
         Ok(SearchStatistics { common, search })
     }
@@ -147,7 +150,7 @@ impl Run<'_> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let Self { context, view, options, .. } = self;
         let _memory = context.reserve(rows.len() as u64 * self.of_query, PURPOSE)?;
-        let wanted = options.wanted.among(self.rows);
+        let wanted = options.wanted.among(view.rows());
         let watch = Stopwatch::start();
         let find = |range: std::ops::Range<u32>| {
             let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
@@ -159,7 +162,7 @@ impl Run<'_> {
             let named = hits.iter().flatten().filter(|_| kind != IdKind::None);
             named.for_each(|hit: &Hit| view.push_id(hit.place.0, &mut hit_ids));
             let query_rows = &rows[range.start as usize..range.end as usize];
-            give_hits(self.of.manifest().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+            give_hits(self.manifest.metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
         })
     }
 }

@@ -17,8 +17,8 @@ use crate::store::format::checksum;
 /// Version of the format of the log.
 pub(super) const LOG_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"ADJOINLG";
-/// A file that is not in the log yet.
-pub(super) const DRAFT: &str = "log.partial";
+/// A file that is not in the log yet; one that was left is written again.
+const DRAFT: &str = "log.partial";
 /// Bytes of a file that are read at once, unless a record has more.
 const PIECE_BYTES: usize = 1 << 20;
 

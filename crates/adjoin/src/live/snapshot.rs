@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
+
+use super::attributes::{Attribute, schema};
 use super::collection::Collection;
 use super::fresh::View;
 use super::manifest::LiveManifest;
@@ -10,12 +13,13 @@ use super::state::Moment;
 use crate::context::Context;
 use crate::error::Result;
 use crate::index::IndexRows;
-use crate::source::{SourceInfo, VectorBatch, VectorScan, VectorSource};
+use crate::source::{AttributeTables, SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// The rows on disk in the order of their pages, then those in memory in the order in which they came.
+/// The rows on disk in the order of their entries, then those in memory in the order in which they came.
 pub(super) struct Snapshot {
     moment: Moment,
     info: SourceInfo,
+    attributes: Vec<Attribute>,
     folder: PathBuf,
     /// What was opened for these rows alone, whose memory is theirs.
     _opened: Option<Collection>,
@@ -25,7 +29,7 @@ impl Snapshot {
     pub(super) fn new(manifest: &LiveManifest, moment: Moment, folder: PathBuf) -> Self {
         let info =
             SourceInfo { rows: moment.rows, vectors: manifest.vectors, ids: manifest.ids, rounded_from_f64: false };
-        Self { moment, info, folder, _opened: None }
+        Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
     }
 
     /// The rows on disk that are not gone.
@@ -71,8 +75,30 @@ impl VectorSource for Snapshot {
         self.on_disk().map_or(0, |rows| rows.scan_bytes(batch_bytes)) + View::block_bytes()
     }
 
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        (!self.attributes.is_empty()).then_some(self)
+    }
+
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         (self.folder.clone(), row)
+    }
+}
+
+impl SourceAttributes for Snapshot {
+    fn schema(&self) -> Result<SchemaRef> {
+        Ok(schema(&self.attributes))
+    }
+
+    fn tables(&self, context: &Context) -> Result<AttributeTables<'_>> {
+        let of_block = {
+            let context = context.clone();
+            move |block| self.moment.view.attributes_of(&context, &self.attributes, block)
+        };
+        let in_memory = (0..self.moment.view.blocks()).map(of_block);
+        Ok(match self.on_disk() {
+            Some(on_disk) => Box::new(on_disk.into_attributes(context)?.chain(in_memory)),
+            None => Box::new(in_memory),
+        })
     }
 }
 

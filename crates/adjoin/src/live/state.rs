@@ -44,14 +44,15 @@ impl State {
     /// Where one of them or the index on disk cannot be read, or memory does not suffice.
     pub(super) fn read(context: &Context, folder: &Path, manifest: &LiveManifest) -> Result<(Self, Found)> {
         let merged = manifest.merged();
-        let base = merged.map(|sequence| Base::open(context, folder, sequence)).transpose()?.map(Arc::new);
+        let base = merged.map(|sequence| Base::open(context, folder, (sequence, &manifest.attributes)));
+        let base = base.transpose()?.map(Arc::new);
         let gone = Gone::none_of(base.as_ref().map_or(0, |base| base.index.facts().rows));
         let fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
         let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
         let mut touched = Ids::empty(manifest.ids);
         let found = Segments::open(context, folder, manifest.log())?.read(context, &mut |frame| {
             let number = frame.head.sequence;
-            let change = Change::from_bytes(frame.payload, manifest.ids, manifest.vectors.bytes());
+            let change = Change::from_bytes(frame.payload, manifest.rows());
             let change = change.ok_or_else(|| {
                 let at = folder.display();
                 Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))

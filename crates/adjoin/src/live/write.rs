@@ -5,16 +5,20 @@ use std::collections::HashSet;
 use adjoin_device::Reservation;
 
 use super::Collection;
+use super::arriving::{Arriving, ArrivingRows};
 use super::change::Change;
 use super::frame::PAYLOAD_BYTES_MAX;
+use super::packed::PackedRows;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
 
-/// Bytes of vectors that [`Collection::load`] writes at once, about.
+/// Bytes of vectors that [`Collection::load`] writes at once, and of attributes, about.
 const LOAD_BYTES: u64 = 1 << 20;
+/// Rows whose attributes are taken between two looks at what they take.
+const ROWS_TOGETHER: usize = 64;
 /// Bytes granted for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
 /// What memory is for, as a refusal says it.
@@ -61,8 +65,10 @@ impl<'a> Incoming<'a> {
     /// # Errors
     /// Where a source cannot be read, or has other vectors or ids than the live index, or memory does not hold all of it.
     pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
-        let kind = into.manifest().ids;
+        let (manifest, at) = (into.manifest(), into.folder().display().to_string());
+        let kind = manifest.ids;
         let mut change = Change::empty(kind);
+        let mut held = context.reserve_between_runs(0, PURPOSE)?;
         if let Some(ids) = write.delete {
             check_kind(into, ids.kind())?;
             change.deleted = ids.clone();
@@ -71,9 +77,15 @@ impl<'a> Incoming<'a> {
         for (source, put) in [(write.insert, Put::Insert), (write.upsert, Put::Upsert)] {
             let Some(source) = source else { continue };
             check(into, source)?;
+            let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
             // As it is read, as it is held, and as bytes of the log.
             let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
-            let usable = read_all(context, source, into.manifest().metric)?;
+            let usable = read_all(context, source, manifest.metric)?;
+            let mut rows = arriving.scan(context)?;
+            for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
+                rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
+                context.grow(&mut held, change.attributes.bytes.len() as u64, PURPOSE)?;
+            }
             let ids = ids_of(kind, &usable);
             (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
             change.stored.extend_from_slice(&usable.stored);
@@ -99,16 +111,31 @@ impl<'a> Incoming<'a> {
             context.reserve(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
         let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
+        let (manifest, at) = (into.manifest(), into.folder().display().to_string());
+        let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
+        let mut rows = arriving.scan(context)?;
         tell(context, source);
         context.progress.begin("write", "rows", source.info().rows);
-        intake.scan(|usable| {
-            let kind = into.manifest().ids;
-            let ids = ids_of(kind, &usable);
-            let inserted = if put == Put::Insert { ids.len() } else { 0 };
-            let change = Change { deleted: Ids::empty(kind), ids, stored: usable.stored };
-            take(Self::new(context, into, change, (inserted, Some((source, usable.rows))))?)
+        intake.scan(|mut usable| {
+            while !usable.rows.is_empty() {
+                let (some, attributes) = part_of(&mut usable, &mut rows)?;
+                let ids = ids_of(manifest.ids, &some);
+                let inserted = if put == Put::Insert { ids.len() } else { 0 };
+                let change = Change { deleted: Ids::empty(manifest.ids), ids, stored: some.stored, attributes };
+                take(Self::new(context, into, change, (inserted, Some((source, some.rows))))?)?;
+            }
+            Ok(())
         })?;
         Ok(())
+    }
+
+    /// Ids that go.
+    ///
+    /// # Errors
+    /// Where memory does not suffice, or they are too many.
+    pub(super) fn deleting(context: &Context, into: &'a Collection, deleted: Ids) -> Result<Self> {
+        let change = Change { deleted, ..Change::empty(into.manifest().ids) };
+        Self::new(context, into, change, (0, None))
     }
 
     fn new(
@@ -117,7 +144,7 @@ impl<'a> Incoming<'a> {
         change: Change,
         (inserted, from): (usize, Option<Origin<'a>>),
     ) -> Result<Self> {
-        let bytes = change.stored.len() as u64 + 2 * (change.ids.held_bytes() + change.deleted.held_bytes());
+        let bytes = change.held_bytes() + change.ids.held_bytes() + change.deleted.held_bytes();
         if bytes > PAYLOAD_BYTES_MAX as u64 {
             return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
         }
@@ -161,6 +188,19 @@ impl<'a> Incoming<'a> {
             None => Error::input(format!("{at}: the id {id} {why}")),
         }
     }
+}
+
+/// The first of some rows with their attributes, so many that these are not much more than a write should have; the others
+/// stay.
+fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(UsableRows, PackedRows)> {
+    let (all, mut attributes, mut count) = (usable.rows.len(), PackedRows::default(), 0);
+    while count < all && (attributes.bytes.len() as u64) < LOAD_BYTES {
+        let more = (all - count).min(ROWS_TOGETHER);
+        rows.take(more, &mut attributes)?;
+        count += more;
+    }
+    let rest = usable.split_off(count);
+    Ok((std::mem::replace(usable, rest), attributes))
 }
 
 /// The ids of rows that come; their numbers where they have none and ids are integers.

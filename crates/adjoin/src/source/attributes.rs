@@ -12,36 +12,52 @@ use super::columns::{Tables, list_columns};
 use super::file::SourceFile;
 use super::nested::ColumnPlace;
 use super::parquet;
-use super::vectors::VectorSource;
+use super::vectors::{SourceAttributes, VectorSource};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::message::{Argument, Message, message};
 use crate::sql::{cast, common};
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 1_024;
 
-/// Some columns of the files of a source.
-pub(crate) struct Attributes {
-    /// Files that have rows, with the places of the columns in them, ascending, and where among these each column is.
-    files: Vec<(SourceFile, Vec<ColumnPlace>, Vec<usize>)>,
+/// Some columns of a source.
+pub(crate) struct Attributes<'a> {
+    columns: Columns<'a>,
     schema: SchemaRef,
 }
 
-impl Attributes {
-    /// The columns of these names.
+/// Where they are.
+enum Columns<'a> {
+    InFiles(Vec<TableFile>),
+    /// With the place of each among those of the source.
+    OfSource(&'a dyn SourceAttributes, Vec<usize>),
+}
+
+/// A file that has rows, with the places of columns in it, ascending, and where among these each column is.
+type TableFile = (SourceFile, Vec<ColumnPlace>, Vec<usize>);
+
+impl<'a> Attributes<'a> {
+    /// The columns of these names, which `whose` says what they are to be.
     ///
     /// # Errors
     /// Where a name is given twice, a file has no such column, types are none that can be kept or differ between files, or
     /// the budget does not hold what is decoded at a time.
-    pub(crate) fn of(context: &Context, source: &dyn VectorSource, names: &[String]) -> Result<Self> {
+    pub(crate) fn of(
+        context: &Context,
+        source: &'a dyn VectorSource,
+        (names, whose): (&[String], &Message),
+    ) -> Result<Self> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
             return Err(Error::option(message![Argument::Attributes.with(twice), " is named twice; name it once"]));
         }
+        if let Some(attributes) = source.attributes() {
+            return Self::of_source(attributes, (names, whose));
+        }
         let files = source.files();
         if files.is_empty() {
-            return Err(Error::option(message![Argument::Attributes, " are columns, and the source has none"]));
+            return Err(Error::option(message![whose.clone(), " are columns, and the source has none"]));
         }
         let mut kinds: Option<Vec<DataType>> = None;
         let mut found = Vec::new();
@@ -49,13 +65,13 @@ impl Attributes {
             if !file.is_table() {
                 let at = file.path.display();
                 return Err(Error::option(message![
-                    format!("{at}: it has no columns beside its vectors; leave out "),
-                    Argument::Attributes,
-                    ", or give a source in Parquet, Arrow or JSON lines"
+                    format!("{at}: it has no columns beside its vectors, for "),
+                    whose.clone(),
+                    "; give a source in Parquet, Arrow or JSON lines"
                 ]));
             }
             let schema = file.schema(context)?;
-            let ways = names.iter().map(|name| find(&file.path, &schema, name));
+            let ways = names.iter().map(|name| find(&file.path, &schema, (name, whose)));
             let (ways, of_file): (Vec<ColumnPlace>, Vec<DataType>) =
                 ways.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let mut places = ways.clone();
@@ -63,7 +79,7 @@ impl Attributes {
             places.dedup();
             // What cannot be read is refused before any work.
             drop(file.tables(context, &places, BATCH_ROWS)?);
-            let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, name, kind));
+            let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, (name, whose), kind));
             let of_file = of_file.collect::<Result<Vec<_>>>()?;
             kinds = Some(match kinds {
                 None => of_file,
@@ -75,7 +91,23 @@ impl Attributes {
         }
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
-        Ok(Self { files: found, schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())) })
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        Ok(Self { columns: Columns::InFiles(found), schema })
+    }
+
+    fn of_source(attributes: &'a dyn SourceAttributes, (names, whose): (&[String], &Message)) -> Result<Self> {
+        let schema = attributes.schema()?;
+        let place = |name: &String| {
+            let fields = schema.fields().iter();
+            fields.clone().position(|field| field.name() == name).ok_or_else(|| {
+                let there = list_columns(&schema);
+                let said = [format!("there is no column {name} for "), format!("; the source has {there}")];
+                Error::input(message![said[0].clone(), whose.clone(), said[1].clone()])
+            })
+        };
+        let places = names.iter().map(place).collect::<Result<Vec<usize>>>()?;
+        let schema = schema.project(&places).map_err(|error| Error::input(error.to_string()))?;
+        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema) })
     }
 
     /// The columns as they are kept.
@@ -83,40 +115,85 @@ impl Attributes {
         &self.schema
     }
 
-    /// Hands over all rows in their order, some at a time, with the number of the first.
+    /// All rows in their order, some at a time, each time with the number of the first. Fails where a file has changed or
+    /// cannot be read, or the budget does not hold what is decoded at a time.
     ///
     /// # Errors
-    /// Where a file has changed or cannot be read, the budget does not hold what is decoded at a time, or `take` fails.
-    pub(crate) fn each(&self, context: &Context, mut take: impl FnMut(u64, RecordBatch) -> Result<()>) -> Result<()> {
-        for (file, places, order) in &self.files {
-            let mut row = file.first_row;
-            for table in file.tables(context, places, BATCH_ROWS)? {
-                context.cancel.check()?;
-                let table = table?;
-                let columns = order.iter().zip(self.schema.fields()).map(|(&at, field)| {
-                    let column = table.columns().get(at).ok_or_else(|| super::file::changed(&file.path))?;
-                    cast(column, field.data_type())
-                });
-                let columns = columns.collect::<Result<Vec<_>>>()?;
-                let rows = table.num_rows() as u64;
-                let table = RecordBatch::try_new(self.schema.clone(), columns);
-                take(row, table.map_err(|error| Error::input(format!("{}: {error}", file.path.display())))?)?;
-                row += rows;
-                context.progress.advance(row);
+    /// Where a source that is not made of files cannot be read.
+    pub(crate) fn tables(&'a self, context: &'a Context) -> Result<NumberedTables<'a>> {
+        Ok(match &self.columns {
+            Columns::InFiles(files) => {
+                let each = move |file: &'a TableFile| FileScan { context, of: self, file, open: None };
+                Box::new(files.iter().flat_map(each))
             }
-            file.check_rows(row - file.first_row)?;
-        }
-        Ok(())
+            Columns::OfSource(attributes, places) => {
+                let mut row = 0;
+                Box::new(attributes.tables(context)?.map(move |table| {
+                    let table = table?.project(places).map_err(|error| Error::input(error.to_string()))?;
+                    row += table.num_rows() as u64;
+                    Ok((row - table.num_rows() as u64, table))
+                }))
+            }
+        })
     }
 }
 
-/// A Parquet file of ours, of which some columns are read.
+/// Tables, each with the number of its first row.
+pub(crate) type NumberedTables<'a> = Box<dyn Iterator<Item = Result<(u64, RecordBatch)>> + 'a>;
+
+/// The columns of a file as they are read.
+struct FileScan<'a> {
+    context: &'a Context,
+    of: &'a Attributes<'a>,
+    file: &'a TableFile,
+    /// What is still to come, and the number of its first row; none before the file was opened.
+    open: Option<(Tables, u64)>,
+}
+
+impl Iterator for FileScan<'_> {
+    type Item = Result<(u64, RecordBatch)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_table().transpose()
+    }
+}
+
+impl FileScan<'_> {
+    fn next_table(&mut self) -> Result<Option<(u64, RecordBatch)>> {
+        let Self { context, of, file: (file, places, order), open } = self;
+        context.cancel.check()?;
+        let (tables, row) = match open {
+            Some(open) => open,
+            None => open.insert((file.tables(context, places, BATCH_ROWS)?, file.first_row)),
+        };
+        let Some(table) = tables.next().transpose()? else {
+            return file.check_rows(*row - file.first_row).map(|()| None);
+        };
+        let columns = order.iter().zip(of.schema.fields()).map(|(&at, field)| {
+            let column = table.columns().get(at).ok_or_else(|| super::file::changed(&file.path))?;
+            cast(column, field.data_type())
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let first = *row;
+        *row += table.num_rows() as u64;
+        let table = RecordBatch::try_new(of.schema.clone(), columns);
+        let table = table.map_err(|error| Error::input(format!("{}: {error}", file.path.display())))?;
+        Ok(Some((first, table)))
+    }
+}
+
+/// The rows of a Parquet file of ours from one on, of which some columns are read.
 ///
 /// # Errors
 /// Where it cannot be read, or the budget does not hold what is decoded at a time.
-pub(crate) fn kept_tables(context: &Context, path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<Tables> {
+pub(crate) fn kept_tables(
+    context: &Context,
+    (path, file): (&Path, Arc<dyn ReadFile>),
+    places: &[usize],
+    first_row: u64,
+) -> Result<Tables> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
-    parquet::tables(context, path, file, (&places, BATCH_ROWS), 0)
+    parquet::tables(context, path, file, (&places, BATCH_ROWS), first_row)
 }
 
 /// Its columns.
@@ -128,22 +205,22 @@ pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<Schema
 }
 
 /// The column of a name, and its type.
-pub(super) fn find(path: &Path, schema: &Schema, name: &str) -> Result<(ColumnPlace, DataType)> {
+pub(super) fn find(path: &Path, schema: &Schema, (name, whose): (&str, &Message)) -> Result<(ColumnPlace, DataType)> {
     let found = ColumnPlace::find(schema.fields(), name);
     let found = found.map(|(place, field)| (place, field.data_type().clone()));
     found.ok_or_else(|| {
         Error::input(message![
             format!("{}: there is no column {name} for ", path.display()),
-            Argument::Attributes,
+            whose.clone(),
             format!("; its columns are {}", list_columns(schema))
         ])
     })
 }
 
 /// The type as which values of a type are kept: of dictionaries what they stand for, texts of one kind.
-fn kept_as(path: &Path, name: &str, kind: DataType) -> Result<DataType> {
+fn kept_as(path: &Path, (name, whose): (&str, &Message), kind: DataType) -> Result<DataType> {
     Ok(match kind {
-        DataType::Dictionary(_, values) => return kept_as(path, name, *values),
+        DataType::Dictionary(_, values) => return kept_as(path, (name, whose), *values),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
         DataType::Null | DataType::Boolean => kind,
         kind if kind.is_numeric() => kind,
@@ -153,7 +230,7 @@ fn kept_as(path: &Path, name: &str, kind: DataType) -> Result<DataType> {
         kind => {
             return Err(Error::input(message![
                 format!("{}: column {name} is {kind}, and ", path.display()),
-                Argument::Attributes,
+                whose.clone(),
                 " are texts, numbers, dates, times, or true and false; name other columns"
             ]));
         }

@@ -34,7 +34,7 @@ mod vectors;
 mod window;
 mod without;
 
-pub(crate) use attributes::{Attributes, kept_schema, kept_tables};
+pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables};
 pub use columns::columns_read;
 pub use file::SourceFile;
 pub use foreign::{guarded, is_guarded};
@@ -42,4 +42,6 @@ pub use generate::{Generated, generate};
 pub(crate) use id_column::IdColumn;
 pub(crate) use nested::ColumnPlace;
 pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
-pub use vectors::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+pub use vectors::{
+    AttributeTables, Fault, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource,
+};

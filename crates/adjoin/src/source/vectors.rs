@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
 use super::file::SourceFile;
+use crate::context::Context;
 use crate::error::Result;
 use crate::options::VectorType;
 
@@ -111,9 +115,33 @@ pub trait VectorSource: Send + Sync {
         Vec::new()
     }
 
+    /// Its columns beside the vectors, where they are not in files.
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        None
+    }
+
     /// The file that holds a row, and the row's number in it: for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);
 }
+
+/// Columns beside the vectors of a source.
+pub trait SourceAttributes {
+    /// Their names and types.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    fn schema(&self) -> Result<SchemaRef>;
+
+    /// Them for all rows, in the order of the source; whoever asks has memory for a table at a time, the rest is reserved
+    /// from the budget of `context`.
+    ///
+    /// # Errors
+    /// Where they cannot be read, or memory does not suffice.
+    fn tables(&self, context: &Context) -> Result<AttributeTables<'_>>;
+}
+
+/// Tables of consecutive rows.
+pub type AttributeTables<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + 'a>;
 
 /// A scan under way.
 pub trait VectorScan {

@@ -342,7 +342,7 @@ impl RowPlaces {
     pub(super) fn write(
         self,
         context: &Context,
-        attributes: &Attributes,
+        attributes: &Attributes<'_>,
         (drafts, temporary): (&Drafts<'_>, &Path),
     ) -> Result<(FileFacts, u64)> {
         let Self { sizes, source_rows, placed, next: rows, memory } = self;
@@ -352,7 +352,11 @@ impl RowPlaces {
         let mut lookup = Lookup { records: &records, sizes, source_rows, loaded: 0..0, places: Vec::new() };
         let mut reordering = Reordering::new(context, temporary, attributes.schema(), rows)?;
         context.progress.begin("attributes", "rows", source_rows);
-        attributes.each(context, |first, table| reordering.add(&table, |k| lookup.place(first + k as u64)))?;
+        for table in attributes.tables(context)? {
+            let (first, table) = table?;
+            reordering.add(&table, |k| lookup.place(first + k as u64))?;
+            context.progress.advance(first + table.num_rows() as u64);
+        }
         drop((lookup, of_places));
         let spilled = records.spilled();
         drop((records, memory));

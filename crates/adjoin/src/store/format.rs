@@ -11,6 +11,8 @@ use crate::source::{IdKind, Ids, TextIds};
 
 /// Version of the whole format; a reader refuses a newer one.
 pub const FORMAT_VERSION: u32 = 1;
+/// The same of a live index: those whose rows have attributes are of version 2, the others of version 1.
+pub const LIVE_VERSION: u32 = 2;
 /// Name of the file that makes a folder a store.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// Name of the file of the centers.

@@ -32,6 +32,23 @@ pub(crate) struct UsableRows {
     pub(crate) ids: Ids,
 }
 
+impl UsableRows {
+    /// Takes out all but the first `count` rows.
+    pub(crate) fn split_off(&mut self, count: usize) -> Self {
+        let bytes = self.stored.len() / self.rows.len().max(1);
+        let stored = self.stored.split_off(count * bytes);
+        let rows = self.rows.split_off(count);
+        let mut ids = Ids::empty(self.ids.kind());
+        if !rows.is_empty() && self.ids.kind() != IdKind::None {
+            let mut first = ids.clone();
+            (0..count).for_each(|k| first.push_from(&self.ids, k));
+            (count..self.ids.len()).for_each(|k| ids.push_from(&self.ids, k));
+            self.ids = first;
+        }
+        Self { stored, rows, ids }
+    }
+}
+
 /// What a scan saw.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Scanned {

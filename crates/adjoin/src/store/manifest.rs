@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::files::{Files, Role, read_whole};
-use super::format::{BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, MANIFEST_FILE, checksum, hexadecimal};
+use super::format::{
+    BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE, checksum, hexadecimal,
+};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Space;
@@ -95,6 +97,14 @@ impl Kind {
         }
     }
 
+    /// The last version of its format that is known.
+    pub(super) fn version_max(self) -> u32 {
+        match self {
+            Self::Store | Self::Index => FORMAT_VERSION,
+            Self::Live => LIVE_VERSION,
+        }
+    }
+
     /// What to do where one is damaged.
     pub(super) fn remedy(self) -> &'static str {
         match self {
@@ -160,9 +170,12 @@ impl Unreadable {
     pub(crate) fn in_folder(self, folder: &Path, wanted: Kind) -> Error {
         let at = folder.display();
         match self {
-            Self::Newer(version) => Error::input(format!(
-                "{at} has format version {version}, this adjoin reads up to {FORMAT_VERSION}; use a newer adjoin"
-            )),
+            Self::Newer(version) => {
+                let known = wanted.version_max();
+                Error::input(format!(
+                    "{at} has format version {version}, this adjoin reads up to {known}; use a newer adjoin"
+                ))
+            }
             Self::Other(kind) => kind.is_not(wanted, folder),
             Self::UnknownKind(kind) => {
                 Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
@@ -212,7 +225,7 @@ impl Envelope {
     /// The files that it names, one for each role of its kind.
     pub(super) fn files(&self) -> std::result::Result<Files, Unreadable> {
         let version = self.value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
-        if version > u64::from(FORMAT_VERSION) {
+        if version > u64::from(self.kind.version_max()) {
             return Err(Unreadable::Newer(version));
         }
         let files: Files = understood(self.value.get("files").cloned().unwrap_or_default())?;

@@ -1,10 +1,12 @@
 //! Which rows of a store or an index meet a condition on their attributes?
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{ReadFile, Reservation};
+use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{Field, Schema};
+use arrow_select::filter::filter_record_batch;
 
 use super::attributes::{Reordering, least_bytes};
 use super::files::{FileFacts, Role};
@@ -71,6 +73,8 @@ impl Passing {
 /// The attributes of a store or an index that is open.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
+    /// Set once single rows were asked for, and all of it is as it was written.
+    is_sound: OnceLock<()>,
 }
 
 impl AttributeFile {
@@ -80,7 +84,8 @@ impl AttributeFile {
     /// Where it is missing or of another length.
     pub(crate) fn open(context: &Context, files: FolderFiles<'_>) -> Result<Option<Self>> {
         let there = files.files.get(Role::Attributes);
-        there.map(|_| Ok(Self { file: files.open(context, Role::Attributes)? })).transpose()
+        let open = |_: &FileFacts| Ok(Self { file: files.open(context, Role::Attributes)?, is_sound: OnceLock::new() });
+        there.map(open).transpose()
     }
 
     /// That it is as it was written.
@@ -116,7 +121,7 @@ impl AttributeFile {
         let mut reordering = Reordering::new(context, temporary, &schema, rows)?;
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let mut row = 0;
-        for table in self.tables(context, files, &all)? {
+        for table in self.tables(context, files, (&all, 0))? {
             context.cancel.check()?;
             let table = table?;
             check_count(row + table.num_rows() as u64, rows, files)?;
@@ -143,7 +148,7 @@ impl AttributeFile {
         kept_schema(&files.files[Role::Attributes].path(files.folder), self.file.clone())
     }
 
-    /// Its rows in their order, of which the columns at some places, ascending, are read.
+    /// Its rows from one on in their order, of which the columns at some places, ascending, are read.
     ///
     /// # Errors
     /// Where it cannot be read, or the budget does not hold what is decoded at a time.
@@ -151,13 +156,78 @@ impl AttributeFile {
         &self,
         context: &Context,
         files: FolderFiles<'_>,
-        places: &[usize],
-    ) -> Result<impl Iterator<Item = Result<arrow_array::RecordBatch>>> {
-        kept_tables(context, &files.files[Role::Attributes].path(files.folder), self.file.clone(), places)
+        (places, first_row): (&[usize], u64),
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
+        let path = files.files[Role::Attributes].path(files.folder);
+        kept_tables(context, (&path, self.file.clone()), places, first_row)
+    }
+
+    /// All columns of those of `rows` rows that are not in a set of as many, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::check`] and [`Self::tables`].
+    pub(crate) fn others<'a>(
+        &self,
+        context: &Context,
+        files: FolderFiles<'a>,
+        (left_out, rows): (Option<&'a RowSet>, u64),
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
+        self.check(context, files)?;
+        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        let mut row = 0;
+        Ok(self.tables(context, files, (&all, 0))?.map(move |table| {
+            let (first, table) = (row, table?);
+            row += table.num_rows() as u64;
+            check_count(row, rows, files)?;
+            without(&table, left_out, first).map(|(table, _)| table)
+        }))
+    }
+
+    /// Hands over some of its rows, ascending: a table, and which of its rows is the one at a place.
+    ///
+    /// # Errors
+    /// As [`Self::check`] and [`Self::tables`], and where `take` fails.
+    pub(crate) fn each_of(
+        &self,
+        context: &Context,
+        files: FolderFiles<'_>,
+        rows: &[u32],
+        take: &mut dyn FnMut(usize, &RecordBatch, usize) -> Result<()>,
+    ) -> Result<()> {
+        if self.is_sound.get().is_none() {
+            self.check(context, files)?;
+            let _ = self.is_sound.set(()); // or another thread has found out meanwhile
+        }
+        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
+        let mut place = 0;
+        while place < rows.len() {
+            let first = rows[place];
+            let table = self.tables(context, files, (&all, first.into()))?.next();
+            let table =
+                table.ok_or_else(|| files.damaged(Role::Attributes, "it has fewer rows than there are vectors"))??;
+            while let Some(k) = rows.get(place).map(|row| (row - first) as usize).filter(|&k| k < table.num_rows()) {
+                take(place, &table, k)?;
+                place += 1;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Those of `rows` rows of which a condition is true.
+/// A part of a table: the rows that are not in a set, given the number of the first, and the numbers of those.
+fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result<(RecordBatch, Vec<u64>)> {
+    let numbers = first..first + table.num_rows() as u64;
+    let stays = |row: u64| left_out.is_none_or(|left_out| !left_out.contains(row));
+    let rows: Vec<u64> = numbers.clone().filter(|&row| stays(row)).collect();
+    if rows.len() == table.num_rows() {
+        return Ok((table.clone(), rows));
+    }
+    let mask: BooleanArray = numbers.map(|row| Some(stays(row))).collect();
+    let table = filter_record_batch(table, &mask).map_err(|error| Error::input(error.to_string()))?;
+    Ok((table, rows))
+}
+
+/// Those of `rows` rows of which a condition is true, without those in a set of as many.
 ///
 /// # Errors
 /// Where there are no attributes, the condition asks for others or cannot be computed, the file cannot be read or is not as
@@ -165,7 +235,7 @@ impl AttributeFile {
 pub(crate) fn passing(
     context: &Context,
     (attributes, files): (Option<&AttributeFile>, FolderFiles<'_>),
-    condition: &Condition,
+    (condition, left_out): (&Condition, Option<&RowSet>),
     rows: u64,
 ) -> Result<Passing> {
     let attributes = attributes.ok_or_else(|| no_attributes(files.folder))?;
@@ -182,12 +252,13 @@ pub(crate) fn passing(
     let places = condition.bind(&*attributes.schema(files)?)?;
     let (mut set, mut row) = (RowSet::new(rows), 0);
     context.progress.begin("filter", "rows", rows);
-    for table in attributes.tables(context, files, &places)? {
+    for table in attributes.tables(context, files, (&places, 0))? {
         context.cancel.check()?;
-        let truth = condition.is_true(&table?)?;
-        check_count(row + truth.len() as u64, rows, files)?;
-        truth.values().set_indices().for_each(|k| set.insert(row + k as u64));
-        row += truth.len() as u64;
+        let (first, table) = (row, table?);
+        row += table.num_rows() as u64;
+        check_count(row, rows, files)?;
+        let (table, numbers) = without(&table, left_out, first)?;
+        condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
         context.progress.advance(row);
     }
     if row < rows {

@@ -128,7 +128,7 @@ impl Store {
     /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
     /// does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
-        passing(context, (self.attributes.as_ref(), self.files()), condition, self.manifest.rows)
+        passing(context, (self.attributes.as_ref(), self.files()), (condition, None), self.manifest.rows)
     }
 
     /// The file of its attributes, where it has them, and its files.

@@ -202,8 +202,8 @@ pub fn build(
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
     check_target(context, (store, Kind::Store), options.force)?;
-    let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, &options.attributes));
-    let attributes = attributes.transpose()?;
+    let names = (&options.attributes[..], &Argument::Attributes.into());
+    let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, names)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
@@ -223,7 +223,7 @@ struct Build<'a> {
     info: &'a SourceInfo,
     drafts: Drafts<'a>,
     options: &'a BuildOptions,
-    attributes: Option<Attributes>,
+    attributes: Option<Attributes<'a>>,
     memory: BuildMemory,
 }
 

@@ -1,19 +1,23 @@
 //! A device that leaves out a step, for canaries: what is left out here must be missed by the checker.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use adjoin::device::{Device, DeviceError, FileKind, Lock, ReadFile, ReadQueue, SimulatedDevice, WriteFile};
 
 /// What is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forgets {
+    Nothing,
     /// The sync of the file of this name.
     FileSync(String),
     /// The sync of folders of this number, from 0 on.
     FolderSync(usize),
+    /// All syncs of a kind, as [`Forgetful::kinds`] calls it.
+    Kind(String),
     /// Removing folders.
     Removal,
 }
@@ -23,15 +27,80 @@ pub(crate) struct Forgetful {
     pub(crate) device: SimulatedDevice,
     pub(crate) forgets: Forgets,
     folder_syncs: AtomicUsize,
+    syncs: Arc<Mutex<Syncs>>,
+}
+
+/// Kinds of syncs so far, and the name that was last given or taken.
+#[derive(Default)]
+struct Syncs {
+    kinds: BTreeSet<String>,
+    last: String,
 }
 
 impl Forgetful {
     pub(crate) fn new(device: SimulatedDevice, forgets: Forgets) -> Self {
-        Self { device, forgets, folder_syncs: AtomicUsize::new(0) }
+        Self { device, forgets, folder_syncs: AtomicUsize::new(0), syncs: Arc::default() }
+    }
+
+    /// What was synced so far: of a file its first sync and those after, of a folder those after a name in it was made, without
+    /// the numbers in names.
+    pub(crate) fn kinds(&self) -> BTreeSet<String> {
+        self.syncs.lock().unwrap().kinds.clone()
+    }
+
+    /// Notes a sync; whether it is to be left out.
+    fn leaves_out(syncs: &Mutex<Syncs>, forgets: &Forgets, kind: String) -> bool {
+        let leaves_out = matches!(forgets, Forgets::Kind(left_out) if *left_out == kind);
+        syncs.lock().unwrap().kinds.insert(kind);
+        leaves_out
+    }
+
+    fn names(&self, path: &Path) {
+        self.syncs.lock().unwrap().last = without_numbers(path);
     }
 
     fn removal(&self, path: &Path, remove: impl Fn(&Path) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         if self.forgets == Forgets::Removal { Ok(()) } else { remove(path) }
+    }
+}
+
+/// A path with a star for each number in it, hexadecimal ones of many digits too.
+fn without_numbers(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_number = |word: &str| {
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        digits > 0 && (digits == word.len() || word.len() >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let words = text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric());
+    let starred = words.map(|word| {
+        let end = word.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
+        if is_number(end) { word.replace(end, "*") } else { word.to_owned() }
+    });
+    starred.collect()
+}
+
+/// A file that may leave out its syncs of a kind.
+struct OfKinds {
+    file: Box<dyn WriteFile>,
+    name: String,
+    was_synced: bool,
+    forgets: Forgets,
+    syncs: Arc<Mutex<Syncs>>,
+}
+
+impl WriteFile for OfKinds {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.file.append(bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.file.flush()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        let kind = format!("{} {}", if self.was_synced { "again" } else { "file" }, self.name);
+        self.was_synced = true;
+        if Forgetful::leaves_out(&self.syncs, &self.forgets, kind) { self.file.flush() } else { self.file.sync() }
     }
 }
 
@@ -65,15 +134,21 @@ impl Device for Forgetful {
         let file = self.device.create(path)?;
         match &self.forgets {
             Forgets::FileSync(name) if path.ends_with(name) => Ok(Box::new(NeverSynced(file))),
-            _ => Ok(file),
+            forgets => {
+                self.names(path);
+                let (forgets, syncs) = (forgets.clone(), self.syncs.clone());
+                Ok(Box::new(OfKinds { file, name: without_numbers(path), was_synced: false, forgets, syncs }))
+            }
         }
     }
 
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
+        self.names(path);
         self.device.create_folder(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
+        self.names(to);
         self.device.rename(from, to)
     }
 
@@ -91,7 +166,9 @@ impl Device for Forgetful {
 
     fn sync_folder(&self, path: &Path) -> Result<(), DeviceError> {
         let number = self.folder_syncs.fetch_add(1, Ordering::Relaxed);
-        if self.forgets == Forgets::FolderSync(number) { Ok(()) } else { self.device.sync_folder(path) }
+        let kind = format!("folder {} after {}", without_numbers(path), self.syncs.lock().unwrap().last);
+        let leaves_out = Self::leaves_out(&self.syncs, &self.forgets, kind);
+        if leaves_out || self.forgets == Forgets::FolderSync(number) { Ok(()) } else { self.device.sync_folder(path) }
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {

@@ -1,32 +1,41 @@
 //! A run that writes, ended at every operation of the device: by a loss of power, before or within a write; by an operation that
 //! fails or transfers half of what it should. Whatever was acknowledged is then found, and no more than was asked for.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::{Device, FaultPlan, Keep, Pieces, SimulatedDevice};
+use adjoin::device::Operation::{Remove, RemoveFolder, Rename, SyncFolder};
+use adjoin::device::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 use adjoin::error::Result;
 use adjoin::live::{Collection, Durability};
 use adjoin::random::Random;
 
-use super::{LIVE, Model, Step, content, context_on, device};
+use super::{LIVE, Model, Step, bare_device, content, context_on, create};
 use crate::faults::{Forgetful, Forgets};
 use crate::harness::Setup;
 
-/// Writes of a run.
-const WRITES: usize = 1_800;
-/// One of so many writes is followed by a merge.
-const MERGED_ONE_OF: u64 = 300;
+/// Writes of a run, one of so many followed by a merge.
+type Length = (usize, u64);
+const LONG: Length = (1_800, 300);
+/// Where merges are what is looked at.
+const SHORT: Length = (30, 6);
+/// Trials that may be needed to see that a sync is missing.
+const FORGOTTEN_TRIALS: u64 = 300;
 /// Trials, where not every operation is tried.
 const TRIALS: u64 = 1_000;
 
 /// A run so far.
 struct Run {
     device: SimulatedDevice,
+    /// Kinds of syncs, where some are left out.
+    syncs: BTreeSet<String>,
     /// What there was after each write.
     states: Vec<Model>,
+    /// Whether the live index was made.
+    is_made: bool,
     /// Of these, the last that no loss of power may take, that no end of the process may take, and that was asked for.
     durable: usize,
     buffered: usize,
@@ -34,27 +43,27 @@ struct Run {
     result: Result<()>,
 }
 
-/// Writes until something fails.
-fn run(seed: u64, plan: FaultPlan, forgets: Option<&Forgets>) -> Run {
-    let (device, durable, buffered, asked) = (device(), 0, 0, 0);
+/// Makes a live index and writes so many times until something fails.
+fn run((seed, length): (u64, Length), plan: FaultPlan, forgets: &Forgets) -> Run {
+    let device = bare_device();
     device.set_plan(plan);
-    let context = match forgets {
-        None => context_on(&device),
-        Some(forgets) => {
-            let forgetful: Arc<dyn Device> = Arc::new(Forgetful::new(device.clone(), forgets.clone()));
-            Setup { threads: 1, ..Setup::default() }.context_on(forgetful)
-        }
-    };
-    let mut run = Run { device, states: vec![Model::new()], durable, buffered, asked, result: Ok(()) };
-    run.result = run.write(&context, &mut Random::new(seed, "writes"));
+    let forgetful = Arc::new(Forgetful::new(device.clone(), forgets.clone()));
+    let context = Setup { threads: 1, ..Setup::default() }.context_on(forgetful.clone());
+    let (syncs, states, is_made) = (BTreeSet::new(), vec![Model::new()], false);
+    let mut run = Run { device, syncs, states, is_made, durable: 0, buffered: 0, asked: 0, result: Ok(()) };
+    let written = run.write(&context, length, &mut Random::new(seed, "writes"));
+    run.result = std::mem::replace(&mut run.result, Ok(())).and(written);
+    run.syncs = forgetful.kinds();
     run
 }
 
 impl Run {
-    fn write(&mut self, context: &Context, random: &mut Random) -> Result<()> {
+    fn write(&mut self, context: &Context, (writes, merged_one_of): Length, random: &mut Random) -> Result<()> {
+        create(context)?;
+        self.is_made = true;
         let open = || Collection::open(context, Path::new(LIVE));
         let mut collection = open()?;
-        for _ in 0..WRITES {
+        for _ in 0..writes {
             let mut model = self.states[self.asked].clone();
             let step = Step::draw(random, &model);
             step.apply(&mut model);
@@ -67,9 +76,12 @@ impl Run {
                 assert!(!of_log || step.write(&collection, durability).is_err());
             })?;
             self.acknowledged(durability);
-            if random.below(MERGED_ONE_OF) == 0 {
-                collection.merge(context)?;
-                self.acknowledged(Durability::Group);
+            if random.below(merged_one_of) == 0 {
+                // Where one fails, writes and the next merge go on.
+                match collection.merge(context) {
+                    Ok(_) => self.acknowledged(Durability::Group),
+                    Err(error) => self.result = Err(error),
+                }
             }
             match random.below(60) {
                 0 => {
@@ -102,8 +114,14 @@ impl Run {
     /// That a device found afterwards has all that counts, and can be written to.
     fn check(&self, found: &SimulatedDevice, least: usize) -> std::result::Result<(), String> {
         let context = &context_on(found);
-        let open = || Collection::open(context, Path::new(LIVE)).map_err(|error| error.to_string());
-        let collection = open()?;
+        if !self.is_made {
+            // What is left of an attempt is made whole or refused.
+            let Err(error) = create(context) else { return Ok(()) };
+            let said = error.to_string();
+            let is_said = ["is a live index already", "choose another folder"].iter().any(|words| said.contains(words));
+            return if is_said { Ok(()) } else { Err(said) };
+        }
+        let collection = Collection::open(context, Path::new(LIVE)).map_err(|error| error.to_string())?;
         let mut model = content(context, &collection)?;
         let Some(at) = (least..=self.asked).rev().find(|&write| self.states[write] == model) else {
             let earlier = (0..least).rev().find(|&write| self.states[write] == model);
@@ -139,7 +157,7 @@ fn is_stress() -> bool {
 }
 
 /// Ends a run at an operation in some way; says what is wrong then.
-fn trial(seed: u64, at: u64, random: &mut Random, forgets: Option<&Forgets>) -> std::result::Result<(), String> {
+fn trial(of: (u64, Length), at: u64, random: &mut Random) -> std::result::Result<(), String> {
     let plans = [
         FaultPlan::Crash { at },
         FaultPlan::Torn { at, sectors: random.below(3) },
@@ -147,8 +165,17 @@ fn trial(seed: u64, at: u64, random: &mut Random, forgets: Option<&Forgets>) -> 
         FaultPlan::Fail { at, kind: ErrorKind::StorageFull },
         FaultPlan::Short { at },
     ];
-    let plan = if forgets.is_some() { plans[0] } else { plans[random.below(plans.len() as u64) as usize] };
-    let run = run(seed, plan, forgets);
+    ended(of, plans[random.below(plans.len() as u64) as usize], random, &Forgets::Nothing)
+}
+
+/// The same in this way.
+fn ended(
+    of: (u64, Length),
+    plan: FaultPlan,
+    random: &mut Random,
+    forgets: &Forgets,
+) -> std::result::Result<(), String> {
+    let run = run(of, plan, forgets);
     for keep in ways(random, run.device.unsynced()) {
         // Where only the program ended, what the system had is there too.
         let least = if keep == Keep::Everything { run.buffered } else { run.durable };
@@ -158,34 +185,69 @@ fn trial(seed: u64, at: u64, random: &mut Random, forgets: Option<&Forgets>) -> 
     Ok(())
 }
 
-fn operations(seed: u64) -> u64 {
-    let undisturbed = run(seed, FaultPlan::None, None);
-    undisturbed.result.unwrap();
-    undisturbed.device.operations().len() as u64
+/// A run that nothing disturbs, and its operations.
+fn undisturbed(of: (u64, Length)) -> (Run, u64) {
+    let undisturbed = run(of, FaultPlan::None, &Forgets::Nothing);
+    assert!(undisturbed.result.is_ok());
+    let operations = undisturbed.device.operations().len() as u64;
+    (undisturbed, operations)
 }
 
 #[test]
 fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
-    let (seed, mut random) = (1, Random::new(1, "trials"));
-    let operations = operations(seed);
+    let (of, mut random) = ((1, LONG), Random::new(1, "trials"));
+    let (_, operations) = undisturbed(of);
     assert!(operations > 5_000, "{operations}");
     let trials: Vec<u64> = match is_stress() {
         true => (0..4).flat_map(|_| 0..operations).collect(),
         false => (0..TRIALS).map(|_| random.below(operations)).collect(),
     };
+    println!("{} trials", trials.len());
     for at in trials {
-        trial(seed, at, &mut random, None).unwrap_or_else(|why| panic!("operation {at}: {why}"));
+        trial(of, at, &mut random).unwrap_or_else(|why| panic!("operation {at}: {why}"));
     }
 }
 
+/// Where names change that say what is in force: every such operation of merges and of the log, failed or the last before the power
+/// goes.
 #[test]
-fn canary_a_forgotten_sync_of_the_log_is_caught() {
+fn no_name_that_changes_or_fails_to_takes_a_row_along() {
+    let (of, mut random) = ((3, SHORT), Random::new(3, "trials"));
+    let (undisturbed, _) = undisturbed(of);
+    let live = Path::new(LIVE);
+    let changes_names = |logged: &LoggedOperation| {
+        let LoggedOperation { operation, path, .. } = logged;
+        let of_live = path == live || path.parent() == Some(live);
+        of_live && [Rename, SyncFolder, Remove, RemoveFolder].contains(operation)
+    };
+    let operations = undisturbed.device.operations();
+    let numbers: Vec<u64> = operations.iter().filter(|of| changes_names(of)).map(|of| of.number).collect();
+    assert!(numbers.len() > 40, "{}", numbers.len());
+    for at in numbers {
+        for plan in [FaultPlan::Crash { at }, FaultPlan::Fail { at, kind: ErrorKind::Other }] {
+            ended(of, plan, &mut random, &Forgets::Nothing).unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+}
+
+/// Every sync of a run that makes a live index, writes, opens again and merges, left out wherever it occurs: of the log, its folder,
+/// the manifest, the files of an index and their places.
+#[test]
+fn canary_every_forgotten_sync_is_caught() {
+    let of = (2, SHORT);
+    let (undisturbed, operations) = undisturbed(of);
     let missed = |forgets: &Forgets| {
         let mut random = Random::new(2, "trials");
-        (0..400).find_map(|at| trial(2, at, &mut random, Some(forgets)).err())
+        (0..FORGOTTEN_TRIALS).find_map(|_| {
+            let plan = FaultPlan::Crash { at: random.below(operations) };
+            ended(of, plan, &mut random, forgets).err()
+        })
     };
-    for forgets in [Forgets::FileSync("log.partial".into()), Forgets::FolderSync(0)] {
-        assert!(missed(&forgets).is_some(), "{forgets:?} goes unnoticed");
+    // A store of which an index is built goes with the end of the process.
+    let kinds: Vec<&String> = undisturbed.syncs.iter().filter(|kind| !kind.contains(".adjoin-store-")).collect();
+    for kind in &kinds {
+        let why = missed(&Forgets::Kind((*kind).clone()));
+        println!("{kind}: {why:?}");
     }
-    assert_eq!(missed(&Forgets::FolderSync(10_000)), None, "there is no such sync");
+    assert_eq!(missed(&Forgets::Nothing), None);
 }

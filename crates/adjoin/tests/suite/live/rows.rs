@@ -1,7 +1,7 @@
 //! What is found where nothing fails.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use adjoin::device::Device;
 use adjoin::error::ErrorKind;
@@ -14,10 +14,15 @@ use adjoin::search::Wanted;
 use adjoin::sink::CollectHits;
 use adjoin::source::{IdKind, Ids, TextIds};
 
-use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, options, set};
+use super::carried::Carried;
+use super::history::{History, Shared, User};
+use super::{LIVE, Model, Step, VECTORS, content, context_on, create, device, options, options_of_steps, set};
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use crate::oracle::floats;
+
+/// Writes of each thread, where several write at once.
+const WRITES_AT_ONCE: usize = 250;
 
 #[test]
 fn writes_are_found_at_once_and_after_opening_again() {
@@ -84,11 +89,11 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let there = Model::from([(5, [5; 3])]);
     collection.load(&set(&there), Put::Insert, Durability::Group).unwrap();
-    let twice = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 8]);
-    let other = Set::of(Element::U8, 4, &[1.0; 4]).with_ids(&[8]);
-    let floats = Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]);
-    let texts = Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]);
-    let both = Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]);
+    let twice = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[8, 8]));
+    let other = Carried::of(Set::of(Element::U8, 4, &[1.0; 4]).with_ids(&[8]));
+    let floats = Carried::of(Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]));
+    let texts = Carried::of(Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]));
+    let both = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]));
     let named = Ids::Utf8(TextIds::default());
     for (insert, delete, words) in [
         (&twice, None, "set.in.memory: the id 8 of row 1 comes twice in one write; give it once (data/live)"),
@@ -267,7 +272,9 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     let live = folder.path().join("live");
     let context = Setup { memory: 200 << 20, ..Setup::default() }.context();
     let rows = make(Shape::Clustered, Element::F32, 90_000, 128, 6).in_batches_of(1_000);
-    Collection::create(&context, &live, &options(rows.vectors(), Metric::L2, IdKind::Int64)).unwrap();
+    let mut cheap = options(rows.vectors(), Metric::L2, IdKind::Int64);
+    (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
+    Collection::create(&context, &live, &cheap).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
     assert_eq!(collection.load(&rows, Put::Insert, Durability::Buffered).unwrap().rows, 90_000);
     let facts = collection.facts();
@@ -286,93 +293,55 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     }
 }
 
-/// While merges go on, writes are taken and each search finds all that was acknowledged before it began.
+/// Threads that write, search, look up, open and merge at the same time: what each sees can be where all of that came one after
+/// the other, in the order of the numbers that writes have.
 #[test]
-fn merges_stop_neither_writes_nor_searches() {
+fn what_is_done_at_the_same_time_can_have_been_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
-    let live = folder.path().join("live");
-    let context = Setup::default().context();
-    Collection::create(&context, &live, &options(VECTORS, Metric::L2, IdKind::Int64)).unwrap();
-    let collection = Collection::open(&context, &live).unwrap();
-    let (last, ended) = (AtomicU64::new(0), AtomicBool::new(false));
-    let vector = |id: i64| [(id % 251) as u8, (id / 251) as u8, 9];
-    std::thread::scope(|scope| {
-        let (collection, last, live, ended) = (&collection, &last, &live, &ended);
-        let writer = scope.spawn(move || {
-            for id in 1..=400 {
-                let rows = Model::from([(id, vector(id))]);
-                let gone = Ids::Int64(vec![id - 100]);
-                let write = Write { insert: Some(&set(&rows)), delete: Some(&gone), upsert: None };
-                collection.write(&write, Durability::Buffered).unwrap();
-                last.store(id as u64, Ordering::Release);
-            }
-        });
-        scope.spawn(move || {
-            while !ended.load(Ordering::Acquire) {
-                let before = last.load(Ordering::Acquire) as i64;
-                let context = Setup::default().context();
-                let there = match before % 2 {
-                    0 => collection.get(&Ids::Int64((1..=before).collect())).unwrap(),
-                    _ => {
-                        let reader = Collection::open_read_only(&context, live).unwrap();
-                        reader.get(&Ids::Int64((1..=before).collect())).unwrap()
-                    }
-                };
-                let after = last.load(Ordering::Acquire) as i64 + 1;
-                for (id, found) in (1..).zip(there) {
-                    // What was deleted before is gone; what is not deleted yet is there.
-                    assert!(id > before - 100 || found.is_none(), "{id} of {before}");
-                    assert!(id <= after - 100 || found == Some(vector(id).to_vec()), "{id} of {before}, then {after}");
-                }
-            }
-        });
-        while !writer.is_finished() {
-            collection.merge(&context).unwrap();
-        }
-        collection.merge(&context).unwrap();
-        ended.store(true, Ordering::Release);
-    });
-    let facts = collection.facts();
-    assert_eq!(facts.rows, 100);
-    drop(collection);
-    assert_eq!(verify(&context, &live).unwrap().facts.rows, 100);
-}
-
-/// Writers at the same time share syncs, and each of their writes is there afterwards.
-#[test]
-fn writers_at_the_same_time_lose_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let live = folder.path().join("live");
-    let context = Setup::default().context();
-    let options = options(VECTORS, Metric::L2, IdKind::Int64);
-    Collection::create(&context, &live, &options).unwrap();
-    let collection = Collection::open(&context, &live).unwrap();
-    let last = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 0..8i64 {
-            let (collection, last) = (&collection, &last);
+    let live = &folder.path().join("live");
+    let context = || Setup::default().context();
+    Collection::create(&context(), live, &options_of_steps()).unwrap();
+    let shared = &Shared::new(Collection::open(&context(), live).unwrap());
+    let (user, ended) = (|name| User::new(shared, context(), Random::new(9, name)), &AtomicBool::new(false));
+    let history = std::thread::scope(|scope| {
+        let until_the_end = |name, work: fn(&mut User, &Path)| {
+            let mut user = user(name);
             scope.spawn(move || {
-                for k in 0..40 {
-                    let id = thread * 1_000 + k;
-                    let rows = Model::from([(id, [thread as u8, k as u8, 1])]);
-                    let write = Write { upsert: Some(&set(&rows)), ..Write::default() };
-                    let written = collection.write(&write, Durability::Group).unwrap();
-                    last.fetch_max(written.sequence, Ordering::Relaxed);
-                    assert!(
-                        collection.get(&Ids::Int64(vec![id])).unwrap()[0].is_some(),
-                        "an acknowledged write is found"
-                    );
+                while !ended.load(Ordering::Acquire) {
+                    work(&mut user, live);
                 }
-            });
-        }
+                work(&mut user, live);
+                user.done()
+            })
+        };
+        let others = [
+            until_the_end("search", |user, _| user.search()),
+            until_the_end("other search", |user, _| user.search()),
+            until_the_end("get", |user, _| user.get()),
+            until_the_end("open", User::open),
+            until_the_end("merge", |user, _| user.merge()),
+            until_the_end("flush", |user, _| user.flush()),
+        ];
+        let writers = ["first", "second", "third"].map(|name| {
+            let mut user = user(name);
+            scope.spawn(move || {
+                (0..WRITES_AT_ONCE).for_each(|_| user.write());
+                user.done()
+            })
+        });
+        // The others end even where a writer has failed.
+        let of_writers = writers.map(|writer| writer.join());
+        ended.store(true, Ordering::Release);
+        History::of_all(of_writers.into_iter().chain(others.map(|other| other.join())).map(|history| history.unwrap()))
     });
-    assert_eq!(last.into_inner(), 320);
-    assert!(collection.syncs() <= 320);
-    drop(collection);
-    let collection = Collection::open_read_only(&context, &live).unwrap();
-    let ids = (0..8).flat_map(|thread| (0..40).map(move |k| thread * 1_000 + k)).collect();
-    assert!(collection.get(&Ids::Int64(ids)).unwrap().iter().all(Option::is_some));
-    assert_eq!(collection.facts().rows, 320);
+    history.check().unwrap();
+    let states = history.states().unwrap();
+    assert!(states.len() > WRITES_AT_ONCE, "{}", states.len());
+    let (facts, syncs) = (shared.collection.facts(), shared.collection.syncs());
+    assert_eq!((facts.sequence, facts.unmerged, facts.gone), (states.len() as u64 - 1, 0, 0), "{syncs} syncs");
+    let reader = Collection::open_read_only(&context(), live).unwrap();
+    assert_eq!(content(&context(), &reader).unwrap(), states[states.len() - 1]);
+    assert!(verify(&context(), live).unwrap().is_sound());
 }
 
 #[test]

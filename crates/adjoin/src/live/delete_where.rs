@@ -1,0 +1,81 @@
+//! Rows that meet a condition go, all in one write.
+
+use super::Collection;
+use super::collection::Written;
+use super::fresh::View;
+use super::log::Durability;
+use super::state::Moment;
+use super::sync::lock;
+use super::write::Incoming;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, Message, message};
+use crate::row_numbers::RowSet;
+use crate::source::Ids;
+use crate::sql::Condition;
+use crate::store::Passing;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "deleting rows by a condition";
+/// Ids that are found between two looks at the budget.
+const IDS_TOGETHER: usize = 4_096;
+
+impl Collection {
+    /// Deletes the rows that meet a condition at one moment: no write comes between looking for them and deleting them.
+    /// Returns when that is as safe as is asked for.
+    ///
+    /// # Errors
+    /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
+    /// or the log cannot be written.
+    pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
+        self.check_attributes(Argument::DeleteWhere.into())?;
+        let writer = self.writer()?;
+        let written = {
+            let _order = lock(&writer.order);
+            let moment = self.state().moment();
+            // No run that this waits for writes.
+            let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
+            let deleted = self.ids_where(context, &moment, condition)?;
+            drop(moment);
+            let incoming = Incoming::deleting(context, self, deleted)?;
+            self.put_in_turn(writer, &incoming, self.context.reserve(0, PURPOSE)?)?
+        };
+        writer.log.commit(written.sequence, durability)?;
+        Ok(written)
+    }
+
+    /// Refuses what asks for attributes where rows have none.
+    pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
+        if !self.manifest().attributes.is_empty() {
+            return Ok(());
+        }
+        let at = format!("{} is a live index whose rows have no attributes, which ", self.folder().display());
+        let make = " asks for; create one with ";
+        Err(Error::option(message![at, asks, make, Argument::Attributes]))
+    }
+
+    /// The ids of the rows of a moment that meet a condition.
+    fn ids_where(&self, context: &Context, moment: &Moment, condition: &Condition) -> Result<Ids> {
+        let manifest = self.manifest();
+        let mut ids = Ids::empty(manifest.ids);
+        moment.view.passing(context, &manifest.attributes, condition)?.push_ids(&mut ids);
+        let mut held = context.reserve(ids.held_bytes(), PURPOSE)?;
+        let Some(base) = &moment.base else { return Ok(ids) };
+        let passing = base.index.passing_without(context, condition, Some(&moment.gone.entries))?;
+        base.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
+            ids.push_bytes(id);
+            match ids.len() % IDS_TOGETHER {
+                0 => context.grow(&mut held, ids.held_bytes(), PURPOSE),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(ids)
+    }
+}
+
+/// Bytes that it takes to find the rows, their ids apart.
+fn least_bytes(moment: &Moment) -> u64 {
+    let on_disk = moment.base.as_ref().map_or(0, |base| Passing::least_bytes(base.index.facts().rows));
+    let in_memory = RowSet::memory_bytes(moment.view.rows_ever()) + 4 * View::block_bytes();
+    on_disk + in_memory
+}

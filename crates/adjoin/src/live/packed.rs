@@ -1,0 +1,221 @@
+//! The attributes of a row as bytes, in the log and in memory: for each of them 0 where it is null, else 1 and the value (a
+//! text as its length in u32 and the text; i64, f64 and microseconds in 8 bytes, days in 4, true and false as 1 and 0).
+
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, RecordBatchOptions,
+    TimestampMicrosecondArray,
+};
+
+use super::attributes::{Attribute, AttributeKind, schema};
+use crate::source::TextIds;
+
+/// Attributes of some rows as such bytes, end to end; none at all where rows have no attributes.
+pub(super) type PackedRows = TextIds;
+
+/// A value of an attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AttributeValue {
+    /// There is none.
+    Null,
+    /// A text.
+    Text(String),
+    /// An integer.
+    Int64(i64),
+    /// A float.
+    Float64(f64),
+    /// True or false.
+    Bool(bool),
+    /// Days since 1970.
+    Date(i32),
+    /// Microseconds since 1970, in UTC.
+    Timestamp(i64),
+}
+
+/// The bytes of a value that are next, none where it is null; `None` where no value begins so.
+fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    let [is_there] = *rest.split_off(..1)?.as_array()?;
+    let len = match (is_there, kind) {
+        (0, _) => return Some(None),
+        (1, AttributeKind::Text) => u32::from_le_bytes(*rest.split_off(..size_of::<u32>())?.as_array()?) as usize,
+        (1, AttributeKind::Bool) => 1,
+        (1, AttributeKind::Date) => size_of::<i32>(),
+        (1, AttributeKind::Int64 | AttributeKind::Float64 | AttributeKind::Timestamp) => size_of::<i64>(),
+        _ => return None,
+    };
+    let value = rest.split_off(..len)?;
+    let makes_sense = match kind {
+        AttributeKind::Text => std::str::from_utf8(value).is_ok(),
+        AttributeKind::Bool => value[0] <= 1,
+        _ => true,
+    };
+    makes_sense.then_some(Some(value))
+}
+
+/// The bytes of a row that is next; none where no row begins so.
+pub(super) fn next_row<'a>(attributes: &[Attribute], rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let all = *rest;
+    attributes.iter().try_for_each(|attribute| next_value(attribute.kind, rest).map(drop))?;
+    Some(&all[..all.len() - rest.len()])
+}
+
+/// The bytes of each value of a row, which [`pack`] or [`next_row`] gave.
+fn values<'a>(attributes: &'a [Attribute], mut row: &'a [u8]) -> impl Iterator<Item = Option<&'a [u8]>> {
+    attributes.iter().map(move |attribute| next_value(attribute.kind, &mut row).expect("bytes that were checked"))
+}
+
+/// A value as it is.
+fn value_of(kind: AttributeKind, value: Option<&[u8]>) -> AttributeValue {
+    let Some(value) = value else { return AttributeValue::Null };
+    match kind {
+        AttributeKind::Text => AttributeValue::Text(String::from_utf8_lossy(value).into_owned()),
+        AttributeKind::Int64 => AttributeValue::Int64(i64::from_le_bytes(array_of(value))),
+        AttributeKind::Float64 => AttributeValue::Float64(f64::from_le_bytes(array_of(value))),
+        AttributeKind::Bool => AttributeValue::Bool(value[0] == 1),
+        AttributeKind::Date => AttributeValue::Date(i32::from_le_bytes(array_of(value))),
+        AttributeKind::Timestamp => AttributeValue::Timestamp(i64::from_le_bytes(array_of(value))),
+    }
+}
+
+fn array_of<const N: usize>(value: &[u8]) -> [u8; N] {
+    value.try_into().expect("as many bytes as a value has")
+}
+
+/// The values of a row.
+pub(super) fn unpacked(attributes: &[Attribute], row: &[u8]) -> Vec<AttributeValue> {
+    let values = attributes.iter().zip(values(attributes, row));
+    values.map(|(attribute, value)| value_of(attribute.kind, value)).collect()
+}
+
+/// Appends a row of a table that has the attributes as its columns.
+pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
+    for column in table.columns() {
+        out.push(column.is_valid(row).into());
+        if column.is_null(row) {
+            continue;
+        }
+        if let Some(texts) = column.as_string_opt::<i32>() {
+            let text = texts.value(row);
+            out.extend((text.len() as u32).to_le_bytes());
+            out.extend(text.as_bytes());
+        } else if let Some(integers) = column.as_primitive_opt::<Int64Type>() {
+            out.extend(integers.value(row).to_le_bytes());
+        } else if let Some(floats) = column.as_primitive_opt::<Float64Type>() {
+            out.extend(floats.value(row).to_le_bytes());
+        } else if let Some(truths) = column.as_boolean_opt() {
+            out.push(truths.value(row).into());
+        } else if let Some(days) = column.as_primitive_opt::<Date32Type>() {
+            out.extend(days.value(row).to_le_bytes());
+        } else {
+            out.extend(column.as_primitive::<TimestampMicrosecondType>().value(row).to_le_bytes());
+        }
+    }
+}
+
+/// Some rows as a table of the attributes at some places, ascending.
+pub(super) fn table_of<'a>(
+    attributes: &[Attribute],
+    places: &[usize],
+    rows: impl Iterator<Item = &'a [u8]> + Clone,
+) -> RecordBatch {
+    let wanted: Vec<Attribute> = places.iter().map(|&place| attributes[place].clone()).collect();
+    let column = |&place: &usize| {
+        let kind = attributes[place].kind;
+        let values = rows.clone().map(move |row| values(attributes, row).nth(place).flatten());
+        column_of(kind, values)
+    };
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.clone().count()));
+    let columns = places.iter().map(column).collect();
+    RecordBatch::try_new_with_options(schema(&wanted), columns, &options).expect("columns are made for the schema")
+}
+
+fn column_of<'a>(kind: AttributeKind, values: impl Iterator<Item = Option<&'a [u8]>>) -> ArrayRef {
+    let long = |value: &[u8]| i64::from_le_bytes(array_of(value));
+    match kind {
+        AttributeKind::Text => {
+            let mut texts = StringBuilder::new();
+            values.for_each(|value| texts.append_option(value.map(String::from_utf8_lossy)));
+            Arc::new(texts.finish())
+        }
+        AttributeKind::Int64 => Arc::new(values.map(|value| value.map(long)).collect::<Int64Array>()),
+        AttributeKind::Float64 => {
+            let float = |value: &[u8]| f64::from_le_bytes(array_of(value));
+            Arc::new(values.map(|value| value.map(float)).collect::<Float64Array>())
+        }
+        AttributeKind::Bool => Arc::new(values.map(|value| value.map(|value| value[0] == 1)).collect::<BooleanArray>()),
+        AttributeKind::Date => {
+            let days = |value: &[u8]| i32::from_le_bytes(array_of(value));
+            Arc::new(values.map(|value| value.map(days)).collect::<Date32Array>())
+        }
+        AttributeKind::Timestamp => {
+            Arc::new(values.map(|value| value.map(long)).collect::<TimestampMicrosecondArray>())
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An attribute of each kind.
+    pub(crate) fn all_kinds() -> Vec<Attribute> {
+        let all = ["t:text", "i:int64", "f:float64", "b:bool", "d:date", "u:timestamp"];
+        all.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn table() -> RecordBatch {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(arrow_array::StringArray::from(vec![Some("ä, long enough"), None, Some("")])),
+            Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(-1)])),
+            Arc::new(Float64Array::from(vec![Some(-0.0), None, Some(f64::INFINITY)])),
+            Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])),
+            Arc::new(Date32Array::from(vec![Some(i32::MAX), None, Some(-1)])),
+            Arc::new(TimestampMicrosecondArray::from(vec![Some(1), None, Some(i64::MAX)])),
+        ];
+        RecordBatch::try_new(schema(&all_kinds()), columns).unwrap()
+    }
+
+    pub(crate) fn packed() -> PackedRows {
+        let (table, mut all) = (table(), PackedRows::default());
+        for row in 0..table.num_rows() {
+            let mut bytes = Vec::new();
+            pack(&table, row, &mut bytes);
+            all.push(&bytes);
+        }
+        all
+    }
+
+    #[test]
+    fn rows_come_back_from_their_bytes_and_from_no_others() {
+        let (kinds, table, packed) = (all_kinds(), table(), packed());
+        let rows = (0..packed.len()).map(|row| packed.get(row));
+        for places in [&[0, 1, 2, 3, 4, 5][..], &[1, 4], &[]] {
+            assert_eq!(table_of(&kinds, places, rows.clone()), table.project(places).unwrap());
+        }
+        assert_eq!(unpacked(&kinds, packed.get(1)), vec![AttributeValue::Null; 6]);
+        let first = unpacked(&kinds, packed.get(0));
+        assert_eq!(first[..2], [AttributeValue::Text("ä, long enough".into()), AttributeValue::Int64(i64::MIN)]);
+        assert_eq!(
+            first[3..],
+            [AttributeValue::Bool(true), AttributeValue::Date(i32::MAX), AttributeValue::Timestamp(1)]
+        );
+        for row in rows {
+            let mut rest = row;
+            assert_eq!((next_row(&kinds, &mut rest), rest), (Some(row), &[][..]));
+            assert!((0..row.len()).all(|len| next_row(&kinds, &mut &row[..len]).is_none()));
+            for (at, flip) in (0..row.len()).flat_map(|at| [1, 2, 0x80, 0xff].map(|flip| (at, flip))) {
+                let mut other = row.to_vec();
+                other[at] ^= flip;
+                let mut rest = &other[..];
+                if let Some(read) = next_row(&kinds, &mut rest) {
+                    assert_eq!(unpacked(&kinds, read).len(), 6);
+                    table_of(&kinds, &[0, 2, 3], std::iter::once(read));
+                }
+            }
+        }
+    }
+}
