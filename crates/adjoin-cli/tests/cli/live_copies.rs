@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::live::small;
+use crate::live::{by_distance, small};
 use crate::place::Place;
 
 fn told(place: &Place, live: &str) -> serde_json::Value {
@@ -16,7 +16,8 @@ fn a_file_and_a_copy_are_what_is_there() {
     place.write("gone", b"0\n6\n");
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [1, 0.5]}\n");
     place.done("live write set.live --delete gone --upsert new.jsonl --quiet");
-    let hits = |live: &str| place.done(&format!("live search {live} --queries queries.fbin -k 9 --quiet")).out;
+    let hits =
+        |live: &str| by_distance(&place.done(&format!("live search {live} --queries queries.fbin -k 9 --quiet")).out);
     let wanted = hits("set.live");
     let said = place.done("live backup set.live copy.live").said;
     assert!(said.contains("copy.live: 7 rows as of write 5") && said.contains("copied and verified"), "{said}");

@@ -84,7 +84,8 @@ impl<'a> Incoming<'a> {
             let mut rows = arriving.scan(context)?;
             for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
                 rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
-                context.grow(&mut held, change.attributes.bytes.len() as u64, PURPOSE)?;
+                let more = (change.attributes.bytes.len() as u64).saturating_sub(held.bytes());
+                held.join(context.reserve_between_runs(more, PURPOSE)?);
             }
             let ids = ids_of(kind, &usable);
             (0..ids.len()).for_each(|k| change.ids.push_from(&ids, k));
@@ -107,8 +108,8 @@ impl<'a> Incoming<'a> {
         take: &mut dyn FnMut(Self) -> Result<()>,
     ) -> Result<()> {
         check(into, source)?;
-        let _reading =
-            context.reserve(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
+        let _reading = context
+            .reserve_between_runs(scan_bytes(source.info(), LOAD_BYTES) + source.scan_bytes(LOAD_BYTES), PURPOSE)?;
         let (metric, on_bad, left_out) = (into.manifest().metric, OnBad::Error, None);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: LOAD_BYTES };
         let (manifest, at) = (into.manifest(), into.folder().display().to_string());
