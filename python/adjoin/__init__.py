@@ -248,12 +248,25 @@ class Collection:
     """Vectors that come and go, in a folder; what was written is found by the next search. One process writes, any number
     searches what was there when it opened the folder. Closed at the end of a ``with`` block, or by :meth:`close`."""
 
-    def __init__(self, path: PathLike, *, read_only: bool = False, memory: Union[str, int, None] = None) -> None:
-        """Opens the live index in the folder ``path``, to write and to search, or to search only. What it holds in memory, which
-        is what is not merged yet, is bounded by ``memory``."""
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        read_only: bool = False,
+        merge_at: Union[str, int, None] = "auto",
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+    ) -> None:
+        """Opens the live index in the folder ``path``, to write and to search, or to search only.
+
+        ``memory`` bounds what it holds, which is what is not merged yet, and the merges that come by themselves: one begins where
+        rows in memory take ``merge_at``, a size (``"auto"``: an eighth of the memory, 64 MiB at most), or a quarter of the rows on
+        disk is gone. Where merges fall behind, writes wait, the longer the more there is; ``stats`` says how long. With ``None``
+        rows are merged by :meth:`merge` only. Merges take half of the ``threads``."""
         self.path = Path(_options.path("path", path))
-        resources = {**_options.resources(memory, None), "temporary": None}
-        self._live = _engine.Collection(os.fspath(self.path), _options.flag("read_only", read_only), resources)
+        at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
+        resources = {**_options.resources(memory, threads), "temporary": None}
+        self._live = _engine.Collection(os.fspath(self.path), _options.flag("read_only", read_only), at, resources)
 
     @classmethod
     def create(
@@ -270,9 +283,11 @@ class Collection:
         code_bytes: int = 32,
         page: Union[str, int] = "4KiB",
         seed: int = 1,
+        merge_at: Union[str, int, None] = "auto",
         memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
     ) -> Collection:
-        """Makes a live index without vectors in the folder ``path``, and opens it. ``ids`` says what names a vector: integers or
+        """Makes a live index without vectors in the folder ``path``, and opens it as ``Collection(path)`` does. ``ids`` says what names a vector: integers or
         texts; ``attributes`` what rows have beside that, to filter searches by: names, each with its type. ``degree``, ``build_list``, ``code_bytes`` and ``page`` are those of :func:`build_index`, for merges."""
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
@@ -284,7 +299,7 @@ class Collection:
         index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
         seed = _options.integer("seed", seed, _options.U64_MAX)
         _engine.create_live(_options.path("path", path), wanted, index, seed)
-        return cls(path, memory=memory)
+        return cls(path, merge_at=merge_at, memory=memory, threads=threads)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -314,7 +329,8 @@ class Collection:
         ``sequence`` number of the last write. What that takes: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on
         disk, of these about ``dead_bytes`` of rows that are gone. What was done since it was opened to write: ``last_merge``
         (``rows``, ``seconds``, ``bytes_written``; None where there was none), ``came_bytes`` of vectors and ids,
-        ``written_bytes`` to the disk, and their ratio, ``write_amplification``."""
+        ``written_bytes`` to the disk, and their ratio, ``write_amplification``; how many writes have had to wait for merges
+        (``waits``, ``waited_seconds``), and why the last merge that came by itself failed (``merge_failure``, mostly None)."""
         return dict(json.loads(self._live.stats()))
 
     def write(

@@ -1,11 +1,15 @@
 //! Vectors that come and go.
 
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::live::{Attribute, AttributeValue, Collection as Live, Durability, LiveOptions, LiveRow, Write, backup};
-use adjoin::options::VectorType;
+use adjoin::live::{
+    Attribute, AttributeValue, Collection as Live, Durability, LiveOptions, LiveRow, Merger, MergerOptions, Write,
+    backup,
+};
+use adjoin::options::{VectorType, parse_bytes};
 use adjoin::output::Target;
 use adjoin::sink::write_vectors;
 use adjoin::source::{IdKind, Ids, TextIds, VectorSource};
@@ -15,7 +19,7 @@ use pyo3::types::PyBytes;
 
 use crate::columns::Value;
 use crate::options::{Resources, StoreOptions, WantedIndex, json};
-use crate::run::{Running, raised};
+use crate::run::{Counted, Running, raised};
 use crate::search::{Found, WantedOfIndex, into_file};
 
 /// What a live index is made for.
@@ -99,23 +103,59 @@ fn durability(buffered: bool) -> Durability {
 
 /// An open live index, until it is closed.
 #[pyclass(frozen)]
-pub(crate) struct Collection(RwLock<Option<Live>>);
+pub(crate) struct Collection(RwLock<Option<Open>>);
+
+struct Open {
+    live: Arc<Live>,
+    /// None where merges come only when they are asked for.
+    merger: Option<(Merger, Counted)>,
+}
+
+impl Open {
+    fn new(live: Live, merge_at: Option<&str>, context: &Context, running: &Running) -> Result<Self> {
+        let live = Arc::new(live);
+        let usual = MergerOptions::of(context);
+        let options = match merge_at {
+            None => return Ok(Self { live, merger: None }),
+            Some("auto") => usual,
+            Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
+        };
+        let merger = Merger::start(&live, options)?;
+        Ok(Self { live, merger: Some((merger, running.counted())) })
+    }
+
+    fn close(self) -> Result<()> {
+        let Self { live, merger } = self;
+        drop(merger);
+        Arc::into_inner(live).map_or(Ok(()), Live::close)
+    }
+}
 
 impl Collection {
     /// Lets `work` have the live index.
     fn with<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
         let live = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        work(live.as_ref().ok_or_else(|| Error::input("the live index was closed; open it again"))?)
+        let open = live.as_ref().ok_or_else(|| Error::input("the live index was closed; open it again"))?;
+        work(&open.live)
     }
 }
 
 #[pymethods]
 impl Collection {
     #[new]
-    fn open(py: Python<'_>, folder: PathBuf, read_only: bool, resources: Resources) -> PyResult<Self> {
+    fn open(
+        py: Python<'_>,
+        folder: PathBuf,
+        read_only: bool,
+        merge_at: Option<String>,
+        resources: Resources,
+    ) -> PyResult<Self> {
         let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
         let open = if read_only { Live::open_read_only } else { Live::open };
-        running.run(py, |context| open(context, &folder)).map(|live| Self(RwLock::new(Some(live))))
+        let merge_at = merge_at.filter(|_| !read_only);
+        let open = |context: &Context| Open::new(open(context, &folder)?, merge_at.as_deref(), context, &running);
+        let opened = running.run(py, open)?;
+        Ok(Self(RwLock::new(Some(opened))))
     }
 
     /// What it says of itself and what it holds, as JSON: an object of each.
@@ -254,7 +294,7 @@ impl Collection {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let closed = py.detach(|| {
             let live = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
-            live.map_or(Ok(()), Live::close)
+            live.map_or(Ok(()), Open::close)
         });
         closed.map_err(|error| raised(py, &error))
     }

@@ -29,7 +29,7 @@ struct Run {
 }
 
 /// A run that is counted until this is dropped.
-struct Counted(Arc<AtomicU64>);
+pub(crate) struct Counted(Arc<AtomicU64>);
 
 impl Counted {
     fn begin(budget_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
@@ -107,9 +107,14 @@ impl Running {
         Self { progress: None, ..self }
     }
 
+    /// Counts its budget as one that may be held, for work that goes on when a run has ended.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted::begin(self.context.memory_bytes(), self.others_bytes.clone())
+    }
+
     /// Does `work` on a thread of its own, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
-        let _counted = Counted::begin(self.context.memory_bytes(), self.others_bytes.clone());
+        let _counted = self.counted();
         // What stopped earlier work does not stop this.
         let mut context = self.context.clone();
         context.cancel = Cancel::default();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 
 import numpy
 import pytest
@@ -94,6 +95,33 @@ def test_threads_write_and_search_while_it_merges(vectors, tmp_path):
         while any(thread.is_alive() for thread in threads):
             live.merge()
         assert not failed and len(live) == 100
+
+
+def test_merges_come_by_themselves(vectors, tmp_path):
+    def wait_until(is_so):
+        begun = time.monotonic()
+        while not is_so():
+            assert time.monotonic() - begun < 120
+            time.sleep(0.01)
+
+    with adjoin.Collection.create(tmp_path / "live", 16, degree=8, build_list=16, merge_at="100kB") as live:
+        for first in range(0, 2_000, 100):
+            live.write(insert=(numpy.arange(first, first + 100), vectors[first : first + 100]), durability="buffered")
+            assert live.stats["unmerged_bytes"] <= 200_000
+        wait_until(lambda: live.stats["unmerged_bytes"] < 100_000)
+        stats = live.stats
+        assert stats["rows"] == 2_000 and stats["last_merge"]["rows"] > 0 and stats["merge_failure"] is None
+        assert stats["waits"] >= 0 and stats["waited_seconds"] >= 0
+        with live.search(vectors[:20], k=1, list=100) as hits:
+            assert hits.ids.tolist() == [[row] for row in range(20)]
+    with adjoin.Collection(tmp_path / "live", merge_at=None) as live:
+        assert live.stats["rows"] == 2_000
+        live.write(upsert=vectors, durability="buffered")
+        assert live.stats["unmerged"] == 2_000 and live.stats["last_merge"] is None
+    with pytest.raises(adjoin.OptionError, match="would never end; give"):
+        adjoin.Collection(tmp_path / "live", merge_at=5)
+    with pytest.raises(adjoin.OptionError, match="merge_at"):
+        adjoin.Collection(tmp_path / "live", merge_at=0.5)
 
 
 def test_a_live_index_is_a_source(vectors, tmp_path):

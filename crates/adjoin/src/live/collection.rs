@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use serde::Serialize;
 
+use super::background::Pressure;
 use super::change::Change;
 use super::fresh::Fresh;
 use super::log::{Durability, Found, Log};
@@ -51,6 +52,7 @@ pub(super) struct Writer {
     /// Bytes of the vectors and ids that came, and what merges did, since it was opened.
     pub(super) came_bytes: AtomicU64,
     pub(super) merges: Mutex<Merges>,
+    pub(super) pressure: Pressure,
     /// The number of the last write when it was opened.
     opened_at: u64,
     _lock: WriterLock,
@@ -134,8 +136,8 @@ impl Collection {
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
-        let came_bytes = AtomicU64::new(0);
-        opened.writer = Some(Writer { log, order, merging, came_bytes, merges, opened_at, _lock: lock });
+        let (came_bytes, pressure) = (AtomicU64::new(0), Pressure::default());
+        opened.writer = Some(Writer { log, order, merging, came_bytes, merges, pressure, opened_at, _lock: lock });
         Ok(opened)
     }
 
@@ -209,7 +211,7 @@ impl Collection {
     /// As [`Self::write`]; the rows before the write that fails are there.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
-        let mut may_merge = true;
+        let mut may_merge = !self.has_merger();
         let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
@@ -249,9 +251,14 @@ impl Collection {
     fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
         let writer = self.writer()?;
         // Before it is its turn: others may have to end first.
+        self.keep_pace(Fresh::bytes_of(&incoming.change))?;
         let room = Fresh::room_for(&self.context, &incoming.change)?;
-        let _order = lock(&writer.order);
-        self.put_in_turn(writer, incoming, room)
+        let written = {
+            let _order = lock(&writer.order);
+            self.put_in_turn(writer, incoming, room)?
+        };
+        self.tell_merger()?;
+        Ok(written)
     }
 
     /// The same for whom it is its turn: nobody else writes, so that what is read here stays so.

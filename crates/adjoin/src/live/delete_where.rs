@@ -40,6 +40,7 @@ impl Collection {
             let incoming = Incoming::deleting(context, self, deleted)?;
             self.put_in_turn(writer, &incoming, self.context.reserve(0, PURPOSE)?)?
         };
+        self.tell_merger()?;
         writer.log.commit(written.sequence, durability)?;
         Ok(written)
     }

@@ -29,6 +29,8 @@ use crate::workers::map_items;
 
 /// Bytes of vectors of a block, and of attributes, about.
 const BLOCK_BYTES: usize = 256 << 10;
+/// Bytes that are held where there are no rows.
+const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
@@ -83,7 +85,7 @@ impl Fresh {
     /// # Errors
     /// Where memory does not suffice.
     pub(super) fn new(context: &Context, space: Space<'static>, no_ids: Ids) -> Result<Self> {
-        let memory = context.reserve(4 * BLOCK_BYTES as u64, PURPOSE)?;
+        let memory = context.reserve(LEAST_BYTES, PURPOSE)?;
         Ok(Self {
             space,
             block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),
@@ -151,7 +153,7 @@ impl Fresh {
 
     /// Bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.memory.bytes()
+        self.memory.bytes() - LEAST_BYTES
     }
 
     /// How many rows there are that are not gone.

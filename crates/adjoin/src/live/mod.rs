@@ -43,6 +43,7 @@
 
 mod arriving;
 mod attributes;
+mod background;
 mod backup;
 mod base;
 mod change;
@@ -68,6 +69,7 @@ mod verify;
 mod write;
 
 pub use self::attributes::{Attribute, AttributeKind};
+pub use self::background::{Merger, MergerOptions};
 pub use self::backup::{BackedUp, backup};
 pub use self::collection::{Collection, LiveFacts, Merged, Written};
 pub use self::get::LiveRow;

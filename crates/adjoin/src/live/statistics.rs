@@ -4,13 +4,14 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use super::background::Waits;
 use super::collection::{Collection, LiveFacts, Merged};
 use super::log::on_disk;
+use super::sync::lock;
 use crate::error::Result;
-use crate::workers::lock;
 
 /// What a live index holds and takes now, and what its writer did since it was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LiveStatistics {
     /// What it holds; the log as it is now.
     #[serde(flatten)]
@@ -29,6 +30,12 @@ pub struct LiveStatistics {
     pub written_bytes: u64,
     /// Bytes written for each byte that came; none where nothing came.
     pub write_amplification: Option<f64>,
+    /// Writes since then that waited as merges had fallen behind, and how long they waited together.
+    pub waits: u64,
+    /// Seconds of these.
+    pub waited_seconds: f64,
+    /// Why the last merge that came by itself failed; none where it did not.
+    pub merge_failure: Option<String>,
 }
 
 /// What merges did since a live index was opened.
@@ -62,10 +69,11 @@ impl Collection {
         let rows_on_disk = base.as_ref().map_or(1, |base| base.index.facts().rows);
         let dead_bytes = (index_bytes as f64 * gone_rows as f64 / rows_on_disk as f64) as u64 + gone_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
-        let mut written_bytes = 0;
+        let (mut written_bytes, mut waits) = (0, Waits::default());
         if let Ok(writer) = self.writer() {
             came_bytes = writer.came_bytes.load(Ordering::Relaxed);
             merges = *lock(&writer.merges);
+            waits = writer.pressure.waits();
             written_bytes = writer.log.written_bytes() + merges.bytes_written;
         }
         Ok(LiveStatistics {
@@ -77,6 +85,9 @@ impl Collection {
             came_bytes,
             written_bytes,
             write_amplification: (came_bytes > 0).then(|| written_bytes as f64 / came_bytes as f64),
+            waits: waits.count,
+            waited_seconds: waits.seconds,
+            merge_failure: waits.failure,
         })
     }
 }

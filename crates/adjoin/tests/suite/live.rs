@@ -1,6 +1,7 @@
 //! A live index: what was acknowledged is there, whatever happens, and nothing else.
 
 mod attributes;
+mod background;
 mod backups;
 mod carried;
 mod crashes;

@@ -1,0 +1,110 @@
+//! Merges that come by themselves.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adjoin::context::Context;
+use adjoin::error::ErrorKind;
+use adjoin::live::{Collection, Durability, Merger, MergerOptions, Put, Write};
+use adjoin::options::{Element, Metric, VectorType};
+use adjoin::source::{IdKind, Ids};
+
+use super::options;
+use crate::datasets::{Shape, make};
+use crate::harness::{Set, Setup};
+
+const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
+const AT_BYTES: u64 = 256 << 10;
+const ROWS: usize = 6_000;
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Some rows of a set with their numbers as ids.
+fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
+    let bytes = VECTORS.bytes();
+    let part = move |first: usize| {
+        let ids: Vec<i64> = (first..first + of_write).map(|id| id as i64).collect();
+        Set::of_stored(VECTORS, rows.stored()[first * bytes..][..of_write * bytes].to_vec()).with_ids(&ids)
+    };
+    (0..ROWS / of_write).map(move |number| part(number * of_write))
+}
+
+/// A live index with a cheap graph.
+fn open(context: &Context, live: &Path) -> Arc<Collection> {
+    let mut cheap = options(VECTORS, Metric::L2, IdKind::Int64);
+    (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
+    Collection::create(context, live, &cheap).unwrap();
+    Arc::new(Collection::open(context, live).unwrap())
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn merges_come_by_themselves_and_writes_wait_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let context = Setup::default().context();
+    let collection = open(&context, &live);
+    let merger = Merger::start(&collection, MergerOptions { at_bytes: AT_BYTES, threads: 1 }).unwrap();
+    let second = Merger::start(&collection, MergerOptions::of(&context)).err().unwrap();
+    assert!(second.to_string().contains("is merged by itself already"), "{second}");
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    for of_write in parts(&rows, 100) {
+        let write = Write { insert: Some(&of_write), ..Write::default() };
+        collection.write(&write, Durability::Buffered).unwrap();
+        let held = collection.statistics().unwrap().unmerged_bytes;
+        assert!(held <= 2 * AT_BYTES, "{held}");
+    }
+    wait_until("the last merge", || collection.statistics().unwrap().unmerged_bytes < AT_BYTES);
+    let statistics = collection.statistics().unwrap();
+    assert!(statistics.last_merge.is_some() && statistics.waits > 0, "{statistics:?}");
+    assert!(statistics.waited_seconds > 0.0 && statistics.merge_failure.is_none(), "{statistics:?}");
+    assert_eq!(statistics.facts.rows, ROWS as u64);
+    // Where a quarter of the rows on disk is gone, they are merged however few there are in memory.
+    let gone = Ids::Int64((0..ROWS as i64 / 3).collect());
+    collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
+    wait_until("a merge of what is gone", || collection.facts().gone == 0);
+    drop(merger);
+    let got = collection.get(&Ids::Int64((0..ROWS as i64).collect())).unwrap();
+    let bytes = VECTORS.bytes();
+    for (id, vector) in got.iter().enumerate() {
+        let wanted = (id >= ROWS / 3).then(|| rows.stored()[id * bytes..][..bytes].to_vec());
+        assert_eq!(*vector, wanted, "{id}");
+    }
+    // Without a merger nothing waits, and nothing is merged.
+    let more = make(Shape::Clustered, Element::U8, 5_000, 128, 7);
+    collection.load(&more.in_batches_of(500), Put::Upsert, Durability::Buffered).unwrap();
+    assert!(collection.statistics().unwrap().unmerged_bytes > 2 * AT_BYTES);
+}
+
+#[test]
+fn a_merge_that_fails_is_told_of_and_writes_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    // Enough for the rows, not for a merge.
+    let context = Setup { memory: 40 << 20, ..Setup::default() }.context();
+    let collection = open(&context, &live);
+    let refused = Merger::start(&collection, MergerOptions { at_bytes: 1, threads: 1 }).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Option);
+    let merger = Merger::start(&collection, MergerOptions { at_bytes: AT_BYTES, threads: 1 }).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    for of_write in parts(&rows, 500) {
+        let write = Write { insert: Some(&of_write), ..Write::default() };
+        collection.write(&write, Durability::Buffered).unwrap();
+    }
+    wait_until("a failure", || collection.statistics().unwrap().merge_failure.is_some());
+    let failure = collection.statistics().unwrap().merge_failure.unwrap();
+    assert!(failure.contains("of memory, the budget is"), "{failure}");
+    assert_eq!(collection.facts().rows, ROWS as u64);
+    drop(merger);
+    let read_only = Arc::new(Collection::open_read_only(&context, &live).unwrap());
+    let refused = Merger::start(&read_only, MergerOptions::of(&context)).err().unwrap();
+    assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
+}
