@@ -16,9 +16,12 @@ use crate::read_file::direct_alignment;
 /// Bytes that a file being written gathers before they go out; who creates files reserves so much for each.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// Gathers bytes and writes whole blocks directly. The last block, where it is not full, passes through the page cache,
-/// so that the file is never longer than what was appended; once full, it is written again directly, with the same
-/// bytes at its start: a torn rewrite cannot take what was synced.
+/// Fewer bytes of whole blocks pass through the page cache: who appends little at a time should not wait for the disk.
+const DIRECT_BYTES_MIN: usize = 64 << 10;
+
+/// Gathers bytes and writes whole blocks directly where they are many. Few, and the last block where it is not full, pass
+/// through the page cache, so that the file is never longer than what was appended; a block that fills up is written again with
+/// the same bytes at its start: a torn rewrite cannot take what was synced.
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
@@ -84,7 +87,7 @@ impl AppendFile {
         assert!(self.written <= self.filled && self.filled <= self.buffer.len());
         if let Some(alignment) = self.direct {
             let blocks = self.written / alignment * alignment..self.filled / alignment * alignment;
-            if !blocks.is_empty() {
+            if blocks.len() >= DIRECT_BYTES_MIN {
                 self.written = self.write_directly(blocks, alignment)?;
             }
         }
