@@ -262,7 +262,7 @@ class Collection:
         ``memory`` bounds what it holds, which is what is not merged yet, and the merges that come by themselves: one begins where
         rows in memory take ``merge_at``, a size (``"auto"``: an eighth of the memory, 64 MiB at most), or a quarter of the rows on
         disk is gone. Where merges fall behind, writes wait, the longer the more there is; ``stats`` says how long. With ``None``
-        rows are merged by :meth:`merge` only. Merges take half of the ``threads``."""
+        rows are merged by :meth:`merge` only. Merges use half of the ``threads``, and give way to all others."""
         self.path = Path(_options.path("path", path))
         at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
         resources = {**_options.resources(memory, threads), "temporary": None}

@@ -42,6 +42,7 @@ mod lock_file;
 #[allow(unsafe_code)] // is an allocator
 mod mapped_blocks;
 mod memory_limit;
+mod priority;
 mod read_file;
 #[allow(unsafe_code)] // tells the allocator
 mod resident;
@@ -60,6 +61,7 @@ pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
 pub use mapped_blocks::MappedBlocks;
 pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
+pub use priority::give_way;
 pub use resident::{
     current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages, spare_memory,
 };

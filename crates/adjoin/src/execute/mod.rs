@@ -24,7 +24,7 @@ use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
 pub(crate) use near_places::{NearComparison, NearPlaces};
-pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch};
+pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, PackedBucket};
 pub(crate) use tiles::{Ordered, Tiles};
 
 /// Jobs and batches that wait for each worker.

@@ -181,6 +181,31 @@ impl AllNearest {
     }
 }
 
+/// Members and their rows, packed for comparisons that come often.
+pub(crate) struct PackedBucket<T: Coordinate> {
+    bucket: LoadedBucket<T>,
+    columns: PackedColumns<T>,
+}
+
+impl<T: Coordinate> PackedBucket<T> {
+    pub(crate) fn new(kernel: Kernel, bucket: LoadedBucket<T>) -> Self {
+        let order: Vec<u32> = (0..bucket.members.len() as u32).collect();
+        let columns = kernel.pack(&bucket.members.panel, &order);
+        Self { bucket, columns }
+    }
+
+    /// Bytes that so many rows take.
+    pub(crate) fn memory_bytes(rows: usize, space: Space<'_>) -> u64 {
+        let numbers = (rows * size_of::<u64>()) as u64;
+        Members::<T>::memory_bytes(rows as u64, space)
+            + PackedColumns::<T>::bytes_for(rows, space.dimensions())
+            + numbers
+    }
+}
+
+/// Why columns are there.
+const THERE: &str = "they are put back";
+
 /// One worker's comparison of queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
@@ -191,7 +216,8 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     nearest: &'a AllNearest,
     /// The members that may be found, where not all may.
     subset: Option<Subset<'a>>,
-    columns: PackedColumns<T>,
+    /// None while a bucket is compared.
+    columns: Option<PackedColumns<T>>,
     order: Vec<u32>,
     limits: Vec<T::Distance>,
     hits: Vec<HitMask>,
@@ -205,7 +231,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (queries, first): (&'a Members<T>, u32),
         (nearest, subset): (&'a AllNearest, Option<Subset<'a>>),
     ) -> Self {
-        let columns = kernel.pack(&Panel::zeroed(0, space.dimensions()), &[]);
+        let columns = Some(kernel.pack(&Panel::zeroed(0, space.dimensions()), &[]));
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
         Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
     }
@@ -235,11 +261,12 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         if all <= count {
             return 0;
         }
-        kernel.pack_into(&queries.panel, &self.order, &mut self.columns);
+        let columns = self.columns.as_mut().expect(THERE);
+        kernel.pack_into(&queries.panel, &self.order, columns);
         let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
         for some in self.order.chunks(TILE_ROWS) {
             distances.resize(some.len() * all, T::Distance::default());
-            kernel.many_to_many(&queries.panel, some, &self.columns, &mut distances);
+            kernel.many_to_many(&queries.panel, some, columns, &mut distances);
             for (&query, distances) in some.iter().zip(distances.chunks_exact(all)) {
                 T::measure_keys(distances, None, space.dimensions(), &mut keys);
                 found.clear();
@@ -272,7 +299,34 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         if self.order.is_empty() {
             return (0, 0);
         }
-        self.kernel.pack_into(&members.panel, &self.order, &mut self.columns);
+        let mut columns = self.columns.take().expect(THERE);
+        self.kernel.pack_into(&members.panel, &self.order, &mut columns);
+        let found = self.compare_with(number, (bucket, &columns), &|_| true, queries);
+        self.columns = Some(columns);
+        found
+    }
+
+    /// The same with a bucket whose members are packed already, in their order; only those count that `counts` says.
+    pub(crate) fn compare_packed(
+        &mut self,
+        number: u32,
+        packed: &PackedBucket<T>,
+        counts: &dyn Fn(u32) -> bool,
+        queries: &[u32],
+    ) -> (u64, u64) {
+        self.order.clear();
+        self.order.extend(0..packed.bucket.members.len() as u32);
+        self.compare_with(number, (&packed.bucket, &packed.columns), counts, queries)
+    }
+
+    fn compare_with(
+        &mut self,
+        number: u32,
+        (bucket, columns): (&LoadedBucket<T>, &PackedColumns<T>),
+        counts: &dyn Fn(u32) -> bool,
+        queries: &[u32],
+    ) -> (u64, u64) {
+        let members = &bucket.members;
         let (mut compared, mut more) = (0, 0);
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
@@ -282,16 +336,21 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             self.limits = limits;
             self.hits.clear();
             let rows = (&self.queries.panel, some, &self.limits[..]);
-            compared += self.kernel.within_each(rows, &self.columns, &mut self.hits);
+            compared += self.kernel.within_each(rows, columns, &mut self.hits);
             for mask in &self.hits {
-                more += self.take(some[mask.row as usize], mask, number, bucket);
+                more += self.take((some[mask.row as usize], mask), (number, bucket), counts);
             }
         }
         (compared, more)
     }
 
     /// Decides the hits of a query; returns how many more it holds.
-    fn take(&self, query: u32, mask: &HitMask, number: u32, bucket: &LoadedBucket<T>) -> u64 {
+    fn take(
+        &self,
+        (query, mask): (u32, &HitMask),
+        (number, bucket): (u32, &LoadedBucket<T>),
+        counts: &dyn Fn(u32) -> bool,
+    ) -> u64 {
         let Self { kernel, space, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
@@ -302,7 +361,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             let may_count = |&member: &u32| {
                 let is_beyond =
                     |limit: &Cell<T::Distance>| kernel.distance(x, others.panel.row(member as usize)) > limit.get();
-                !limit.as_ref().is_some_and(is_beyond)
+                counts(member) && !limit.as_ref().is_some_and(is_beyond)
             };
             let members = mask.columns().map(|column| self.order[column as usize]).filter(may_count);
             let predicate = nearest.predicate(element);

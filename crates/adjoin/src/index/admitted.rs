@@ -56,9 +56,9 @@ impl Admitted {
         let rows = Passing::others(context, deleted, entries, PURPOSE_SEARCH)?;
         let memory = context.reserve(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = deleted.others(vertices);
-        for vertex in deleted.iter().take_while(|&entry| entry < vertices) {
-            if index.further_entries(vertex as u32).any(|entry| rows.contains(entry)) {
-                admitted.insert(vertex);
+        for vertex in index.duplicates.vertices().filter(|&vertex| deleted.contains(vertex.into())) {
+            if index.further_entries(vertex).any(|entry| rows.contains(entry)) {
+                admitted.insert(vertex.into());
             }
         }
         Ok(Some(Self { rows, vertices: RankedSet::new(admitted), by_condition: false, _memory: memory }))

@@ -46,6 +46,11 @@ impl Duplicates {
         &self.rows
     }
 
+    /// The vertices that have further rows.
+    pub(super) fn vertices(&self) -> impl Iterator<Item = u32> {
+        self.ends.iter().map(|&(vertex, _)| vertex)
+    }
+
     /// The vertex of a further row, by its number among all.
     pub(super) fn vertex_of(&self, further: usize) -> u32 {
         self.ends[self.ends.partition_point(|&(_, end)| end as usize <= further)].0

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use adjoin_device::give_way;
+
 use super::collection::Collection;
 use super::sync::{Condvar, Mutex, lock};
 use crate::context::Context;
@@ -34,7 +36,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(100);
 pub struct MergerOptions {
     /// Bytes of memory of rows that are not merged yet at which a merge begins.
     pub at_bytes: u64,
-    /// Threads of a merge: what they leave is for searches.
+    /// Threads of a merge, which give way to all other threads of the machine: searches get the cores that they need.
     pub threads: usize,
 }
 
@@ -104,14 +106,15 @@ impl Merger {
     /// Where an option is out of range, the live index is only read, it has a merger already, or the system gives no thread.
     pub fn start(collection: &Arc<Collection>, options: MergerOptions) -> Result<Self> {
         options.check()?;
-        let pressure = &collection.writer()?.pressure;
+        let writer = collection.writer()?;
         {
-            let mut state = lock(&pressure.state);
+            let mut state = lock(&writer.pressure.state);
             if state.merger.is_some() {
                 let at = collection.folder().display();
                 return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
             }
-            state.merger = Some(Pacing { options, begun: None, last_seconds: 0.0, failed: None, is_ended: false });
+            let last_seconds = lock(&writer.merges).last_seconds();
+            state.merger = Some(Pacing { options, begun: None, last_seconds, failed: None, is_ended: false });
         }
         let cancel = Cancel::default();
         let mut merger = Self { collection: collection.clone(), cancel: cancel.clone(), thread: None };
@@ -144,6 +147,7 @@ impl Collection {
     /// Merges whenever that is due, until the merger ends.
     fn merge_when_due(&self, context: &Context) {
         let Ok(writer) = self.writer() else { return };
+        give_way();
         while writer.pressure.wait_until_due(&|| self.held()) {
             let before = self.held().bytes;
             let merged = self.merge(context);

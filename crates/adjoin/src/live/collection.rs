@@ -251,8 +251,9 @@ impl Collection {
     fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
         let writer = self.writer()?;
         // Before it is its turn: others may have to end first.
-        self.keep_pace(Fresh::bytes_of(&incoming.change))?;
-        let room = Fresh::room_for(&self.context, &incoming.change)?;
+        let space = self.manifest().space();
+        self.keep_pace(Fresh::bytes_of(space, &incoming.change))?;
+        let room = Fresh::room_for(&self.context, space, &incoming.change)?;
         let written = {
             let _order = lock(&writer.order);
             self.put_in_turn(writer, incoming, room)?

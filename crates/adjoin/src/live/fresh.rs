@@ -4,10 +4,13 @@
 //! and none is missed. Rows lie in blocks. A block that is full never changes, so that a search shares it with those who write;
 //! of the last one it takes a copy.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::Reservation;
+use adjoin_kernels::Kernel;
 use arrow_array::RecordBatch;
 
 use super::attributes::{Attribute, schema};
@@ -16,7 +19,7 @@ use super::ids::Numbers;
 use super::packed::{PackedRows, table_of};
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{AllNearest, Hit, NearestSearch};
+use crate::execute::{AllNearest, Hit, NearestSearch, PackedBucket};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::{Beside, Newcomers};
 use crate::load::{LoadedBucket, Members};
@@ -47,11 +50,25 @@ struct Block {
     attributes: PackedRows,
 }
 
+/// A block that does not grow any more; what queries are compared with is made when the first one comes.
+struct Full {
+    block: Block,
+    packed: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+impl Deref for Full {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
 /// Rows, and which of them are no more.
 pub(super) struct Fresh {
     space: Space<'static>,
     block_rows: usize,
-    full: Vec<Arc<Block>>,
+    full: Vec<Arc<Full>>,
     last: Block,
     /// Rows that were deleted, or replaced by others.
     gone: Arc<RowSet>,
@@ -71,7 +88,7 @@ pub(super) struct Came<'a> {
 #[derive(Clone)]
 pub(super) struct View {
     space: Space<'static>,
-    blocks: Vec<Arc<Block>>,
+    blocks: Vec<Arc<Full>>,
     gone: Arc<RowSet>,
     /// Rows that are not gone.
     live: u64,
@@ -99,20 +116,22 @@ impl Fresh {
         })
     }
 
-    /// Bytes that the rows of a change take.
-    pub(super) fn bytes_of(change: &Change) -> u64 {
+    /// Bytes that the rows of a change take in a space.
+    pub(super) fn bytes_of(space: Space<'static>, change: &Change) -> u64 {
         let Change { ids, stored, attributes, .. } = change;
         let of_attributes = attributes.bytes.len() + size_of::<u64>() * attributes.len();
         let of_vectors = stored.len() as u64 + ids.len() as u64 * Numbers::memory_bytes(0) + 3 * ids.bytes();
-        of_vectors + of_attributes as u64
+        // Of many, so that what is rounded up counts no more.
+        let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
+        of_vectors + of_attributes as u64 + ids.len() as u64 * packed
     }
 
     /// Takes the memory for a change.
     ///
     /// # Errors
     /// Where it does not suffice.
-    pub(super) fn room_for(context: &Context, change: &Change) -> Result<Reservation> {
-        context.reserve_between_runs(Self::bytes_of(change), PURPOSE)
+    pub(super) fn room_for(context: &Context, space: Space<'static>, change: &Change) -> Result<Reservation> {
+        context.reserve_between_runs(Self::bytes_of(space, change), PURPOSE)
     }
 
     /// Applies a change for which there is room; returns how many rows went.
@@ -140,7 +159,7 @@ impl Fresh {
         self.rows += 1;
         if self.last.ids.len() == self.block_rows || self.last.attributes.bytes.len() >= BLOCK_BYTES {
             let next = Block::new(self.rows, Ids::empty(ids.kind()));
-            self.full.push(Arc::new(std::mem::replace(&mut self.last, next)));
+            self.full.push(Arc::new(Full::new(std::mem::replace(&mut self.last, next))));
         }
     }
 
@@ -175,7 +194,7 @@ impl Fresh {
     pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
         let number = self.numbers.get(ids, k)?;
         let block = match self.full.partition_point(|block| block.first <= number) {
-            at if at > 0 && number < self.last.first => &*self.full[at - 1],
+            at if at > 0 && number < self.last.first => &self.full[at - 1].block,
             _ => &self.last,
         };
         let (bytes, row) = (self.space.vectors.bytes(), (number - block.first) as usize);
@@ -186,9 +205,25 @@ impl Fresh {
     pub(super) fn view(&self) -> View {
         let mut blocks = self.full.clone();
         if !self.last.stored.is_empty() {
-            blocks.push(Arc::new(self.last.clone()));
+            blocks.push(Arc::new(Full::new(self.last.clone())));
         }
         View { space: self.space, blocks, gone: self.gone.clone(), live: self.live(), _memory: None }
+    }
+}
+
+impl Full {
+    fn new(block: Block) -> Self {
+        Self { block, packed: OnceLock::new() }
+    }
+
+    /// Its rows, those that are gone among them, by their numbers.
+    fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
+        let packed = self.packed.get_or_init(|| {
+            let members = Members::<T>::new(kernel, space, &self.stored);
+            let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
+            Box::new(PackedBucket::new(kernel, bucket))
+        });
+        packed.downcast_ref().expect("the coordinates of a space are of one type")
     }
 }
 
@@ -376,8 +411,10 @@ impl View {
             if full.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let block = self.loaded::<T>(context, &self.blocks[number], first_row);
-            let (_, more) = search.compare(number as u32, &block, &order);
+            let block = &self.blocks[number];
+            let is_there = |member: u32| !self.is_gone(block.first + member);
+            let packed = block.packed::<T>(context.kernel, self.space);
+            let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {
                 full.store(true, Ordering::Relaxed);
             }
@@ -386,32 +423,17 @@ impl View {
         if full.into_inner() {
             return Ok(None);
         }
-        let numbered = |hit: Hit| Hit { place: ((hit.row - first_row) as u32, 0), ..hit };
+        let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
         let found = nearest.into_sorted(context)?;
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
-    }
-
-    /// The rows of a block that are not gone, as they are compared.
-    fn loaded<T: Coordinate>(&self, context: &Context, block: &Block, first_row: u64) -> LoadedBucket<T> {
-        let bytes = self.space.vectors.bytes();
-        let here: Vec<u32> = self.here(block).collect();
-        let vector = |&number: &u32| &block.stored[(number - block.first) as usize * bytes..][..bytes];
-        let members = match here.len() == block.ids.len() {
-            true => Members::new(context.kernel, self.space, &block.stored),
-            false => {
-                Members::new(context.kernel, self.space, &here.iter().flat_map(vector).copied().collect::<Vec<u8>>())
-            }
-        };
-        LoadedBucket::of_rows(members, here.iter().map(|&number| first_row + u64::from(number)).collect())
     }
 
     /// Bytes that a comparison takes.
     fn working_bytes<T: Coordinate>(&self, context: &Context) -> u64 {
         let rows = (BLOCK_BYTES / self.space.vectors.bytes()).max(1);
-        let of_thread = Members::<T>::memory_bytes(rows as u64, self.space)
-            + NearestSearch::<T>::memory_bytes(rows, self.space.dimensions())
-            + (rows * (self.space.vectors.bytes() + 2 * size_of::<u64>())) as u64;
+        let of_thread = NearestSearch::<T>::memory_bytes(rows, self.space.dimensions());
         // Once more for the copy of the last block.
-        context.threads.max(1) as u64 * of_thread + 2 * BLOCK_BYTES as u64
+        let last = PackedBucket::<T>::memory_bytes(rows, self.space) + 2 * BLOCK_BYTES as u64;
+        context.threads.max(1) as u64 * of_thread + last
     }
 }

@@ -22,8 +22,12 @@ pub struct LiveStatistics {
     pub index_bytes: u64,
     /// Bytes on disk, about, of rows that are gone: what the next merge frees beside the log.
     pub dead_bytes: u64,
-    /// The last merge since it was opened to write; none where there was none.
+    /// Merges since it was opened to write.
+    pub merges: u64,
+    /// The last of them; none where there was none.
     pub last_merge: Option<Merged>,
+    /// Whether one is under way.
+    pub merging: bool,
     /// Bytes of the vectors and ids that came since then.
     pub came_bytes: u64,
     /// Bytes that were written since then: of the log, of merges, and of what is temporary meanwhile.
@@ -41,14 +45,21 @@ pub struct LiveStatistics {
 /// What merges did since a live index was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Merges {
+    count: u64,
     last: Option<Merged>,
     bytes_written: u64,
 }
 
 impl Merges {
     pub(super) fn add(&mut self, merged: Merged) {
+        self.count += 1;
         self.bytes_written += merged.bytes_written;
         self.last = Some(merged);
+    }
+
+    /// How long the last one took; 0 where there was none.
+    pub(super) fn last_seconds(&self) -> f64 {
+        self.last.map_or(0.0, |merged| merged.seconds)
     }
 }
 
@@ -69,11 +80,12 @@ impl Collection {
         let rows_on_disk = base.as_ref().map_or(1, |base| base.index.facts().rows);
         let dead_bytes = (index_bytes as f64 * gone_rows as f64 / rows_on_disk as f64) as u64 + gone_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
-        let (mut written_bytes, mut waits) = (0, Waits::default());
+        let (mut written_bytes, mut waits, mut merging) = (0, Waits::default(), false);
         if let Ok(writer) = self.writer() {
             came_bytes = writer.came_bytes.load(Ordering::Relaxed);
             merges = *lock(&writer.merges);
             waits = writer.pressure.waits();
+            merging = writer.merging.try_lock().is_err();
             written_bytes = writer.log.written_bytes() + merges.bytes_written;
         }
         Ok(LiveStatistics {
@@ -81,7 +93,9 @@ impl Collection {
             unmerged_bytes,
             index_bytes,
             dead_bytes,
+            merges: merges.count,
             last_merge: merges.last,
+            merging,
             came_bytes,
             written_bytes,
             write_amplification: (came_bytes > 0).then(|| written_bytes as f64 / came_bytes as f64),

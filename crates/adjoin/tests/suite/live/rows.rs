@@ -282,11 +282,11 @@ fn what_does_not_fit_into_memory_is_merged_meanwhile() {
     let bytes = rows.vectors().bytes();
     // Where there is no memory for a merge, there may be some for the rows.
     let context = Setup { memory: 96 << 20, ..Setup::default() }.context();
-    let (other, rows_of_other) = (folder.path().join("other"), make(Shape::Uniform, Element::F32, 16_000, 384, 6));
+    let (other, rows_of_other) = (folder.path().join("other"), make(Shape::Uniform, Element::F32, 12_000, 384, 6));
     Collection::create(&context, &other, &options(rows_of_other.vectors(), Metric::L2, IdKind::Int64)).unwrap();
     let other = Collection::open(&context, &other).unwrap();
     other.load(&rows_of_other.in_batches_of(500), Put::Insert, Durability::Buffered).unwrap();
-    assert_eq!((other.facts().rows, other.facts().unmerged), (16_000, 16_000));
+    assert_eq!((other.facts().rows, other.facts().unmerged), (12_000, 12_000));
     for id in [0, 49_999, 89_999] {
         let vector = rows.stored()[id * bytes..][..bytes].to_vec();
         assert_eq!(collection.get(&Ids::Int64(vec![id as i64])).unwrap(), [Some(vector)]);
