@@ -79,7 +79,7 @@ tables-search: build
 # docs/benchmarks-live.md: what inserts and deletes make of a graph, the experiments of FreshDiskANN made again; goes on where it
 # was interrupted, in target/bench. Needs ADJOIN_DATA, and for hnswlib PEERS_PYTHON with numpy.
 tables-live: build
-	$(CARGO) build --release --locked --workspace --quiet --example updates
+	$(CARGO) build --release --locked --workspace --quiet --example updates --example live
 	python3 bench/live.py $(CLI) > target/benchmarks-live.md
 	mv target/benchmarks-live.md docs/benchmarks-live.md
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import live_merges
 import live_rules
+import live_speed
 import runbook_run
 from at_recall import THREADS
 from measure import Failed, Ledger, Record, machine, run
@@ -27,6 +28,7 @@ FILE = "sift-200k.u8bin"
 PARTS = {
     "Rules of updates, in memory": live_rules.ALL,
     "Merges": live_merges.ALL,
+    "Speed": live_speed.ALL,
     "Runbooks": runbook_run.ALL,
 }
 

@@ -1,8 +1,8 @@
 //! What writes and searches of a live index cost, one JSON object a line.
 //!
-//! `live writes FOLDER [WRITES]`: writes of one row, buffered and grouped, by one writer and by many.
+//! `live writes FOLDER [NAME=VALUE]...`: writes of one row, buffered and grouped, by one writer and by many, of `rows` in all.
 //! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`. Names:
-//! `share` of the rows that are there at first, `minutes`, `merge_at` bytes, `threads` of merges, `rate` of rows a second.
+//! `share` of the rows that are there at first, `minutes`, `merge_at` bytes, `merge_threads`, `rate` of rows a second.
 //!
 //! The folder is made, and left.
 
@@ -26,25 +26,24 @@ fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let value = |name: &str, usual: f64| {
+        let given = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        given.map_or(usual, |text| text.parse().expect("a number"))
+    };
     match words[..] {
-        ["writes", folder] => writes::run(Path::new(folder), 100_000),
-        ["writes", folder, writes] => writes::run(Path::new(folder), writes.parse().expect("a number")),
-        ["sustained", folder, file, ref named @ ..] => {
-            let value = |name: &str, usual: f64| {
-                let given = named.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-                given.map_or(usual, |text| text.parse().expect("a number"))
-            };
+        ["writes", folder, ..] => writes::run(Path::new(folder), value("rows", 100_000.0) as i64),
+        ["sustained", folder, file, ..] => {
             let asked = sustained::Asked {
                 share: value("share", 0.9),
                 minutes: value("minutes", 2.0),
                 merge_at: value("merge_at", f64::from(16 << 20)) as u64,
-                threads: value("threads", 2.0) as usize,
+                merge_threads: value("merge_threads", 1.0) as usize,
                 rate: value("rate", 0.0),
             };
             sustained::run(Path::new(folder), Path::new(file), &asked)
         }
         _ => {
-            eprintln!("usage: live writes FOLDER [WRITES] | live sustained FOLDER FILE [NAME=VALUE]...");
+            eprintln!("usage: live writes FOLDER [NAME=VALUE]... | live sustained FOLDER FILE [NAME=VALUE]...");
             std::process::exit(2);
         }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Asked {
     pub(crate) minutes: f64,
     /// Bytes of rows in memory at which a merge begins.
     pub(crate) merge_at: u64,
-    pub(crate) threads: usize,
+    pub(crate) merge_threads: usize,
     /// Rows that are inserted, and as many deleted, a second; 0 for as many as can be.
     pub(crate) rate: f64,
 }
@@ -137,7 +137,8 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
             std::thread::sleep(every);
             tell("idle", every.as_secs_f64(), 0)?;
         }
-        let merger = Merger::start(collection, MergerOptions { at_bytes: asked.merge_at, threads: asked.threads })?;
+        let merger =
+            Merger::start(collection, MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads })?;
         let writing = scope.spawn(|| -> Result<()> {
             let begun = Instant::now();
             for number in 0.. {
