@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -366,7 +366,7 @@ class Collection:
         with working(sources[0], temporary, options, progress) as (inserted, first, shown), first:
             with working(sources[1], temporary, options, False) as (upserted, second, _), second:
                 rows = ((inserted, options) if inserted else None, (upserted, options) if upserted else None)
-                written = self._live.write(rows, _id_list(delete), buffered, resources, shown)
+                written = self._live.write(rows, _id_list("delete", delete), buffered, resources, shown)
         return int(json.loads(written)["sequence"])
 
     def get(self, ids: Union[Sequence[int], Sequence[str]]) -> list[Any]:
@@ -377,14 +377,14 @@ class Collection:
         element = numpy.dtype({"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[self.info["element"]])
         attributes = self._attributes()
         if not attributes:
-            found = self._live.get(_id_list(ids))
+            found = self._live.get(_id_list("ids", ids))
             return [None if vector is None else numpy.frombuffer(vector, element) for vector in found]
 
         def as_dict(vector: bytes, values: Sequence[Any]) -> dict[str, Any]:
             named = {of["name"]: _timed(value, of["type"]) for of, value in zip(attributes, values)}
             return {"vector": numpy.frombuffer(vector, element), **named}
 
-        return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list(ids))]
+        return [None if row is None else as_dict(*row) for row in self._live.get_rows(_id_list("ids", ids))]
 
     def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
         """Deletes all rows that meet a ``condition`` as in SQL on their attributes, such as ``"year < 2020"``, in one write.
@@ -499,11 +499,21 @@ def _timed(value: Any, kind: str) -> Any:
     return value if value is None or unit is None else numpy.datetime64(value, unit)
 
 
-def _id_list(ids: Any) -> list[Any]:
-    """Ids as a list, those of numpy too."""
-    if isinstance(ids, (str, bytes)):
-        raise _options.refused("ids", ids, "a list of integers or of texts")
-    return list(ids.tolist() if hasattr(ids, "tolist") else ids)
+def _id_list(name: str, ids: Any) -> list[Any]:
+    """Ids as a list, those of numpy too: integers or texts."""
+    wanted = "a list of integers or of texts"
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids
+    if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
+        raise _options.refused(name, ids, wanted)
+    listed = list(listed)
+    if all(isinstance(id, str) for id in listed):
+        return listed
+    for id in listed:
+        if isinstance(id, bool) or not hasattr(id, "__index__"):
+            raise _options.refused(f"an id of {name}", id, wanted)
+        if not -(2**63) <= int(id) < 2**63:
+            raise InputError(f"an id of {name} is {_options.shown(id)}; give integers of 64 bits")
+    return [int(id) for id in listed]
 
 
 class Hits(Table):

@@ -19,8 +19,8 @@ from ._streams import split_of, streamed
 #: Rows of an array that are copied at once where its rows do not lie one behind the other.
 ROWS_AT_ONCE = 4096
 
-ARRAY = "the array given as source"
-COLUMNS = "the columns given as source"
+ARRAY = "the array given"
+COLUMNS = "the columns given"
 #: Element types as numpy names them.
 ELEMENTS = ("f2", "f4", "f8", "u1", "i1")
 WANTED = (
@@ -143,7 +143,7 @@ def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
 def _values(name: Any, values: Any) -> list[Any]:
     """Values as Python has them, times as texts."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise InputError(f"column {name} given as source is {shown(values)}; give a value for each row")
+        raise InputError(f"column {name} given is {shown(values)}; give a value for each row")
     if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # numpy's: as nanoseconds they would be integers
         values = values.astype("datetime64[us]")
     return [_value(name, value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
@@ -156,7 +156,7 @@ def _value(name: Any, value: Any) -> Any:
         return value
     if hasattr(value, "isoformat"):
         return value.isoformat()
-    raise InputError(f"column {name} given as source has {shown(value)}; give texts, numbers, dates, True, False or None")
+    raise InputError(f"column {name} given has {shown(value)}; give texts, numbers, dates, True, False or None")
 
 
 def _check_array(array: Any) -> None:

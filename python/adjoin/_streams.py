@@ -28,9 +28,9 @@ def split_of(source: Any, options: dict[str, Any]) -> Any:
     if split is None and len(source) == 1:
         return next(iter(source.values()))
     if split is None:
-        raise InputError(f"the data set given as source has several splits, {there}; give one of these to split")
+        raise InputError(f"the data set given has several splits, {there}; give one of these to split")
     if split not in source:
-        raise InputError(f"the data set given as source has no split {split}; give one of these to split: {there or 'none'}")
+        raise InputError(f"the data set given has no split {split}; give one of these to split: {there or 'none'}")
     return source[split]
 
 
@@ -44,7 +44,7 @@ def streamed(source: Any, options: dict[str, Any], whole: bool) -> Optional[Any]
         ("datasets", "IterableDataset", _of_datasets),
     ):
         if _is(source, library, kind):
-            with _errors_of(f"the {library}.{kind} given as source"):
+            with _errors_of(f"the {library}.{kind} given"):
                 return stream(source, options, whole)
     return None
 
@@ -96,7 +96,7 @@ def _of_datasets(source: Any, options: dict[str, Any], whole: bool) -> Any:
         tables = source.iter(batch_size=ROWS_AT_ONCE)
         first = next(tables, None)
         if first is None:
-            raise InputError("the data set given as source has no rows; give one that has some")
+            raise InputError("the data set given has no rows; give one that has some")
         names = _names(first.schema.empty_table(), options, whole) or first.column_names
         tables = (table.select(names) for table in chain([first], tables))
         return _reader(first.select(names).schema, tables)

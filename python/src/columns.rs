@@ -51,7 +51,7 @@ pub(crate) fn write_columns(py: Python<'_>, columns: Vec<(String, Column)>, path
         let rows: Vec<String> = arrays.iter().map(|array| array.len().to_string()).collect();
         if rows.iter().any(|count| *count != rows[0]) {
             let rows = rows.join(", ");
-            return Err(Error::input(format!("the columns given as source have {rows} rows; give as many of each")));
+            return Err(Error::input(format!("the columns given have {rows} rows; give as many of each")));
         }
         let schema = Arc::new(Schema::new(fields));
         let failed = |error: ArrowError| Error::device(format!("cannot write {}: {error}", path.display()));

@@ -29,7 +29,7 @@ use crate::run::raised;
 const BATCH_BYTES: usize = 8 << 20;
 
 /// What messages call a table.
-const TABLE: &str = "the table given as source";
+const TABLE: &str = "the table given";
 
 /// Column of the vectors of an array.
 const VECTORS: &str = "vector";
@@ -50,7 +50,7 @@ pub(crate) fn spool(
         let field = reader.field();
         let (name, schema) = match field.data_type() {
             DataType::Struct(fields) => (TABLE, Schema::new(fields.clone())),
-            vectors => ("the array given as source", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
+            vectors => ("the array given", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
         };
         let columns = options.columns_read(name, &schema);
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;

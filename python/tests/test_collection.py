@@ -62,6 +62,10 @@ def test_what_makes_no_sense_is_refused(vectors, tmp_path):
         (dict(insert=([1], vectors[:2])), adjoin.InputError, "as many integers or texts"),
         (dict(delete=["a"]), adjoin.InputError, "the ids are texts"),
         (dict(delete="abc"), adjoin.OptionError, "a list of integers or of texts"),
+        (dict(delete=3), adjoin.OptionError, "delete is 3 .int.; give a list of integers or of texts"),
+        (dict(delete=[1, 1.5]), adjoin.OptionError, "an id of delete is 1.5 .float."),
+        (dict(delete=[1, "a"]), adjoin.OptionError, "an id of delete is 'a'"),
+        (dict(delete=[2**63]), adjoin.InputError, "give integers of 64 bits"),
         (dict(durability="never"), adjoin.OptionError, "group or buffered"),
     ]
     for arguments, kind, words in refused:
@@ -71,6 +75,7 @@ def test_what_makes_no_sense_is_refused(vectors, tmp_path):
         adjoin.Collection(tmp_path / "live")
     with pytest.raises(adjoin.InputError, match="is a live index already"):
         adjoin.Collection.create(tmp_path / "live", 16)
+    assert live.get(numpy.array([3, 99]))[1] is None and live.get([numpy.int64(3)])[0] is not None
     live.close()
     with pytest.raises(adjoin.InputError, match="was closed"):
         live.write(delete=[1])
@@ -276,11 +281,11 @@ def test_attributes_that_make_no_sense_are_refused(vectors, tmp_path):
     live = adjoin.Collection.create(tmp_path / "live", 16, attributes={"lang": "text", "year": "int64"})
     one = {"id": [1], "vector": vectors[:1], "lang": ["en"], "year": [2020]}
     refused = [
-        ({**one, "year": [2020.5]}, "the columns given as source: column year of row 0 is \"2020.5\", which no int64 is"),
+        ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which no int64 is"),
         ({**one, "lang": [3]}, "column lang is Int64, and of the attributes of .* it is text"),
         ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
-        ({**one, "year": [1, 2]}, "the columns given as source have 1, 1, 1, 2 rows"),
-        ({**one, "year": 3}, "column year given as source is 3; give a value for each row"),
+        ({**one, "year": [1, 2]}, "the columns given have 1, 1, 1, 2 rows"),
+        ({**one, "year": 3}, "column year given is 3; give a value for each row"),
         ({**one, "year": [object()]}, "give texts, numbers, dates, True, False or None"),
         ({"id": [1], "vector": vectors[:1], "lang": ["en"]}, "there is no column year"),
         (([1], vectors[:1]), "there is no column lang"),

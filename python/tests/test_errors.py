@@ -60,10 +60,10 @@ Source = Callable[[Path], Any]
 
 #: Name, source, options of the join, kind of the error, words that it has.
 CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
-    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given as source: the vector of row 2", 'on_bad="skip"']),
-    ("NaN in a table", lambda _: pyarrow.table({"v": list(with_nan())}), L2, adjoin.InputError, ["the table given as source: the vector of row 2"]),
-    ("NaN in a list", lambda _: pyarrow.array(list(with_nan())), L2, adjoin.InputError, ["the array given as source: the vector of row 2"]),
-    ("numbers", lambda _: pyarrow.array([1.0, 2.0]), L2, adjoin.InputError, ["the array given as source"]),
+    ("NaN", lambda _: with_nan(), L2, adjoin.InputError, ["the array given: the vector of row 2", 'on_bad="skip"']),
+    ("NaN in a table", lambda _: pyarrow.table({"v": list(with_nan())}), L2, adjoin.InputError, ["the table given: the vector of row 2"]),
+    ("NaN in a list", lambda _: pyarrow.array(list(with_nan())), L2, adjoin.InputError, ["the array given: the vector of row 2"]),
+    ("numbers", lambda _: pyarrow.array([1.0, 2.0]), L2, adjoin.InputError, ["the array given"]),
     ("infinity", lambda _: numpy.full((3, 2), numpy.inf, "f4"), L2, adjoin.InputError, ["row 0", 'on_bad="skip"']),
     ("zero vector", lambda _: numpy.zeros((3, 2), "f4"), COSINE, adjoin.InputError, ["row 0", "zero"]),
     ("shards differ", shards, L2, adjoin.InputError, ["b.npy", "3", "2"]),
@@ -72,7 +72,7 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("wrong magic", lambda at: written(b"no numpy file at all", "v.npy", at), L2, adjoin.InputError, ["v.npy"]),
     ("lying header", lambda at: written(fbin(1 << 31, 2, 8), "v.fbin", at), L2, adjoin.InputError, ["v.fbin"]),
     ("no rows", lambda _: numpy.zeros((0, 2), "f4"), L2, adjoin.InputError, ["no rows"]),
-    ("three dimensions", lambda _: numpy.zeros((2, 2, 2), "f4"), L2, adjoin.InputError, ["the array given as source has 3 dimensions", "x.reshape(len(x), -1)"]),
+    ("three dimensions", lambda _: numpy.zeros((2, 2, 2), "f4"), L2, adjoin.InputError, ["the array given has 3 dimensions", "x.reshape(len(x), -1)"]),
     ("one dimension", lambda _: numpy.zeros(4, "f4"), L2, adjoin.InputError, ["has 1 dimension;", "x.reshape(-1, d)"]),
     ("integers", lambda _: numpy.zeros((2, 2), "i8"), L2, adjoin.InputError, ["elements of type int64", "x.astype"]),
     ("Fortran order", lambda at: npy(numpy.asfortranarray(numpy.ones((4, 3), "f4")), at), L2, adjoin.InputError, ["vectors.npy"]),
@@ -103,7 +103,7 @@ CASES: list[tuple[str, Source, dict[str, Any], type[Exception], list[str]]] = [
     ("None", lambda _: None, L2, adjoin.OptionTypeError, ["source is None", "numpy"]),
     ("no paths", lambda _: [], L2, adjoin.OptionError, ["source is []", "at least one path"]),
     ("lists", lambda _: [[1.0, 2.0]], L2, adjoin.OptionTypeError, ["source is [[1.0, 2.0]] (list)", "numpy"]),
-    ("what numpy cannot read", lambda _: Tensor(), L2, adjoin.InputError, ["the array given as source", "on another device"]),
+    ("what numpy cannot read", lambda _: Tensor(), L2, adjoin.InputError, ["the array given", "on another device"]),
 ]
 
 

@@ -310,7 +310,7 @@ def test_what_a_stream_says_is_passed_on() -> None:
         raise ValueError("the well is dry")
 
     schema = pyarrow.schema({"vector": pyarrow.list_(pyarrow.float64())})
-    with pytest.raises(OSError, match="cannot read the table given as source: .*the well is dry"):
+    with pytest.raises(OSError, match="cannot read the table given: .*the well is dry"):
         adjoin.join(pyarrow.RecordBatchReader.from_batches(schema, batches()), eps=1.0)
 
 

@@ -45,7 +45,7 @@ def test_a_dataset_of_pyarrow_is_read_in_batches(vectors: numpy.ndarray, tmp_pat
     with adjoin.dedupe(dataset, eps=EPS, exact=True) as deduped:
         kept = pyarrow.table(deduped.kept())
     assert kept.column_names == ["text", "v", "id"] and 0 < len(kept) < len(table)
-    with pytest.raises(adjoin.InputError, match="the table given as source: no column is called w"):
+    with pytest.raises(adjoin.InputError, match="the table given: no column is called w"):
         adjoin.join(dataset, eps=EPS, vector_column="w")
 
 
@@ -54,7 +54,7 @@ def test_a_lazy_frame_is_read_in_batches(vectors: numpy.ndarray, tmp_path: Path)
     frame = polars.scan_parquet(tmp_path / "a.parquet")
     check(frame, vectors)
     check(frame.with_columns(polars.struct("v").alias("s")).select("s", "id"), vectors, vector_column="s.v")
-    with pytest.raises(adjoin.InputError, match="the polars.LazyFrame given as source cannot be read: "):
+    with pytest.raises(adjoin.InputError, match="the polars.LazyFrame given cannot be read: "):
         adjoin.join(frame.select("w"), eps=EPS)
     with pytest.raises(adjoin.InputError, match="is no folder, and only a folder has splits; leave out split"):
         adjoin.join(frame, eps=EPS, split="train")
@@ -107,7 +107,7 @@ def test_tensors_of_torch(vectors: numpy.ndarray) -> None:
     torch = pytest.importorskip("torch")
     check(torch.from_numpy(vectors), vectors, by_id=False)
     check(torch.from_numpy(vectors.T.copy()).T, vectors, by_id=False)
-    with pytest.raises(adjoin.InputError, match="the array given as source cannot be read as a numpy array"):
+    with pytest.raises(adjoin.InputError, match="the array given cannot be read as a numpy array"):
         adjoin.join(torch.from_numpy(vectors).requires_grad_(), eps=EPS)
 
 

@@ -26,7 +26,7 @@ use crate::load::{LoadedBucket, Members};
 use crate::options::VectorType;
 use crate::row_numbers::RowSet;
 use crate::search::Wanted;
-use crate::source::Ids;
+use crate::source::{AttributeTables, Ids};
 use crate::sql::Condition;
 use crate::workers::map_items;
 
@@ -78,9 +78,10 @@ pub(super) struct Fresh {
     memory: Reservation,
 }
 
-/// The rows of a view that are not gone, by number.
+/// The rows of a view that are not gone, by number, and their attributes.
 pub(super) struct Came<'a> {
     view: &'a View,
+    attributes: &'a [Attribute],
     numbers: Vec<u32>,
 }
 
@@ -284,13 +285,20 @@ impl Newcomers for Came<'_> {
     fn push_id(&self, number: u32, ids: &mut Ids) {
         self.view.push_id(self.numbers[number as usize], ids);
     }
+
+    fn attributes(&self, context: &Context) -> Result<AttributeTables<'_>> {
+        Ok(match self.attributes {
+            [] => Box::new(std::iter::empty()),
+            attributes => Box::new(self.view.tables(context, attributes)),
+        })
+    }
 }
 
 impl View {
     /// The rows that are not gone, of which an index can be made.
-    pub(super) fn came(&self) -> Came<'_> {
+    pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> Came<'a> {
         let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_gone(number));
-        Came { view: self, numbers: numbers.collect() }
+        Came { view: self, attributes, numbers: numbers.collect() }
     }
 
     /// The block of a row.
@@ -362,20 +370,18 @@ impl View {
         Ok(Self { space, blocks, gone: Arc::new(gone), live, _memory: Some(Arc::new(memory)) })
     }
 
-    /// The attributes of the rows of a block that are not gone.
-    ///
-    /// # Errors
-    /// Where memory does not hold them.
-    pub(super) fn attributes_of(
-        &self,
+    /// The attributes of the rows that are not gone, in their order. Where memory does not hold some of them, that is an error.
+    pub(super) fn tables<'a>(
+        &'a self,
         context: &Context,
-        attributes: &[Attribute],
-        block: usize,
-    ) -> Result<RecordBatch> {
-        let block = &self.blocks[block];
-        let _columns = context.reserve(Self::columns_bytes(block), PURPOSE)?;
-        let all: Vec<usize> = (0..attributes.len()).collect();
-        Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
+        attributes: &'a [Attribute],
+    ) -> impl Iterator<Item = Result<RecordBatch>> + use<'a> {
+        let context = context.clone();
+        self.blocks.iter().map(move |block| {
+            let _columns = context.reserve(Self::columns_bytes(block), PURPOSE)?;
+            let all: Vec<usize> = (0..attributes.len()).collect();
+            Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
+        })
     }
 
     /// Bytes that the attributes of a block take as columns.

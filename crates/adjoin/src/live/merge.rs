@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::attributes::names;
+use super::attributes::{Attribute, names};
 use super::base::{Base, folder_name, is_of_merge, places_name};
 use super::collection::{Collection, Merged, Writer};
 use super::manifest::LiveManifest;
@@ -74,7 +74,7 @@ impl Collection {
         if moment.rows > 0 {
             let context = &context.for_long_run(LEAST_BYTES, PURPOSE)?.or_temporary(live);
             let folder = &live.join(folder_name(moment.sequence));
-            bytes_written = match change(context, (&moment, method), folder)? {
+            bytes_written = match change(context, (&moment, &manifest.attributes), method, folder)? {
                 Some(bytes_written) => bytes_written,
                 None => {
                     build_of(context, &manifest, &Snapshot::new(&manifest, moment.clone(), live.to_owned()), folder)?
@@ -117,9 +117,14 @@ fn build_of(context: &Context, manifest: &LiveManifest, rows: &Snapshot, folder:
 
 /// Changes the index on disk into that of a moment, in another folder, where the method and what has changed ask for that, and
 /// memory suffices; returns how many bytes that wrote.
-fn change(context: &Context, (moment, method): (&Moment, MergeMethod), folder: &Path) -> Result<Option<u64>> {
+fn change(
+    context: &Context,
+    (moment, attributes): (&Moment, &[Attribute]),
+    method: MergeMethod,
+    folder: &Path,
+) -> Result<Option<u64>> {
     let Some(base) = &moment.base else { return Ok(None) };
-    let came = moment.view.came();
+    let came = moment.view.came(attributes);
     let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
     let (index, deleted) = (&base.index, &*moment.gone.entries);
     let merge = Merge { context, index, deleted, newcomers: &came };

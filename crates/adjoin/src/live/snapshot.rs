@@ -90,11 +90,7 @@ impl SourceAttributes for Snapshot {
     }
 
     fn tables(&self, context: &Context) -> Result<AttributeTables<'_>> {
-        let of_block = {
-            let context = context.clone();
-            move |block| self.moment.view.attributes_of(&context, &self.attributes, block)
-        };
-        let in_memory = (0..self.moment.view.blocks()).map(of_block);
+        let in_memory = self.moment.view.tables(context, &self.attributes);
         Ok(match self.on_disk() {
             Some(on_disk) => Box::new(on_disk.into_attributes(context)?.chain(in_memory)),
             None => Box::new(in_memory),

@@ -26,6 +26,7 @@ mod verify;
 mod writer;
 
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
+pub(crate) use attributes::Reordering;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_buckets, train, training_bytes};
 pub(crate) use draw::Draw;

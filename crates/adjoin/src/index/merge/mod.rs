@@ -10,6 +10,7 @@
 //! What is held beside the codes are numbers of places while pages are ordered and written, a few bits of each vertex, and what
 //! came and goes.
 
+mod attributes;
 mod linking;
 mod mixed;
 mod near;
@@ -40,7 +41,7 @@ use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::options::Metric;
 use crate::row_numbers::{RankedSet, RowSet};
-use crate::source::Ids;
+use crate::source::{AttributeTables, Ids};
 use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
 
 /// What memory is for, as a refusal says it.
@@ -74,6 +75,14 @@ pub(crate) trait Newcomers: Sync {
 
     /// Appends its id to ids of the same kind.
     fn push_id(&self, number: u32, ids: &mut Ids);
+
+    /// The attributes of all, in their order; none where rows have none.
+    ///
+    /// # Errors
+    /// Where memory does not suffice.
+    fn attributes(&self, _context: &Context) -> Result<AttributeTables<'_>> {
+        Ok(Box::new(std::iter::empty()))
+    }
 }
 
 /// What a vertex gets in the place of a neighbour that goes.
@@ -111,7 +120,7 @@ impl Merge<'_> {
     /// products.
     pub(crate) fn is_possible(&self) -> bool {
         let facts = self.index.facts();
-        let can_be = facts.metric != Metric::Ip && facts.layout != Layout::Rows && self.index.attributes.is_none();
+        let can_be = facts.metric != Metric::Ip && facts.layout != Layout::Rows;
         can_be && self.deleted.len() < facts.rows
     }
 
@@ -131,7 +140,7 @@ impl Merge<'_> {
     pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
-            let context = &self.context.for_run(self.least_bytes(), PURPOSE)?;
+            let context = &self.context.for_run(self.least_bytes()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
             let (manifest, spilled) = merge.lay::<T>(&drafts, folder, repair)?;
@@ -140,13 +149,18 @@ impl Merge<'_> {
     }
 
     /// Bytes that it takes at least, about.
-    fn least_bytes(&self) -> u64 {
+    fn least_bytes(&self) -> Result<u64> {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
         let of_newcomer = (2 * facts.build_list as u64 + 3 * facts.degree as u64 + 32) * of_number;
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
-        numbers + rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all) + 2 * GATHERED_BYTES_MIN
+        let attributes = match &self.index.attributes {
+            Some(attributes) => attributes.reordering_bytes(self.index.files(), facts.rows + rows)?,
+            None => 0,
+        };
+        let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
+        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes))
     }
 
     /// Writes all files but the calibration; returns how many bytes went to temporary files, too.
@@ -188,13 +202,14 @@ impl Merge<'_> {
         let shape = facts.shape();
         let writing = Writing { origin: &mixed, graph: &graph, shape, quantizer, drafts, temporary, places };
         let Written { drafted, duplicates } = writing.run::<T>(&windows_of(options.layout, vertices, shape))?;
+        let attributes = mixed.attributes((drafts, temporary), deleted, (places, &duplicates))?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
             (Role::Navigation, navigation.to_bytes(&places.of)),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let rows = u64::from(left.len()) + u64::from(newcomers.rows());
-        let manifest = IndexManifest {
+        let mut manifest = IndexManifest {
             rows,
             source_rows: rows,
             vertices,
@@ -204,6 +219,11 @@ impl Merge<'_> {
             manifest_xxh3: NO_CHECKSUM.into(),
             ..facts.clone()
         };
+        let mut spilled = spilled;
+        if let Some((facts, more)) = attributes {
+            manifest.files.add(Role::Attributes, facts);
+            spilled += more;
+        }
         Ok((manifest, spilled))
     }
 

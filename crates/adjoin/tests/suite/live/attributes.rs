@@ -7,7 +7,7 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::error::ErrorKind;
 use adjoin::index::{IndexEffort, IndexSearchOptions};
-use adjoin::live::{Attribute, AttributeValue, Collection, Durability, LiveOptions, Put, Write, verify};
+use adjoin::live::{Attribute, AttributeValue, Collection, Durability, LiveOptions, MergeMethod, Put, Write, verify};
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
@@ -199,7 +199,13 @@ fn searches_and_deletes_find_what_meets_a_condition() {
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
     check_all(&collection, &rows);
-    collection.merge(&context).unwrap();
+    // As a change of the index that there is, twice.
+    for next in [3_200, 3_400] {
+        collection.merge_by(&context, MergeMethod::Change).unwrap();
+        check_all(&collection, &rows);
+        put(&collection, &mut rows, some(&mut random, next - 150..next + 200));
+        delete_where(&collection, &mut rows, ("pick % 11 = 3", |row| row.pick % 11 == 3));
+    }
     check_all(&collection, &rows);
     delete_where(&collection, &mut rows, ("true", |_| true));
     check_all(&collection, &rows);

@@ -1,0 +1,71 @@
+//! Attributes of rows that are left and of rows that came, in the order of the merged index.
+
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+
+use super::PURPOSE;
+use super::mixed::Mixed;
+use crate::error::Result;
+use crate::index::layout::Places;
+use crate::index::rows::Duplicates;
+use crate::row_numbers::RowSet;
+use crate::store::{Drafts, FileFacts, Reordering};
+
+impl Mixed<'_> {
+    /// Writes the attributes by entry, where rows have some; returns what a manifest says of their file, and the bytes that did
+    /// not fit into memory. Rows are those of vertices with these places and further rows.
+    ///
+    /// # Errors
+    /// Where attributes are not as written, the disk refuses, or memory does not suffice.
+    pub(super) fn attributes(
+        &self,
+        (drafts, temporary): (&Drafts<'_>, &Path),
+        deleted: &RowSet,
+        (places, duplicates): (&Places, &Duplicates),
+    ) -> Result<Option<(FileFacts, u64)>> {
+        let (context, index) = (self.context, self.index);
+        let Some(attributes) = &index.attributes else { return Ok(None) };
+        let (left, came) = (u64::from(self.left.len()), self.newcomers.rows());
+        let _of_newcomers = context.reserve(u64::from(came) * size_of::<u32>() as u64, PURPOSE)?;
+        let vertices = self.vertices_of_newcomers();
+        let entry = |row: u64| {
+            let vertex = match row.checked_sub(left) {
+                Some(newcomer) => vertices[newcomer as usize],
+                None => self.numbering.of_old(index.vertex_of(self.left.at_rank(row as u32))),
+            };
+            let place = places.of[vertex as usize];
+            let (first, others) = duplicates.of(place);
+            match others.binary_search(&row) {
+                Ok(at) => self.numbering.vertices() + (first + at) as u32,
+                // It stands for its vertex.
+                Err(_) => place,
+            }
+        };
+        let files = index.files();
+        let mut reordering = Reordering::new(context, temporary, &attributes.schema(files)?, left + u64::from(came))?;
+        let mut row = 0;
+        let mut add = |table: Result<RecordBatch>| -> Result<()> {
+            context.cancel.check()?;
+            let table = table?;
+            reordering.add(&table, |k| Ok(Some(entry(row + k as u64).into())))?;
+            row += table.num_rows() as u64;
+            Ok(())
+        };
+        attributes.others(context, files, (Some(deleted), index.facts().rows))?.try_for_each(&mut add)?;
+        self.newcomers.attributes(context)?.try_for_each(&mut add)?;
+        reordering.write(drafts).map(Some)
+    }
+
+    /// The vertex of each newcomer.
+    fn vertices_of_newcomers(&self) -> Vec<u32> {
+        let mut vertices = vec![0; self.newcomers.rows() as usize];
+        for (new, &newcomer) in (0..).zip(self.standing) {
+            vertices[newcomer as usize] = self.numbering.of_new(new);
+        }
+        for (newcomer, vertex) in self.survey.sharing(self.numbering, self.standing) {
+            vertices[newcomer as usize] = vertex;
+        }
+        vertices
+    }
+}
