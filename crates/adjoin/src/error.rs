@@ -22,6 +22,10 @@ pub enum ErrorKind {
     Cancelled,
     /// The reader of standard output left before the end of the result.
     ReaderGone,
+    /// More is asked than can be answered now; it may be asked again.
+    Overloaded,
+    /// The answer would come after its deadline.
+    Late,
 }
 
 /// An error with a message that stands alone: file, row, value and remedy. Options that the message names are data, which
@@ -75,6 +79,16 @@ impl Error {
     /// The error of a result that nobody reads any more.
     pub fn reader_gone() -> Self {
         Self::new(ErrorKind::ReaderGone, "standard output was closed before the result ended")
+    }
+
+    /// An error of kind [`ErrorKind::Overloaded`].
+    pub fn overloaded(message: impl Into<Message>) -> Self {
+        Self::new(ErrorKind::Overloaded, message)
+    }
+
+    /// An error of kind [`ErrorKind::Late`].
+    pub fn late(message: impl Into<Message>) -> Self {
+        Self::new(ErrorKind::Late, message)
     }
 
     /// Keeps what caused this error, for those who log the whole chain.

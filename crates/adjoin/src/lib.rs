@@ -57,6 +57,7 @@ pub mod random;
 pub mod report;
 mod row_numbers;
 pub mod search;
+pub mod serve;
 pub mod sink;
 pub mod source;
 pub mod sql;

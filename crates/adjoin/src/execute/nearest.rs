@@ -152,6 +152,16 @@ impl AllNearest {
         Ok(map_items(context.threads, some.len(), &context.cancel, || (), work)?.into_iter().flatten().collect())
     }
 
+    /// What a query found, nearest first; it is then as if it had found nothing.
+    pub(crate) fn take_sorted(&self, query: u32) -> Vec<Hit> {
+        std::mem::take(&mut lock(&self.found[query as usize]).hits).into_sorted_vec()
+    }
+
+    /// Where that lies which a query holds, in any order.
+    pub(crate) fn places(&self, query: u32) -> Vec<(u32, u32)> {
+        lock(&self.found[query as usize]).hits.iter().map(|hit| hit.place).collect()
+    }
+
     /// How many members a query holds at most.
     fn count(&self, query: u32) -> usize {
         lock(&self.found[query as usize]).count

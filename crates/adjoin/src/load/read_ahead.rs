@@ -37,6 +37,8 @@ pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
     /// The last step whose requests have all ended, as far as buckets were handed out.
     ended: Option<u64>,
     buffers: Arc<Buffers>,
+    /// Loads of later steps are not begun yet.
+    until: u64,
     stop: Cancel,
 }
 
@@ -121,11 +123,25 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             first_token: 0,
             ended: None,
             buffers: Buffers::within(memory),
+            until: u64::MAX,
             stop: stop.clone(),
         })
     }
 
-    /// The next bucket; `None` after the last.
+    /// Begins no loads of later steps than this one from now on.
+    pub fn hold_after(&mut self, step: u64) {
+        self.until = step;
+    }
+
+    /// Begins reads before anybody waits for one.
+    ///
+    /// # Errors
+    /// As [`Self::next_bucket`].
+    pub fn begin(&mut self) -> Result<()> {
+        self.submit()
+    }
+
+    /// The next bucket; `None` after the last, or the last of the steps that it may begin.
     ///
     /// # Errors
     /// Where the device fails, or the run was stopped while all memory was in use.
@@ -159,7 +175,10 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
     /// Starts as many requests as memory and queue allow; one at least, where none is under way.
     fn submit(&mut self) -> Result<()> {
         while self.queue.in_flight() < DEPTH {
-            let Some(&Load { bucket: first, .. }) = self.upcoming.peek() else { return Ok(()) };
+            let until = self.until;
+            let Some(&Load { bucket: first, .. }) = self.upcoming.peek().filter(|load| load.step <= until) else {
+                return Ok(());
+            };
             let alone = self.bytes_of(first..first + 1);
             let mut room = self.buffers.room();
             if alone > room {
@@ -184,7 +203,8 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
     fn gather(&mut self, bytes: u64) -> Request {
         let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
-        while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end)
+        let until = self.until;
+        while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end && next.step <= until)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
         {

@@ -3,6 +3,7 @@
 //! Data in, schedule out: nothing here reads a file, a clock or a thread count. What a plan says is what a join does
 //! (`adjoin explain` prints it).
 
+pub mod batch;
 mod bucket_graph;
 mod cache;
 mod choose;

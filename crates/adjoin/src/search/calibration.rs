@@ -119,7 +119,7 @@ fn bytes_of(vectors: u64, wanted: Wanted) -> u64 {
 }
 
 /// The least bytes with which the promise can be looked for, beside those of a search.
-pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) -> u64 {
+pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) -> u64 {
     bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 

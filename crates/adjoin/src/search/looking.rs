@@ -16,6 +16,7 @@ use super::visits::{Marks, Visits};
 use crate::error::Result;
 use crate::execute::{AllNearest, Hit, NearestSearch};
 use crate::geometry::{Coordinate, Threshold};
+use crate::load::LoadedBucket;
 use crate::plan::Probes;
 use crate::workers::map_items;
 
@@ -30,7 +31,7 @@ const NEAR: u32 = 2;
 const SHARE_MIN: f64 = 0.5;
 
 /// Queries of a batch that look at the same time, and what they have found so far.
-pub(super) struct Looking<'a, T: Coordinate> {
+pub(crate) struct Looking<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     queries: &'a Queries<T>,
     range: Range<u32>,
@@ -44,7 +45,7 @@ pub(super) struct Looking<'a, T: Coordinate> {
 
 impl<'a, T: Coordinate> Looking<'a, T> {
     /// Nothing is found yet.
-    pub(super) fn new(
+    pub(crate) fn new(
         searcher: &'a Searcher<'a, T>,
         queries: &'a Queries<T>,
         range: Range<u32>,
@@ -61,7 +62,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     }
 
     /// Whether some hits were dropped because memory holds no more.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
@@ -96,7 +97,7 @@ impl<'a, T: Coordinate> Looking<'a, T> {
     }
 
     /// A worker's comparison of queries.
-    fn comparison(&self) -> NearestSearch<'_, T> {
+    pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
         let Searcher { context, buckets, subset, .. } = self.searcher;
         let of = (&self.queries.members, self.range.start);
         NearestSearch::new(context.kernel, buckets.space(), of, (&self.nearest, *subset))
@@ -172,25 +173,53 @@ impl<'a, T: Coordinate> Looking<'a, T> {
 
     /// One pass over buckets, which are compared with the queries that look into them.
     fn look(&self, visits: &Visits) -> Result<()> {
-        // A query's own list is bounded by k; without k, by what is left.
-        let room = self.wanted.room(self.searcher.context);
-        let compared = self.searcher.look(
+        self.searcher.look(
             visits,
             || self.comparison(),
             |search, number, bucket, queries| {
-                if self.is_full() {
-                    return Ok((0, 0));
-                }
-                let (compared, more) = search.compare(number, bucket, queries);
-                if self.held.fetch_add(more, Ordering::Relaxed) + more > room {
-                    self.full.store(true, Ordering::Relaxed);
-                }
-                Ok((compared, queries.len() as u64))
+                self.compare(search, (number, bucket), queries);
+                Ok(())
             },
         )?;
-        let (compared, probed): (Vec<u64>, Vec<u64>) = compared.into_iter().unzip();
-        self.counts.add_compared(compared.iter().sum(), probed.iter().sum());
         Ok(())
+    }
+
+    /// Compares some queries with a bucket, unless what they found does not fit into memory any more.
+    pub(crate) fn compare(
+        &self,
+        search: &mut NearestSearch<'_, T>,
+        (number, bucket): (u32, &LoadedBucket<T>),
+        queries: &[u32],
+    ) {
+        if self.is_full() {
+            return;
+        }
+        let (compared, more) = search.compare(number, bucket, queries);
+        // A query's own list is bounded by k; without k, by what is left.
+        if self.held.fetch_add(more, Ordering::Relaxed) + more > self.wanted.room(self.searcher.context) {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        self.counts.add_compared(compared, queries.len() as u64);
+    }
+
+    /// What a query found, nearest first, once it has looked everywhere that it is going to.
+    pub(crate) fn take_found(&self, query: u32) -> Vec<Hit> {
+        self.nearest.take_sorted(query - self.range.start)
+    }
+
+    /// Where that lies which a query has found so far, in any order.
+    pub(crate) fn places(&self, query: u32) -> Vec<(u32, u32)> {
+        self.nearest.places(query - self.range.start)
+    }
+
+    /// The buckets that each query looks into by a rule.
+    ///
+    /// # Errors
+    /// Where the run is cancelled.
+    pub(crate) fn lists(&self, probes: Probes) -> Result<Vec<Vec<u32>>> {
+        self.measure(self.range.clone(), |_, measured| {
+            measured.probed::<T>(probes, self.least_rows(), |bucket| self.searcher.rows(bucket)).collect()
+        })
     }
 
     /// Which buckets some queries look into before they ask the bound.

@@ -6,6 +6,7 @@
 //! `looking.rs` reads a bucket once and compares it with all of its queries. One query and ten thousand are the same.
 
 mod calibration;
+mod decide;
 mod halves;
 mod hand_over;
 mod looking;
@@ -20,15 +21,20 @@ mod source_queries;
 mod visits;
 
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
+pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
+pub(crate) use self::decide::{Decided, recall_to_learn};
 pub(crate) use self::halves::in_halves;
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
+pub(crate) use self::looking::Looking;
+pub(crate) use self::naming::ids_of;
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub(crate) use self::options::{RECALL_UNSAID, check_recall};
 pub use self::queries::QuerySet;
-use self::run::{Run, recall_to_learn};
-use self::searcher::Searcher;
-pub(crate) use self::source_queries::{QueryBatch, SourceQueries};
+use self::run::Run;
+pub(crate) use self::searcher::{Queries, Searcher};
+pub(crate) use self::source_queries::{QueryBatch, SourceQueries, not_of_type, query_as_stored};
+pub(crate) use self::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::with_coordinates;
@@ -66,7 +72,7 @@ pub fn search(
         // Which rows may be found is not known yet: at most all.
         let all = buckets.rows();
         let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
-        let calibrates = recall_to_learn(options, asked, all).is_some();
+        let calibrates = recall_to_learn(options.effort, asked, all).is_some();
         let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
         let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
         let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * of).saturating_add(of_calibration);

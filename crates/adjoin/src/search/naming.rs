@@ -13,7 +13,7 @@ const PURPOSE: &str = "the ids of what was found";
 ///
 /// # Errors
 /// Where a bucket is not as written, or the ids do not fit into memory.
-pub(super) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, places: &[(u32, u32)]) -> Result<Ids> {
+pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, places: &[(u32, u32)]) -> Result<Ids> {
     let mut ids = Ids::empty(kind);
     if kind == IdKind::None {
         return Ok(ids);

@@ -1,20 +1,21 @@
-//! A search from its first query to its last: where to look, queries in batches of the size that memory holds, hits to the
+//! A search from its first query to its last: queries in batches of the size that memory holds, hits to the
 //! sink.
 
-use super::calibration::{self, Calibrated, calibrate};
+use super::PURPOSE;
+use super::decide::Decided;
 use super::hand_over::{Answered, give_hits, hand_over};
-use super::options::{Effort, SearchOptions, Wanted};
+use super::naming::ids_of;
+use super::options::{SearchOptions, Wanted};
 use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
 use super::source_queries::QueryBatch;
-use super::{PURPOSE, naming};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::Subset;
 use crate::plan::Probes;
 use crate::report::{
-    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
-    StrategyStatistics, Written,
+    CommonStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch, StrategyStatistics,
+    Written,
 };
 use crate::sink::{HitBatch, HitSink};
 use crate::source::IdKind;
@@ -33,24 +34,12 @@ pub(super) struct Run<'a, T: Coordinate> {
     pub(super) writing: SharedSeconds,
 }
 
-/// The recall that a search must learn to reach. Where all is wanted there is none; nor where queries are no more than a
-/// calibration draws of `rows` that may be found, which compares these with all vectors: that costs less for the queries themselves, and misses nothing.
-pub(super) fn recall_to_learn(options: &SearchOptions, queries: u64, rows: u64) -> Option<f64> {
-    let target = options.effort.target().filter(|&target| target < 1.0)?;
-    (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
-}
-
-/// Where queries look, and what is known of that.
-struct Decided {
-    probes: Probes,
-    recall: Option<RecallStatistics>,
-    calibrated: bool,
-}
-
 impl<T: Coordinate> Run<'_, T> {
     pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let mut watch = Stopwatch::start();
-        let decided = self.decide()?;
+        let Self { searcher, queries, like, options, .. } = *self;
+        let asked = (queries.count(searcher), like);
+        let decided = Decided::of(searcher, asked, (options.wanted, options.effort), options.seed)?;
         let decide_seconds = watch.lap();
         let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
         let answered = self.answer_all(decided.probes, &mut *sink)?;
@@ -121,39 +110,6 @@ impl<T: Coordinate> Run<'_, T> {
         }
     }
 
-    /// Where to look.
-    fn decide(&self) -> Result<Decided> {
-        let Self { searcher, queries, options, .. } = *self;
-        let every = |target: f64| {
-            let recall = Some(RecallStatistics::proved_at_k(target));
-            Decided { probes: Probes::Bound, recall, calibrated: false }
-        };
-        if let Effort::Probes(count) = options.effort {
-            let probes = Probes::Nearest(count.min(searcher.buckets.count()));
-            return Ok(Decided { probes, recall: None, calibrated: false });
-        }
-        let Some(target) = recall_to_learn(options, queries.count(searcher), searcher.all_rows()) else {
-            return Ok(every(options.effort.target().unwrap_or(1.0)));
-        };
-        Ok(match calibrate(searcher, (self.like, calibration::VECTORS), options.wanted, (target, options.seed))? {
-            None => Decided { calibrated: true, ..every(target) },
-            Some(Calibrated { rule, at_k, p5, vectors }) => Decided {
-                probes: Probes::By(rule),
-                recall: Some(RecallStatistics {
-                    at_k: Some(at_k),
-                    p5: Some(p5),
-                    queries: Some(match self.like {
-                        QuerySet::Rows | QuerySet::AllRows => "rows of the store".to_owned(),
-                        QuerySet::Source(_) => "calibrate-with".to_owned(),
-                    }),
-                    sample_queries: Some(vectors),
-                    ..RecallStatistics::promised(target)
-                }),
-                calibrated: true,
-            },
-        })
-    }
-
     /// Answers all queries while their hits are handed to the sink.
     fn answer_all(&self, probes: Probes, sink: &mut (dyn HitSink + '_)) -> Result<Answered> {
         let at_once = self.searcher.queries_at_once(self.of) as usize;
@@ -181,7 +137,7 @@ impl<T: Coordinate> Run<'_, T> {
                 IdKind::None => Vec::new(),
                 _ => found.iter().flatten().map(|hit| hit.place).collect(),
             };
-            let hit_ids = naming::ids_of(context, buckets, kind, &places)?;
+            let hit_ids = ids_of(context, buckets, kind, &places)?;
             drop(places);
             let query_rows = &rows[range.start as usize..range.end as usize];
             give_hits(buckets.metric(), (query_rows, &ids, range.start as usize), (found, &hit_ids), give)

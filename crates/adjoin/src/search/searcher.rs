@@ -29,30 +29,30 @@ const HITS_EXPECTED: u64 = 1_000;
 const QUERIES_MAX: u64 = 1 << 17;
 
 /// A store that is searched: its centers are in memory.
-pub(super) struct Searcher<'a, T: Coordinate> {
+pub(crate) struct Searcher<'a, T: Coordinate> {
     /// Its budget is that of the run.
-    pub(super) context: &'a Context,
-    pub(super) buckets: &'a Buckets<'a>,
+    pub(crate) context: &'a Context,
+    pub(crate) buckets: &'a Buckets<'a>,
     /// The members that may be found, where not all may.
     pub(super) subset: Option<Subset<'a>>,
-    pub(super) centers: Panel<T>,
+    pub(crate) centers: Panel<T>,
     pub(super) prober: Prober<T>,
-    pub(super) counts: Counts,
-    pub(super) read_ahead: u64,
+    pub(crate) counts: Counts,
+    pub(crate) read_ahead: u64,
     /// All that is held beside queries.
     _memory: Reservation,
 }
 
 /// What was done so far.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     compared: AtomicU64,
     center_distances: AtomicU64,
     probed: AtomicU64,
 }
 
 /// What was done for some queries.
-pub(super) struct Counted {
+pub(crate) struct Counted {
     /// Pairs whose distance was computed.
     pub(super) compared: u64,
     /// Distances to centers.
@@ -83,7 +83,7 @@ impl Counts {
     }
 
     /// What was done since the last call, after `reads` in all.
-    pub(super) fn take(&self, reads: ReadCounts) -> Counted {
+    pub(crate) fn take(&self, reads: ReadCounts) -> Counted {
         let of = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let [compared, center_distances, probed] = [&self.compared, &self.center_distances, &self.probed].map(of);
         Counted { compared, center_distances, probed, reads }
@@ -91,7 +91,7 @@ impl Counts {
 }
 
 /// Queries in memory.
-pub(super) struct Queries<T> {
+pub(crate) struct Queries<T> {
     pub(super) members: Members<T>,
     /// Where each lies itself, of queries from the store.
     pub(super) places: Option<Vec<(u32, u32)>>,
@@ -102,7 +102,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ///
     /// # Errors
     /// Where the budget is too small, or the centers are not as written.
-    pub(super) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
+    pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
         let (extents, free) = (buckets.extents(), context.budget().free());
         let read_ahead = read_ahead_bytes(extents, false, free);
         let memory = context.reserve(Self::fixed_bytes(buckets, context.threads) + read_ahead, PURPOSE)?;
@@ -128,7 +128,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// The least bytes of a search beside `of_queries`: a query may look into every bucket.
-    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
+    pub(crate) fn least_bytes(buckets: &Buckets<'_>, threads: usize, of_queries: u64) -> u64 {
         // Half of the memory is for queries.
         let visits = 4 * BYTES_OF_VISIT * u64::from(buckets.count());
         let fixed = Self::fixed_bytes(buckets, threads) + 2 * least_read_ahead(buckets.extents(), true);
@@ -146,7 +146,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// Bytes of a query of a type: as it is stored, as coordinates, what it finds, and a place in each list.
-    pub(super) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, wanted: Wanted) -> u64 {
+    pub(crate) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, wanted: Wanted) -> u64 {
         let answers = match wanted {
             Wanted::Nearest(k) => Nearest::memory_bytes(k.min(buckets.rows())),
             // In a heap that doubles as it grows.
@@ -162,7 +162,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     }
 
     /// Queries that are searched at once, at least one: half of the memory is for lists of the buckets that they look into.
-    pub(super) fn queries_at_once(&self, of: u64) -> u64 {
+    pub(crate) fn queries_at_once(&self, of: u64) -> u64 {
         (self.context.budget().free() / 2 / of).clamp(1, QUERIES_MAX)
     }
 
@@ -223,7 +223,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ///
     /// # Errors
     /// Where the store cannot be read, the answers of one query do not fit into memory, or `take` fails.
-    pub(super) fn search(
+    pub(crate) fn search(
         &self,
         queries: &Queries<T>,
         wanted: Wanted,
@@ -261,6 +261,11 @@ fn count_of(group: &[(u32, Range<u32>)]) -> usize {
 }
 
 impl<T: Coordinate> Queries<T> {
+    /// How many there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.members.len() as u32
+    }
+
     /// Those of a range that lie in the store, in groups of buckets with their queries: those of one bucket, and of buckets
     /// behind it while they are fewer than `least`, but not more than `most`.
     pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Vec<(u32, Range<u32>)>> {
@@ -281,7 +286,7 @@ impl<T: Coordinate> Queries<T> {
     }
 
     /// Queries as they are stored, in the space of a store whose vectors may be of another type.
-    pub(super) fn new(
+    pub(crate) fn new(
         searcher: &Searcher<'_, T>,
         vectors: VectorType,
         stored: &[u8],

@@ -161,17 +161,35 @@ fn convert(
     }
     let mut floats = vec![0.0; from.dimensions];
     as_floats(kernel, from.element, vector, &mut floats);
-    for (place, &value) in floats.iter().enumerate() {
-        stored.push(byte_of(value, to).ok_or_else(|| {
-            let (file, row) = source.locate(row);
-            Error::input(format!(
-                "{}: element {place} of row {row} is {value}; the vectors of the store are {to}, so queries hold whole \
-                 numbers of that type",
-                file.display()
-            ))
-        })?);
+    query_as_stored(&floats, to, stored).map_err(|at| {
+        let (file, row) = source.locate(row);
+        Error::input(format!("{}: {}", file.display(), not_of_type(at, &format!("row {row}"), to)))
+    })
+}
+
+/// Adds a query to vectors of a type that queries of a store may have: floats, or the integers that it holds.
+///
+/// # Errors
+/// The place and the value of an element that the type cannot have ([`not_of_type`]).
+pub(crate) fn query_as_stored(
+    query: &[f32],
+    to: Element,
+    stored: &mut Vec<u8>,
+) -> std::result::Result<(), (usize, f32)> {
+    for (place, &value) in query.iter().enumerate() {
+        match to {
+            Element::F32 => stored.extend(value.to_le_bytes()),
+            _ => stored.push(byte_of(value, to).ok_or((place, value))?),
+        }
     }
     Ok(())
+}
+
+/// What is wrong with an element of a query that vectors of a type cannot have.
+pub(crate) fn not_of_type((place, value): (usize, f32), query: &str, to: Element) -> String {
+    format!(
+        "element {place} of {query} is {value}; the vectors of the store are {to}, so queries hold whole numbers of that type"
+    )
 }
 
 /// The stored byte of an integer element.

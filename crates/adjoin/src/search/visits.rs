@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::plan::Load;
 
 /// Queries that look into each bucket.
-pub(super) enum Visits {
+pub(crate) enum Visits {
     /// All into those buckets that are marked.
     All(Vec<u32>, Vec<bool>),
     /// Where those of each bucket end, and the queries.
@@ -17,7 +17,7 @@ pub(super) enum Visits {
 
 impl Visits {
     /// The queries of each bucket, ascending, given the buckets of each query from the first on.
-    pub(super) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
+    pub(crate) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
         let mut ends = vec![0; buckets as usize];
         lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
         let mut end = 0;
@@ -37,7 +37,7 @@ impl Visits {
     }
 
     /// The queries of a bucket, ascending; `buffer` may hold them.
-    pub(super) fn of<'b>(&'b self, bucket: u32, buffer: &'b mut Vec<u32>) -> &'b [u32] {
+    pub(crate) fn of<'b>(&'b self, bucket: u32, buffer: &'b mut Vec<u32>) -> &'b [u32] {
         match self {
             Self::All(queries, buckets) => {
                 if buckets[bucket as usize] {
@@ -77,7 +77,7 @@ impl Visits {
 }
 
 /// A bit for each bucket and query, which several threads may set.
-pub(super) struct Marks {
+pub(crate) struct Marks {
     words: Vec<AtomicU64>,
     /// Words of a bucket.
     of_bucket: usize,

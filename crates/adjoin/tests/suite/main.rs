@@ -25,6 +25,7 @@ mod real;
 mod recall;
 mod relayout;
 mod search;
+mod serve;
 mod shared_budget;
 mod stops;
 mod temporary;

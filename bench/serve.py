@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""What serving a store costs: the experiments of CALL made again, beside our own order and cache.
+
+usage: serve.py ADJOIN [--only WORD] [--work DIR]
+
+Prints Markdown. What was measured lies in WORK/serve.jsonl and is not measured again. Vectors come from ADJOIN_DATA: all but
+the last rows of `sift-900k` as floats are the store, the last ones are the queries. The program is the example beside ADJOIN
+(`crates/adjoin/examples/serve`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from array import array
+from pathlib import Path
+
+from at_recall import shown, table
+from measure import Failed, Ledger, Record, machine, run
+
+FILE, QUERIES = "sift-900k.u8bin", 10_000
+#: Buckets of the paper, and how many of them a query looks into there.
+PAPER_BUCKETS, PAPER_PROBES = 100, 30
+#: Our number of buckets is the default of a build; a query looks into so many of them.
+OUR_PROBES = 60
+#: Shares of the data that are the cache.
+SHARES = (0.05, 0.1, 0.2)
+#: Contenders: order and cache. The first is ours.
+CONTENDERS = (
+    ("bucket-major", "foreseen"), ("call", "lru"), ("call-distance", "lru"), ("arrival", "fifo"), ("arrival", "lru"),
+    ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"), ("arrival", "s3-fifo"),
+)
+MEMORY = 1 << 30
+THREADS = 2
+
+
+class Bench:
+    """Stores, and what the program printed of them."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.adjoin, self.work = asked.adjoin.resolve(), asked.work.resolve()
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(self.work / "serve.jsonl")
+
+    def vectors(self, name: str) -> Path:
+        """The vectors of the store or the queries, as floats."""
+        path = self.work / f"serve-{name}.fbin"
+        if not path.exists():
+            source = Path(os.environ.get("ADJOIN_DATA", "")) / FILE
+            if "ADJOIN_DATA" not in os.environ or not source.exists():
+                raise Failed(f"{FILE} is not in ADJOIN_DATA")
+            with source.open("rb") as file:
+                rows, dimensions = array("I", file.read(8))
+                first, count = (rows - QUERIES, QUERIES) if name == "queries" else (0, rows - QUERIES)
+                file.seek(8 + first * dimensions)
+                draft = path.with_suffix(".draft")
+                with draft.open("wb") as floats:
+                    array("I", [count, dimensions]).tofile(floats)
+                    for row in range(0, count, 10_000):
+                        some = file.read(min(10_000, count - row) * dimensions)
+                        array("f", iter(some)).tofile(floats)
+            draft.rename(path)
+        return path
+
+    def store(self, buckets: int | None) -> Path:
+        """A store of so many buckets; of the default number where none is given."""
+        path = self.work / f"serve-{buckets or 'default'}.store"
+        if not path.exists():
+            number = ["--buckets", str(buckets)] if buckets else []
+            run([self.adjoin, "build", self.vectors("base"), "-o", path, "--quiet", *number])
+        return path
+
+    def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
+        """The records that the program prints."""
+        words = [*names, *(f"{name}={value}" for name, value in named.items())]
+
+        def measure() -> Record:
+            program = self.adjoin.parent / "examples/serve"
+            told = run([program, what, self.store(buckets), self.vectors("queries"), *words])
+            return told | {"output": [json.loads(line) for line in told["output"].splitlines()]}
+
+        told = self.ledger.measured(json.dumps([what, buckets, *words]), measure)
+        if "failed" in told:
+            raise Failed(told["failed"])
+        return told["output"]
+
+
+def megabytes(count: float) -> str:
+    return shown(count / 1e6, 2)
+
+
+def grouping(bench: Bench) -> str:
+    """Table II."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "grouping"]
+    body = [[shown(r["queries"], 0), shown(r["groups"], 0), shown(r["bitmap_ms"]), shown(r["hash_ms"])] for r in of]
+    return "[Table II] Time of grouping, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
+
+
+def loading(bench: Bench) -> str:
+    """Figures 6 and 14."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "loading"]
+    body = [[r["order"], megabytes(r["last"]), shown(r["last"] / r["mean"], 2)] for r in of]
+    head = ["order and loaders", "MB of the last of 8 loaders", "times the mean"]
+    return "[Figures 6, 14] Loading the buckets of one query.\n\n" + table(head, body)
+
+
+def hit_rates(bench: Bench) -> str:
+    """Figures 9 and 13, and table III."""
+    body = []
+    for r in bench.printed("plans", PAPER_BUCKETS):
+        if r["what"] in ("caches", "orders", "thetas"):
+            [(unit, size)] = r["capacity"].items()
+            name = r["order"] + ("" if r["theta"] is None else f", theta {r['theta']}")
+            rates = [shown(100 * r[key]) for key in ("hit_rate", "hit_rate_without_prefetched")]
+            body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
+    head = ["cache of", "order", "cache", "hit rate, %", "without prefetched", "MB a query"]
+    words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
+    return words + table(head, body)
+
+
+def batches(bench: Bench) -> str:
+    """Batches of 1,000 queries, one after the other."""
+    body = []
+    for buckets, probes in ((PAPER_BUCKETS, PAPER_PROBES), (None, OUR_PROBES)):
+        for share in SHARES:
+            for order, cache in CONTENDERS:
+                named = {"nprobe": probes, "share": share, "batches": 3, "memory": MEMORY, "threads": THREADS}
+                last = bench.printed("batches", buckets, order, cache, **named)[-1]
+                done = last["done"]
+                figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"]), shown(last["queries_per_second"], 0)]
+                body.append([str(buckets or "default"), f"{share:.0%}", order, cache, *figures])
+    head = ["buckets", "cache", "order", "cache", "MB a query", "hit rate, %", "queries a second"]
+    return "The last of 3 batches of 1,000 queries.\n\n" + table(head, body)
+
+
+def replays(bench: Bench) -> str:
+    """Figures 4 and 10 to 13: arrivals with bursts, timed from when each query should have come."""
+    body = []
+    for buckets, probes, rates in ((PAPER_BUCKETS, PAPER_PROBES, (20, 100)), (None, OUR_PROBES, (100, 300))):
+        for rate in rates:
+            for order, cache in CONTENDERS:
+                named = {"nprobe": probes, "share": 0.1, "rate": rate, "memory": MEMORY, "threads": THREADS}
+                [r] = bench.printed("replay", buckets, order, cache, **named)
+                times = [shown(r["latency_ms"][key]) for key in ("p50", "p95", "p99", "max")]
+                done = r["done"]
+                figures = [megabytes(done["bytes_per_query"]), shown(100 * done["hit_rate"])]
+                body.append([str(buckets or "default"), str(rate), order, cache, *times, *figures])
+    head = ["buckets", "queries a second", "order", "cache", "p50, ms", "p95", "p99", "max", "MB a query", "hit rate, %"]
+    words = "30 seconds of arrivals with bursts of three times the rate, after 5 to warm up; a cache of 10 % of the data.\n\n"
+    return words + table(head, body)
+
+
+PARTS = {"Plans": [grouping, loading, hit_rates], "Batches": [batches], "Arrivals": [replays]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    asked = parser.parse_args()
+    print(f"# Serving\n\nMade by `bench/serve.py`. Figures and tables in brackets are those of CALL.\n\n{machine()}\n")
+    for heading, tables in PARTS.items():
+        if asked.only not in heading:
+            continue
+        print(f"## {heading}\n", flush=True)
+        for part in tables:
+            try:
+                print(part(Bench(asked)), flush=True)
+            except Failed as reason:
+                print(f"Not measured: {reason}.\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

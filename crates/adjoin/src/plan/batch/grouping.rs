@@ -1,0 +1,222 @@
+//! CALL's context-aware grouping (section IV-B): queries of a batch that look into much the same buckets, by agglomerative
+//! clustering.
+//!
+//! The paper asks of a group that all of its members overlap (equation 2), which is complete linkage, though it does not name
+//! one. What the threshold theta means it says twice: equation 2 wants a similarity of at least theta, the text beside it a
+//! distance within theta. Both can be had.
+
+use super::overlap::Overlap;
+
+/// What the threshold of a group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Any two members have at least that similarity (equation 2).
+    Similarity,
+    /// Any two members have at most that distance, which is 1 less the similarity.
+    Distance,
+}
+
+/// Similarities are kept in so many parts: those of sets of up to 200 buckets stay apart.
+const PARTS: f32 = 65_534.0;
+/// No cluster.
+const NONE: u32 = u32::MAX;
+
+/// Similarities of clusters, which are named by their first query: 0 where they may not become one.
+struct Similarities {
+    count: usize,
+    all: Vec<u16>,
+    /// Clusters that are not a part of another, and may still grow.
+    open: Vec<bool>,
+}
+
+/// The groups of queries, each ascending, in the order of their first queries.
+pub fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Vec<u32>> {
+    let least = match reading {
+        Reading::Similarity => theta,
+        Reading::Distance => 1.0 - theta,
+    };
+    let mut clusters = Similarities::of(sets, least);
+    // For each query, the next one of its cluster, and the last one of the cluster that it is the first of.
+    let mut next = vec![NONE; sets.len()];
+    let mut last: Vec<u32> = (0..sets.len() as u32).collect();
+    let mut is_first = vec![true; sets.len()];
+    clusters.merge_all(|a, b| {
+        next[last[a] as usize] = b as u32;
+        last[a] = last[b];
+        is_first[b] = false;
+    });
+    let firsts = (0..sets.len() as u32).filter(|&query| is_first[query as usize]);
+    let of = |first: u32| {
+        let mut members: Vec<u32> =
+            std::iter::successors(Some(first), |&query| Some(next[query as usize]).filter(|&next| next != NONE))
+                .collect();
+        members.sort_unstable();
+        members
+    };
+    firsts.map(of).collect()
+}
+
+/// Bytes that it takes to group so many queries.
+pub(super) fn grouping_bytes(queries: usize) -> u64 {
+    (queries as u64).saturating_mul((queries * size_of::<u16>() + 64) as u64)
+}
+
+impl Similarities {
+    /// Of single queries (equation 5).
+    fn of(sets: &impl Overlap, least: f64) -> Self {
+        let count = sets.len();
+        let (mut all, mut common) = (vec![0; count * count], Vec::new());
+        let sizes: Vec<u32> = (0..count).map(|i| sets.size(i)).collect();
+        for i in 0..count {
+            sets.common_with_earlier(i, &mut common);
+            let (own, row) = (sizes[i], &mut all[i * count..][..i]);
+            for ((part, &common), &other) in row.iter_mut().zip(&common).zip(&sizes) {
+                // Two empty sets are the same.
+                let (common, union) = if own + other == 0 { (1, 1) } else { (common, own + other - common) };
+                let is_enough = f64::from(common) >= least * f64::from(union);
+                let similarity = common as f32 / union as f32;
+                *part = if is_enough { 1 + (similarity * PARTS) as u16 } else { 0 };
+            }
+        }
+        for i in 0..count {
+            (0..i).for_each(|j| all[j * count + i] = all[i * count + j]);
+        }
+        Self { count, all, open: vec![true; count] }
+    }
+
+    /// Merges clusters until none may be merged with another, by chains of nearest neighbours (Müllner, section 3.2, the
+    /// paper's reference 24). `merged` is told of each merge: of the cluster that stays, whose number is smaller, and the other.
+    fn merge_all(&mut self, mut merged: impl FnMut(usize, usize)) {
+        let mut chain: Vec<usize> = Vec::new();
+        let mut first = 0;
+        loop {
+            if chain.is_empty() {
+                while first < self.count && !self.open[first] {
+                    first += 1;
+                }
+                if first == self.count {
+                    return;
+                }
+                chain.push(first);
+            }
+            let top = chain[chain.len() - 1];
+            let before = chain.len().checked_sub(2).map(|at| chain[at]);
+            match self.nearest(top, before) {
+                // A similarity to a cluster never grows as that takes in others: it stays alone.
+                None => {
+                    self.open[top] = false;
+                    chain.pop();
+                }
+                Some(other) if Some(other) == before => {
+                    chain.truncate(chain.len() - 2);
+                    let (a, b) = (top.min(other), top.max(other));
+                    self.merge(a, b);
+                    merged(a, b);
+                }
+                Some(other) => chain.push(other),
+            }
+        }
+    }
+
+    /// The most similar cluster that one may be merged with: of equals that before it in the chain, else the first.
+    fn nearest(&self, of: usize, before: Option<usize>) -> Option<usize> {
+        let row = &self.all[of * self.count..][..self.count];
+        let best = row.iter().copied().max().filter(|&best| best > 0)?;
+        before.filter(|&before| row[before] == best).or_else(|| row.iter().position(|&similarity| similarity == best))
+    }
+
+    /// Complete linkage: two clusters are as similar as their least similar members.
+    fn merge(&mut self, a: usize, b: usize) {
+        let count = self.count;
+        self.open[b] = false;
+        for other in 0..count {
+            let (to_a, to_b) = (self.all[a * count + other], self.all[b * count + other]);
+            if to_b > 0 {
+                self.all[b * count + other] = 0;
+                self.all[other * count + b] = 0;
+            }
+            if to_b < to_a {
+                self.all[a * count + other] = to_b;
+                self.all[other * count + a] = to_b;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::overlap::{Bitmaps, HashedSets};
+    use super::*;
+
+    fn jaccard(a: &[u32], b: &[u32]) -> f64 {
+        let (a, b): (BTreeSet<_>, BTreeSet<_>) = (a.iter().collect(), b.iter().collect());
+        let union = a.union(&b).count();
+        if union == 0 { 1.0 } else { a.intersection(&b).count() as f64 / union as f64 }
+    }
+
+    /// The least similarity of members of two groups.
+    fn linkage(lists: &[Vec<u32>], a: &[u32], b: &[u32]) -> f64 {
+        let pairs = a.iter().flat_map(|&i| b.iter().map(move |&j| (i, j)));
+        pairs.map(|(i, j)| jaccard(&lists[i as usize], &lists[j as usize])).fold(1.0, f64::min)
+    }
+
+    /// Merges the two most similar groups until none is similar enough: as the definition says. None where two pairs of groups
+    /// are as similar, as the result may then be one or another.
+    fn plain(lists: &[Vec<u32>], least: f64) -> Option<Vec<Vec<u32>>> {
+        let mut groups: Vec<Vec<u32>> = (0..lists.len() as u32).map(|query| vec![query]).collect();
+        loop {
+            let pairs = (0..groups.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+            let mut linked: Vec<_> = pairs.map(|(i, j)| (linkage(lists, &groups[i], &groups[j]), i, j)).collect();
+            linked.sort_by(|a, b| b.0.total_cmp(&a.0));
+            linked.retain(|&(similarity, ..)| similarity >= least);
+            let Some(&(_, i, j)) = linked.first() else { break };
+            if linked.windows(2).any(|two| two[0].0 - two[1].0 < 1e-4) {
+                return None;
+            }
+            let other = groups.remove(j);
+            groups[i].extend(other);
+            groups[i].sort_unstable();
+        }
+        groups.sort_unstable();
+        Some(groups)
+    }
+
+    fn lists() -> impl Strategy<Value = Vec<Vec<u32>>> {
+        let list = prop::collection::btree_set(0u32..70, 0..30).prop_map(|list| list.into_iter().collect());
+        prop::collection::vec(list, 0..14)
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_as_similar_as_asked_and_no_two_could_be_one(lists in lists(), theta in 0.05f64..0.95) {
+            for (reading, least) in [(Reading::Similarity, theta), (Reading::Distance, 1.0 - theta)] {
+                let groups = group(&Bitmaps::new(&lists, 70), theta, reading);
+                prop_assert_eq!(&groups, &group(&HashedSets::new(&lists), theta, reading));
+                let mut all: Vec<u32> = groups.concat();
+                prop_assert!(groups.iter().all(|group| group.is_sorted()) && groups.is_sorted_by_key(|group| group[0]));
+                all.sort_unstable();
+                prop_assert_eq!(all, (0..lists.len() as u32).collect::<Vec<_>>());
+                for (at, one) in groups.iter().enumerate() {
+                    prop_assert!(linkage(&lists, one, one) >= least);
+                    prop_assert!(groups[..at].iter().all(|other| linkage(&lists, one, other) < least));
+                }
+                if let Some(plain) = plain(&lists, least) {
+                    prop_assert_eq!(groups, plain);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_threshold_means_two_things() {
+        // Similarities: 3/5 of the first two, 1/7 and 1/7 to the third.
+        let lists = [vec![0, 1, 2, 3], vec![0, 1, 2, 4], vec![0, 9, 10, 11]];
+        let of = |reading| group(&Bitmaps::new(&lists, 12), 0.3, reading);
+        assert_eq!(of(Reading::Similarity), [vec![0, 1], vec![2]]);
+        assert_eq!(of(Reading::Distance), [vec![0], vec![1], vec![2]]);
+    }
+}

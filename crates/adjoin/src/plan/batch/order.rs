@@ -1,0 +1,138 @@
+//! In which order are the queries of a batch answered, or the buckets that they need compared?
+
+use std::str::FromStr;
+
+use super::grouping::{Reading, group, grouping_bytes};
+use super::loaders::greedy_packing;
+use super::overlap::Bitmaps;
+use super::residency::Residency;
+use crate::error::{Error, Result};
+
+/// CALL's default threshold of a group (section V-A).
+pub const THETA: f64 = 0.3;
+/// Loaders of the paper's setup, which load at the same time.
+const LOADERS: usize = 8;
+/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbours are read together.
+const ALONE_BYTES: u64 = 256 << 10;
+
+/// How a batch is carried out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BatchOrder {
+    /// Query by query as they came.
+    Arrival,
+    /// Query by query, those that look into much the same buckets behind each other (CALL, section IV).
+    Grouped {
+        /// The threshold of a group.
+        theta: f64,
+        /// What that is.
+        reading: Reading,
+        /// Whether the buckets of the first query of a group are loaded after the last query of the group before (equation 6).
+        prefetches: bool,
+    },
+    /// Bucket by bucket, each compared with all of its queries at once: those in memory first, then, while these are compared,
+    /// the large ones, the largest first, and the others as they lie on disk.
+    BucketMajor,
+}
+
+impl BatchOrder {
+    /// All of them, with the paper's threshold.
+    pub const ALL: [Self; 5] = [
+        Self::Arrival,
+        Self::Grouped { theta: THETA, reading: Reading::Similarity, prefetches: false },
+        Self::Grouped { theta: THETA, reading: Reading::Similarity, prefetches: true },
+        Self::Grouped { theta: THETA, reading: Reading::Distance, prefetches: true },
+        Self::BucketMajor,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Arrival => "arrival",
+            Self::Grouped { prefetches: false, .. } => "grouped",
+            Self::Grouped { reading: Reading::Similarity, .. } => "call",
+            Self::Grouped { reading: Reading::Distance, .. } => "call-distance",
+            Self::BucketMajor => "bucket-major",
+        }
+    }
+
+    /// Bytes that it takes to order so many queries, beside their lists.
+    pub fn memory_bytes(self, queries: usize) -> u64 {
+        match self {
+            Self::Grouped { .. } => grouping_bytes(queries),
+            Self::Arrival | Self::BucketMajor => 0,
+        }
+    }
+
+    /// Whether queries are answered one after the other, each once all of its buckets are there.
+    pub fn is_by_query(self) -> bool {
+        self != Self::BucketMajor
+    }
+}
+
+impl FromStr for BatchOrder {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|order| order.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|order| order.name()).collect();
+            Error::option(format!("no such order of a batch: {name}; choose one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// Buckets that are compared together, when all of them are in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Those that are not in memory are loaded in this order.
+    pub(super) buckets: Vec<u32>,
+    /// With this query; with all that look into them where there is none.
+    pub(super) query: Option<u32>,
+    /// What to load once that is done.
+    pub(super) prefetch: Vec<u32>,
+}
+
+/// The pieces of a batch of queries that look into the listed buckets, and how many groups they form.
+pub(super) fn pieces(order: BatchOrder, lists: &[Vec<u32>], cache: &Residency) -> (Vec<Piece>, usize) {
+    let size = |bucket| cache.size(bucket);
+    let of_query = |query: u32, buckets: Vec<u32>| Piece { buckets, query: Some(query), prefetch: Vec::new() };
+    match order {
+        BatchOrder::Arrival => {
+            let ascending = |list: &Vec<u32>| {
+                let mut buckets = list.clone();
+                buckets.sort_unstable();
+                buckets
+            };
+            ((0..).zip(lists).map(|(query, list)| of_query(query, ascending(list))).collect(), lists.len())
+        }
+        BatchOrder::Grouped { theta, reading, prefetches } => {
+            let packed = |query: u32| greedy_packing(&lists[query as usize], size, LOADERS);
+            let groups = group(&Bitmaps::new(lists, cache.buckets() as u32), theta, reading);
+            let mut pieces: Vec<Piece> = Vec::new();
+            for group in &groups {
+                if let Some(last) = pieces.last_mut().filter(|_| prefetches) {
+                    last.prefetch = packed(group[0]);
+                }
+                pieces.extend(group.iter().map(|&query| of_query(query, packed(query))));
+            }
+            (pieces, groups.len())
+        }
+        BatchOrder::BucketMajor => {
+            let of_bucket = |bucket| Piece { buckets: vec![bucket], query: None, prefetch: Vec::new() };
+            (bucket_major(lists, cache).into_iter().map(of_bucket).collect(), 1)
+        }
+    }
+}
+
+/// The buckets of a batch, each once.
+fn bucket_major(lists: &[Vec<u32>], cache: &Residency) -> Vec<u32> {
+    let mut wanted = vec![false; cache.buckets()];
+    lists.iter().flatten().for_each(|&bucket| wanted[bucket as usize] = true);
+    let mut buckets: Vec<u32> = (0..wanted.len() as u32).filter(|&bucket| wanted[bucket as usize]).collect();
+    let largest_first = |bucket: u32| std::cmp::Reverse(cache.size(bucket));
+    buckets.sort_by_key(|&bucket| match (cache.holds(bucket), cache.size(bucket) >= ALONE_BYTES) {
+        (true, _) => (0, largest_first(bucket)),
+        (false, true) => (1, largest_first(bucket)),
+        (false, false) => (2, std::cmp::Reverse(0)),
+    });
+    buckets
+}

@@ -1,0 +1,136 @@
+//! S3-FIFO (Yang et al., SOSP 2023, Algorithm 1) by bytes: a small queue in which what is used once passes through, a main queue,
+//! and the numbers of those that lately left the small one.
+//!
+//! Its own as the crates with that name (`quick_cache`, `foyer`) hold values and decide alone when one goes; here a plan asks
+//! for a victim among those that nobody is about to use.
+
+use std::collections::VecDeque;
+
+/// Share of the bytes that is for the small queue.
+const SMALL_SHARE: f64 = 0.1;
+/// Uses that are counted.
+const USES_MAX: u8 = 3;
+/// Those with more uses go from the small queue to the main one.
+const ONCE: u8 = 1;
+
+pub(super) struct S3Fifo {
+    small_bytes_max: u64,
+    small_bytes: u64,
+    /// First those that came first.
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    /// Not held; at most as many as are in the main queue.
+    ghosts: VecDeque<u32>,
+    uses: Vec<u8>,
+}
+
+impl S3Fifo {
+    pub(super) fn new(capacity: u64, buckets: usize) -> Self {
+        let small_bytes_max = (capacity as f64 * SMALL_SHARE) as u64;
+        let [small, main, ghosts] = [(); 3].map(|()| VecDeque::new());
+        Self { small_bytes_max, small_bytes: 0, small, main, ghosts, uses: vec![0; buckets] }
+    }
+
+    pub(super) fn note_use(&mut self, bucket: u32) {
+        let uses = &mut self.uses[bucket as usize];
+        *uses = (*uses + 1).min(USES_MAX);
+    }
+
+    pub(super) fn insert(&mut self, bucket: u32, bytes: u64) {
+        self.uses[bucket as usize] = 0;
+        if let Some(at) = self.ghosts.iter().position(|&ghost| ghost == bucket) {
+            self.ghosts.remove(at);
+            self.main.push_back(bucket);
+        } else {
+            self.small_bytes += bytes;
+            self.small.push_back(bucket);
+        }
+    }
+
+    /// The next to go of those that may, if any; moves others on the way.
+    pub(super) fn victim(&mut self, size: impl Fn(u32) -> u64, may_go: impl Fn(u32) -> bool) -> Option<u32> {
+        if !self.small.iter().chain(&self.main).any(|&bucket| may_go(bucket)) {
+            return None;
+        }
+        loop {
+            let small_may = self.small.iter().any(|&bucket| may_go(bucket));
+            let main_may = self.main.iter().any(|&bucket| may_go(bucket));
+            let is_small = small_may && (self.small_bytes > self.small_bytes_max || !main_may);
+            let queue = if is_small { &mut self.small } else { &mut self.main };
+            let bucket = queue.pop_front().expect("one of it may go");
+            let uses = &mut self.uses[bucket as usize];
+            if !may_go(bucket) {
+                queue.push_back(bucket);
+            } else if is_small && *uses > ONCE {
+                self.small_bytes -= size(bucket);
+                *uses = 0;
+                self.main.push_back(bucket);
+            } else if !is_small && *uses > 0 {
+                *uses -= 1;
+                self.main.push_back(bucket);
+            } else {
+                // It goes when the caller says so.
+                if is_small {
+                    self.small.push_front(bucket)
+                } else {
+                    self.main.push_front(bucket)
+                }
+                return Some(bucket);
+            }
+        }
+    }
+
+    pub(super) fn evict(&mut self, bucket: u32, bytes: u64) {
+        if let Some(at) = self.small.iter().position(|&held| held == bucket) {
+            self.small.remove(at);
+            self.small_bytes -= bytes;
+            self.ghosts.push_back(bucket);
+            while self.ghosts.len() > self.main.len().max(1) {
+                self.ghosts.pop_front();
+            }
+        } else {
+            self.main.retain(|&held| held != bucket);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Evicts one of those that may go, each of one byte.
+    fn evict(queues: &mut S3Fifo, may_go: impl Fn(u32) -> bool) -> Option<u32> {
+        let victim = queues.victim(|_| 1, may_go)?;
+        queues.evict(victim, 1);
+        Some(victim)
+    }
+
+    #[test]
+    fn what_is_used_once_passes_through_and_what_comes_back_stays() {
+        let mut queues = S3Fifo::new(10, 20);
+        (0..10).for_each(|bucket| queues.insert(bucket, 1));
+        [0, 0, 3].into_iter().for_each(|bucket| queues.note_use(bucket));
+        assert_eq!(evict(&mut queues, |_| true), Some(1), "0 was used twice and moves to the main queue");
+        assert_eq!(evict(&mut queues, |_| true), Some(2));
+        queues.insert(2, 1);
+        assert_eq!(evict(&mut queues, |_| true), Some(3), "2 was gone a moment ago and is in the main queue");
+        assert_eq!(evict(&mut queues, |bucket| bucket > 4), Some(5), "4 is in use");
+        let rest: Vec<u32> = std::iter::from_fn(|| evict(&mut queues, |_| true)).collect();
+        assert_eq!(rest, [6, 7, 8, 9, 0, 2, 4], "the small queue down to its share, then the main one, then the rest");
+        assert_eq!(evict(&mut queues, |_| true), None);
+    }
+
+    #[test]
+    fn a_use_buys_another_round_in_the_main_queue() {
+        let mut queues = S3Fifo::new(2, 20);
+        [5, 6].into_iter().for_each(|bucket| {
+            queues.insert(bucket, 1);
+            (0..5).for_each(|_| queues.note_use(bucket));
+        });
+        // Both move to the main queue, where counting begins anew.
+        assert_eq!(queues.victim(|_| 1, |_| true), Some(5));
+        queues.note_use(5);
+        assert_eq!(evict(&mut queues, |_| true), Some(6));
+        assert_eq!(evict(&mut queues, |_| true), Some(5));
+    }
+}

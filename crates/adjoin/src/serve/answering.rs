@@ -1,0 +1,451 @@
+//! Answers batches of queries: where they look, in which order, and what they find.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+
+use adjoin_device::{MemoryBudget, Reservation};
+
+use super::PURPOSE;
+use super::batch::Batch;
+use super::names::Names;
+use super::options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
+use super::pass::{Group, Pass};
+use crate::error::{Error, Result};
+use crate::execute::{Hit, NearestSearch};
+use crate::geometry::Coordinate;
+use crate::load::{Buckets, Cache, LoadedBucket, least_read_ahead};
+use crate::options::{Element, Metric, VectorType};
+use crate::plan::Probes;
+use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
+use crate::predicate::Predicate;
+use crate::report::Stopwatch;
+use crate::search::{
+    Decided, Effort, Looking, Queries, QuerySet, Searcher, Visits, Wanted, ids_of, in_halves, least_calibration_bytes,
+    not_of_type, query_as_stored,
+};
+use crate::source::{IdKind, Ids};
+use crate::workers::{lock, streamed_items};
+
+/// Different wishes, of what and where, that queries of a batch may have; of more, some are answered later.
+const WISHES_TOGETHER: usize = 8;
+/// Wishes of which is known where they look.
+const WISHES_KNOWN: usize = 64;
+/// What a read costs before its first byte, in bytes that could be read meanwhile: about 0.1 ms of a disk with 1 GB/s.
+const READ_COST_BYTES: f64 = 100_000.0;
+
+/// Answers the queries of one store.
+pub(super) struct Answering<'a, T: Coordinate> {
+    searcher: &'a Searcher<'a, T>,
+    options: &'a ServeOptions,
+    ids: IdKind,
+    statistics: &'a Mutex<ServeStatistics>,
+    capacity: u64,
+    /// The memory of the buckets that stay, and of those that workers work on.
+    buckets_memory: MemoryBudget,
+    residency: Residency,
+    cache: Cache<T>,
+    /// Where queries with a wish look: those that were asked for last come last.
+    known: Vec<(Wish, Decided)>,
+    since_begin: Stopwatch,
+    _of_tables: Reservation,
+}
+
+/// What is wanted, and where it is looked for.
+type Wish = (Wanted, Effort);
+
+/// A query of a batch that can be answered.
+struct Asked<'q> {
+    /// Its number among those of the batch.
+    number: usize,
+    vector: &'q [f32],
+    /// Where its wish stands among those of the batch.
+    wish: usize,
+}
+
+/// Queries of a batch with one wish.
+struct Together<T> {
+    wish: usize,
+    queries: Queries<T>,
+    /// Their numbers among those that are answered together.
+    numbers: Vec<usize>,
+}
+
+impl<'a, T: Coordinate> Answering<'a, T> {
+    /// The least memory with which a store is served.
+    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
+        let wanted = Wanted::Nearest(1);
+        let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted);
+        let learning = least_calibration_bytes::<T>(buckets, wanted);
+        let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
+        Searcher::<T>::least_bytes(buckets, threads, 2 * of)
+            + learning
+            + tables_bytes::<T>(buckets)
+            // The cache and the memory of queries are halves of what is left.
+            + 2 * largest * (streamed_items(threads) + 1) as u64
+    }
+
+    /// Takes the memory of the cache.
+    ///
+    /// # Errors
+    /// Where it is not there.
+    pub(super) fn new(
+        searcher: &'a Searcher<'a, T>,
+        (options, ids): (&'a ServeOptions, IdKind),
+        statistics: &'a Mutex<ServeStatistics>,
+    ) -> Result<Self> {
+        let Searcher { context, buckets, .. } = *searcher;
+        let of_tables = context.reserve(tables_bytes::<T>(buckets), PURPOSE)?;
+        let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
+        let worked_on = largest * streamed_items(context.threads) as u64;
+        let all: u64 = bucket_bytes::<T>(buckets).sum();
+        let half = (context.budget().free() / 2).saturating_sub(worked_on);
+        let capacity = options.cache_bytes.unwrap_or(half).clamp(largest, all.max(largest));
+        let buckets_memory = MemoryBudget::within(context.reserve(capacity + worked_on, PURPOSE)?);
+        lock(statistics).cache_bytes = capacity;
+        Ok(Self {
+            searcher,
+            options,
+            ids,
+            statistics,
+            capacity,
+            residency: residency::<T>(options, buckets, capacity),
+            cache: Cache::new(buckets_memory.clone(), buckets.count() as usize),
+            buckets_memory,
+            known: Vec::new(),
+            since_begin: Stopwatch::start(),
+            _of_tables: of_tables,
+        })
+    }
+
+    /// Queries that are answered together, at most, where each finds one vector.
+    pub(super) fn most(&self) -> usize {
+        self.searcher.queries_at_once(self.bytes_of(Wanted::Nearest(1))) as usize
+    }
+
+    /// Answers all queries of a batch.
+    pub(super) fn answer(&mut self, batch: &Batch) {
+        let mut open: Vec<usize> = (0..batch.requests.len()).collect();
+        while !open.is_empty() {
+            let (wishes, asked) = self.choose(batch, &mut open);
+            if self.answer_asked(batch, &wishes, &asked).is_err() {
+                self.forget();
+                self.answer_alone(batch, &wishes, &asked);
+            }
+        }
+        let mut statistics = lock(self.statistics);
+        statistics.queries += batch.requests.len() as u64;
+        statistics.batches += 1;
+        statistics.read_bytes = self.searcher.buckets.read_counts().bytes_read - statistics.learning_bytes;
+    }
+
+    /// Answers those who have no answer yet, as something went wrong for one of those who were answered together, or for all of
+    /// them: each is told its own error.
+    fn answer_alone(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[Asked<'_>]) {
+        for alone in asked.chunks(1).filter(|alone| batch.is_open(alone[0].number)) {
+            if let Err(error) = self.answer_asked(batch, wishes, alone) {
+                self.forget();
+                batch.answer(alone[0].number, Err(error));
+            }
+        }
+    }
+
+    /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.
+    fn choose<'q>(&mut self, batch: &'q Batch, open: &mut Vec<usize>) -> (Vec<(Wish, Decided)>, Vec<Asked<'q>>) {
+        let (mut wishes, mut asked): (Vec<(Wish, Decided)>, Vec<Asked<'q>>) = (Vec::new(), Vec::new());
+        open.retain(|&number| {
+            let request = &batch.requests[number];
+            let wish = (request.wanted, request.effort);
+            let known = wishes.iter().position(|(known, _)| *known == wish);
+            if known.is_none() && wishes.len() == WISHES_TOGETHER {
+                return true;
+            }
+            let decided = self.check(request).and_then(|()| match known {
+                Some(known) => Ok(known),
+                None => {
+                    wishes.push((wish, self.decide(wish)?));
+                    Ok(wishes.len() - 1)
+                }
+            });
+            match decided {
+                Ok(wish) => asked.push(Asked { number, vector: &request.vector, wish }),
+                Err(error) => batch.answer(number, Err(error)),
+            }
+            false
+        });
+        (wishes, asked)
+    }
+
+    /// Refuses what is no query of this store.
+    fn check(&self, request: &Request) -> Result<()> {
+        let Searcher { buckets, .. } = *self.searcher;
+        let (store, _) = buckets.at(0);
+        let (dimensions, vector) = (buckets.vectors().dimensions, &request.vector);
+        if vector.len() != dimensions {
+            return Err(Error::input(format!(
+                "the query has {} dimensions, the vectors of {} {dimensions}; give queries of the same model",
+                vector.len(),
+                store.folder().display()
+            )));
+        }
+        if let Some((place, value)) = vector.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(Error::input(format!("element {place} of the query is {value}; give finite numbers")));
+        }
+        if buckets.metric() == Metric::Cosine && vector.iter().all(|&value| value == 0.0) {
+            return Err(Error::input("the query is all zeros, which have no cosine; give another vector"));
+        }
+        let element = query_type(buckets).element;
+        query_as_stored(vector, element, &mut Vec::new())
+            .map_err(|at| Error::input(not_of_type(at, "the query", element)))?;
+        request.wanted.check(buckets.metric(), store.folder())
+    }
+
+    /// Where queries with a wish look; what it takes to learn that is known from then on.
+    fn decide(&mut self, wish: Wish) -> Result<Decided> {
+        if let Some(at) = self.known.iter().position(|(known, _)| *known == wish) {
+            let known = self.known.remove(at);
+            self.known.push(known);
+        } else {
+            // Queries go on coming, and are like any rows.
+            let before = self.searcher.buckets.read_counts().bytes_read;
+            let decided = Decided::of(self.searcher, (u64::MAX, QuerySet::AllRows), wish, self.options.seed)?;
+            lock(self.statistics).learning_bytes += self.searcher.buckets.read_counts().bytes_read - before;
+            if self.known.len() == WISHES_KNOWN {
+                self.known.remove(0);
+            }
+            self.known.push((wish, decided));
+        }
+        Ok(self.known.last().expect("it was put there").1.clone())
+    }
+
+    /// Answers queries that make sense, as far as nothing goes wrong.
+    fn answer_asked(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[Asked<'_>]) -> Result<()> {
+        let is_everywhere = |asked: &&Asked<'_>| wishes[asked.wish].1.probes == Probes::Bound;
+        let (everywhere, by_rule): (Vec<&Asked<'_>>, Vec<&Asked<'_>>) = asked.iter().partition(is_everywhere);
+        let find = |range: Range<u32>| self.find(batch, wishes, &by_rule[range.start as usize..range.end as usize]);
+        in_halves(by_rule.len() as u32, find, |_, ()| Ok(()))?;
+        for wish in 0..wishes.len() {
+            let of_wish: Vec<&Asked<'_>> = everywhere.iter().copied().filter(|asked| asked.wish == wish).collect();
+            if !of_wish.is_empty() {
+                self.look_everywhere(batch, &wishes[wish], &of_wish)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers queries with one wish whom no rule tells where to look: as a search does.
+    fn look_everywhere(
+        &self,
+        batch: &Batch,
+        ((wanted, _), decided): &(Wish, Decided),
+        asked: &[&Asked<'_>],
+    ) -> Result<()> {
+        let Searcher { buckets, context, .. } = *self.searcher;
+        let _memory = context.reserve(self.bytes_of(*wanted).saturating_mul(asked.len() as u64), PURPOSE)?;
+        let queries = self.queries(asked);
+        let before = buckets.read_counts().bytes_read;
+        self.searcher.search(&queries, *wanted, Probes::Bound, |range, found| {
+            let places: Vec<(u32, u32)> = match self.ids {
+                IdKind::None => Vec::new(),
+                _ => found.iter().flatten().map(|hit| hit.place).collect(),
+            };
+            let all_ids = ids_of(context, buckets, self.ids, &places)?;
+            let read_bytes = (buckets.read_counts().bytes_read - before) / found.len().max(1) as u64;
+            let mut named = 0;
+            for (asked, hits) in asked[range.start as usize..range.end as usize].iter().zip(&found) {
+                let mut ids = Ids::empty(self.ids);
+                (named..named + hits.len()).for_each(|hit| ids.push_from(&all_ids, hit));
+                named += hits.len();
+                let (probes, together) = (buckets.count().into(), found.len() as u32);
+                let told = Told { probes, read_bytes, together, recall: recall_of(decided) };
+                batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, told)));
+            }
+            Ok(())
+        })
+    }
+
+    /// Answers queries that look where their rules say, unless they are answered; none where memory does not hold that of several.
+    fn find(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[&Asked<'_>]) -> Result<Option<()>> {
+        let open = asked.iter().copied().filter(|asked| batch.is_open(asked.number));
+        let asked: &Vec<&Asked<'_>> = &open.collect();
+        let Searcher { buckets, .. } = *self.searcher;
+        let bytes = asked.iter().map(|asked| self.bytes_of(wishes[asked.wish].0.0)).sum();
+        let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };
+        let together = self.together(asked);
+        let looking = together.iter().map(|of| {
+            let (wanted, _) = wishes[of.wish].0;
+            Looking::new(self.searcher, &of.queries, 0..of.queries.len(), wanted)
+        });
+        let lookings: Vec<Looking<'_, T>> = looking.collect();
+        let (mut lists, mut places) = (vec![Vec::new(); asked.len()], vec![(0, 0); asked.len()]);
+        let mut groups = Vec::with_capacity(together.len());
+        for (group, (of, looking)) in together.iter().zip(lookings).enumerate() {
+            let own = looking.lists(wishes[of.wish].1.probes)?;
+            let visits = Visits::of_lists(&own, 0, buckets.count());
+            for ((list, &number), query) in own.into_iter().zip(&of.numbers).zip(0..) {
+                (lists[number], places[number]) = (list, (group, query));
+            }
+            groups.push(Group { looking, visits, numbers: of.numbers.clone() });
+        }
+        let Some(_of_lists) = self.reserve(self.plan_bytes(&lists, groups.len()), asked.len())? else {
+            return Ok(None);
+        };
+        let plan = self.plan(&lists);
+        let read_bytes = plan.steps.iter().filter_map(|step| step.loaded());
+        let read_bytes: u64 = read_bytes.map(|bucket| buckets.extent(bucket).bytes(self.ids != IdKind::None)).sum();
+        let (names, together) = (Names::new(self.ids, asked.len()), asked.len() as u32);
+        let done = |number: usize| {
+            let ((group, own), asked) = (places[number], asked[number]);
+            let looking = &groups[group].looking;
+            // Else some hits were not kept: the query is answered again, among fewer.
+            if !looking.is_full() {
+                let hits = looking.take_found(own);
+                let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
+                let (probes, read_bytes) = (lists[number].len() as u64, read_bytes / u64::from(together));
+                let told = Told { probes, read_bytes, together, recall: recall_of(&wishes[asked.wish].1) };
+                batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), told)));
+            }
+        };
+        let left: Vec<AtomicU32> = lists.iter().map(|list| AtomicU32::new(list.len() as u32)).collect();
+        let pass = Pass {
+            searcher: self.searcher,
+            plan: &plan,
+            groups: &groups,
+            places: &places,
+            residency: &self.residency,
+            is_by_query: self.options.order.is_by_query(),
+            ids: self.ids,
+            names: &names,
+            left: &left,
+            done: &done,
+        };
+        pass.run(&mut self.cache)?;
+        Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
+    }
+
+    /// Plans a batch, and counts that.
+    fn plan(&mut self, lists: &[Vec<u32>]) -> BatchPlan {
+        let watch = Stopwatch::start();
+        let plan = plan_batch(self.options.order, lists, &mut self.residency, self.since_begin.seconds());
+        let mut statistics = lock(self.statistics);
+        statistics.counts += plan.counts;
+        statistics.plan_seconds += watch.seconds();
+        plan
+    }
+
+    /// Bytes of lists of buckets, of a plan of them, and of what workers compare so many groups of queries with.
+    fn plan_bytes(&self, lists: &[Vec<u32>], groups: usize) -> u64 {
+        let uses: u64 = lists.iter().map(|list| list.len() as u64).sum();
+        3 * uses * size_of::<u32>() as u64
+            + BatchPlan::memory_bytes(uses)
+            + self.options.order.memory_bytes(lists.len())
+            + self.comparing_bytes(groups)
+    }
+
+    /// Bytes of the comparisons of workers with so many groups of queries; those with one are held already.
+    fn comparing_bytes(&self, groups: usize) -> u64 {
+        let Searcher { context, buckets, .. } = *self.searcher;
+        let of = NearestSearch::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
+        (groups.saturating_sub(1) * context.threads.max(1)) as u64 * of
+    }
+
+    /// Memory for some queries; none where it is not there for several.
+    fn reserve(&self, bytes: u64, queries: usize) -> Result<Option<Reservation>> {
+        match self.searcher.context.reserve(bytes, PURPOSE) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(_) if queries > 1 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes of a query, of what it finds and of its names.
+    fn bytes_of(&self, wanted: Wanted) -> u64 {
+        let Searcher { buckets, .. } = *self.searcher;
+        let hits = match wanted {
+            Wanted::Nearest(k) => k.min(buckets.rows()),
+            // Where there are more, they are counted as they are found.
+            Wanted::Within(_) => 0,
+        };
+        let names = Names::memory_bytes(buckets, hits);
+        Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted).saturating_add(names)
+    }
+
+    /// Queries by their wishes.
+    fn together(&self, asked: &[&Asked<'_>]) -> Vec<Together<T>> {
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (number, one) in asked.iter().enumerate() {
+            match groups.iter_mut().find(|(wish, _)| *wish == one.wish) {
+                Some((_, numbers)) => numbers.push(number),
+                None => groups.push((one.wish, vec![number])),
+            }
+        }
+        let of = |(wish, numbers): (usize, Vec<usize>)| {
+            let own: Vec<&Asked<'_>> = numbers.iter().map(|&number| asked[number]).collect();
+            Together { wish, queries: self.queries(&own), numbers }
+        };
+        groups.into_iter().map(of).collect()
+    }
+
+    /// Queries in memory.
+    fn queries(&self, asked: &[&Asked<'_>]) -> Queries<T> {
+        let vectors = query_type(self.searcher.buckets);
+        let mut stored = Vec::with_capacity(asked.len() * vectors.bytes());
+        for one in asked {
+            query_as_stored(one.vector, vectors.element, &mut stored).expect("it was looked at");
+        }
+        Queries::new(self.searcher, vectors, &stored, None)
+    }
+
+    /// Empties the cache, after a plan that was not carried out to its end.
+    fn forget(&mut self) {
+        let buckets = self.searcher.buckets;
+        self.residency = residency::<T>(self.options, buckets, self.capacity);
+        self.cache = Cache::new(self.buckets_memory.clone(), buckets.count() as usize);
+    }
+}
+
+/// What an answer says beside its hits.
+struct Told {
+    probes: u64,
+    read_bytes: u64,
+    together: u32,
+    recall: Option<Recall>,
+}
+
+/// The recall that is promised where queries look as was decided.
+fn recall_of(decided: &Decided) -> Option<Recall> {
+    Recall::of(decided.recall.as_ref()?)
+}
+
+/// The answer of a query that found these.
+fn answer(metric: Metric, hits: &[Hit], ids: Ids, Told { probes, read_bytes, together, recall }: Told) -> Answer {
+    let rows = hits.iter().map(|hit| hit.row).collect();
+    let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
+    Answer { rows, ids, values, probes, read_bytes, together, recall }
+}
+
+/// Bytes of each bucket in memory.
+fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<Item = u64> + 'b {
+    let with_ids = buckets.ids(0) != IdKind::None;
+    buckets.extents().iter().map(move |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), with_ids))
+}
+
+/// Bytes of what is known of each bucket, and of reading ids with them.
+fn tables_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
+    let count = buckets.count() as usize;
+    // Searches read no ids, which come behind the vectors.
+    let of_ids = least_read_ahead(buckets.extents(), true) - least_read_ahead(buckets.extents(), false);
+    Residency::memory_bytes(count) + Cache::<T>::table_bytes(count) + of_ids
+}
+
+/// An empty cache, as a plan sees it.
+fn residency<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, capacity: u64) -> Residency {
+    let reads = buckets.extents().iter().map(|extent| READ_COST_BYTES + extent.bytes(true) as f64).collect();
+    Residency::new(options.retention, capacity, BucketCosts { sizes: bucket_bytes::<T>(buckets).collect(), reads })
+}
+
+/// The type of queries once they are compared: floats where coordinates are, else that of the store.
+fn query_type(buckets: &Buckets<'_>) -> VectorType {
+    let space = buckets.space();
+    if space.is_of_floats() { VectorType { element: Element::F32, ..space.vectors } } else { space.vectors }
+}

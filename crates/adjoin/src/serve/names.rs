@@ -1,0 +1,109 @@
+//! The ids of what queries have found so far. They are taken when a bucket is compared, as it may not be in memory any more
+//! when the query is done.
+
+use std::sync::Mutex;
+
+use crate::load::Buckets;
+use crate::source::{IdKind, Ids};
+use crate::workers::lock;
+
+/// A place in a store: a bucket and a member of it.
+type Place = (u32, u32);
+
+/// Names of a query that may be there though it holds fewer hits.
+const SPARE: usize = 64;
+
+/// The ids of what each query of a batch holds; some of what it does not hold any more.
+pub(super) struct Names {
+    kind: IdKind,
+    /// Where they lie, and the ids.
+    of: Vec<Mutex<(Vec<Place>, Ids)>>,
+}
+
+impl Names {
+    /// None yet, of so many queries.
+    pub(super) fn new(kind: IdKind, queries: usize) -> Self {
+        let none = || Mutex::new((Vec::new(), Ids::empty(kind)));
+        Self { kind, of: (0..queries).map(|_| none()).collect() }
+    }
+
+    /// Bytes of the names of a query that holds so many hits.
+    pub(super) fn memory_bytes(buckets: &Buckets<'_>, hits: u64) -> u64 {
+        if buckets.ids(0) == IdKind::None {
+            return 0;
+        }
+        // About as long as all are; twice as what grows doubles.
+        let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
+        let of_name = size_of::<Place>() as u64 + 8 + ids / buckets.rows().max(1);
+        hits.saturating_mul(2).saturating_add(SPARE as u64).saturating_mul(2 * of_name)
+    }
+
+    /// Notes the ids of members of a bucket that a query holds; `held` says which hits it holds, where there are too many names.
+    pub(super) fn note(
+        &self,
+        query: usize,
+        bucket: u32,
+        (members, ids): (&[u32], &Ids),
+        held: impl Fn() -> Vec<Place>,
+    ) {
+        if self.kind == IdKind::None || members.is_empty() {
+            return;
+        }
+        let mut own = lock(&self.of[query]);
+        for &member in members {
+            own.0.push((bucket, member));
+            own.1.push_from(ids, member as usize);
+        }
+        if own.0.len() > 2 * SPARE {
+            let held = held();
+            if own.0.len() > 2 * held.len() + SPARE {
+                *own = self.some(&own, &held);
+            }
+        }
+    }
+
+    /// The ids of hits that a query holds, in their order; its names are gone then.
+    ///
+    /// # Panics
+    /// Where one was not noted.
+    pub(super) fn take(&self, query: usize, held: &[Place]) -> Ids {
+        if self.kind == IdKind::None {
+            return Ids::None;
+        }
+        let own = std::mem::replace(&mut *lock(&self.of[query]), (Vec::new(), Ids::empty(self.kind)));
+        self.some(&own, held).1
+    }
+
+    fn some(&self, (places, ids): &(Vec<Place>, Ids), wanted: &[Place]) -> (Vec<Place>, Ids) {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_unstable_by_key(|&at| places[at]);
+        let mut some = Ids::empty(self.kind);
+        for place in wanted {
+            let at = order.binary_search_by_key(place, |&at| places[at]).expect("what is held was noted");
+            some.push_from(ids, order[at]);
+        }
+        (wanted.to_vec(), some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_what_is_held_stay_however_many_come() {
+        let names = Names::new(IdKind::Int64, 2);
+        let ids = Ids::Int64((0..1_000).map(|id| 5 * id).collect());
+        let held = [(3, 7), (0, 1), (9, 999)];
+        for bucket in 0..1_000 {
+            // Of bucket 9 the last member, of all others the first 20, of which two stay.
+            let members: Vec<u32> = if bucket == 9 { vec![999] } else { (0..20).collect() };
+            let held = || held.into_iter().filter(|place| place.0 <= bucket).collect();
+            names.note(1, bucket, (&members, &ids), held);
+            assert!(lock(&names.of[1]).0.len() <= 2 * SPARE + 20);
+        }
+        assert_eq!(names.take(1, &held), Ids::Int64(vec![35, 5, 4_995]));
+        assert!(lock(&names.of[0]).0.is_empty() && lock(&names.of[1]).0.is_empty());
+        assert_eq!(Names::new(IdKind::None, 1).take(0, &held), Ids::None);
+    }
+}

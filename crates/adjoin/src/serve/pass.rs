@@ -1,0 +1,161 @@
+//! Carries out the plan of a batch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::names::Names;
+use crate::error::Result;
+use crate::execute::NearestSearch;
+use crate::geometry::Coordinate;
+use crate::load::{Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
+use crate::plan::Load;
+use crate::plan::batch::{BatchPlan, BatchStep, Residency};
+use crate::search::{Looking, Searcher, Visits};
+use crate::source::IdKind;
+use crate::workers::map_stream;
+
+/// Queries of a batch that want the same.
+pub(super) struct Group<'a, T: Coordinate> {
+    pub(super) looking: Looking<'a, T>,
+    pub(super) visits: Visits,
+    /// Their numbers in the batch.
+    pub(super) numbers: Vec<usize>,
+}
+
+/// A plan, and what it is carried out with.
+pub(super) struct Pass<'a, T: Coordinate> {
+    pub(super) searcher: &'a Searcher<'a, T>,
+    pub(super) plan: &'a BatchPlan,
+    pub(super) groups: &'a [Group<'a, T>],
+    /// For each query of the batch, its group and its number there.
+    pub(super) places: &'a [(usize, u32)],
+    /// Knows how much memory buckets take.
+    pub(super) residency: &'a Residency,
+    /// Whether queries are answered one after the other, on this thread.
+    pub(super) is_by_query: bool,
+    pub(super) ids: IdKind,
+    pub(super) names: &'a Names,
+    /// Buckets that each query has still to look into.
+    pub(super) left: &'a [AtomicU32],
+    /// Is told of each query that has looked into all of them.
+    pub(super) done: &'a (dyn Fn(usize) + Sync),
+}
+
+/// What a worker does at once.
+enum Job<T: Coordinate> {
+    Load(Arc<CachedBucket<T>>),
+    Compare { number: u32, bucket: Arc<CachedBucket<T>>, query: Option<u32> },
+}
+
+/// A worker's comparisons, one for each group.
+type Comparisons<'a, T> = (Vec<NearestSearch<'a, T>>, Vec<u32>);
+
+impl<T: Coordinate> Pass<'_, T> {
+    /// Carries it out with a cache that holds what the plan says that it begins with.
+    ///
+    /// # Errors
+    /// Where the device fails, a bucket is not as written, or the run is cancelled; the cache is then of no use.
+    pub(super) fn run(&self, cache: &mut Cache<T>) -> Result<()> {
+        let Self { searcher, plan, is_by_query, .. } = *self;
+        let Searcher { context, buckets, read_ahead, .. } = *searcher;
+        let loads = plan.steps.iter().filter_map(|step| match *step {
+            BatchStep::Load { bucket, turn } => Some(Load { bucket, step: turn.into() }),
+            BatchStep::Evict(_) | BatchStep::Compare { .. } => None,
+        });
+        let mut ahead =
+            ReadAhead::new(context, "serve", buckets, self.ids != IdKind::None, read_ahead, loads, &context.cancel)?;
+        let mut steps = plan.steps.iter();
+        let state = || (self.groups.iter().map(|group| group.looking.comparison()).collect(), Vec::new());
+        let work = |state: &mut Comparisons<'_, T>, job| self.work(state, job);
+        if is_by_query {
+            let mut own = state();
+            while let Some(job) = self.next_job(&mut steps, &mut ahead, cache)? {
+                work(&mut own, job)?;
+            }
+            return Ok(());
+        }
+        ahead.begin()?;
+        map_stream(context.threads, || self.next_job(&mut steps, &mut ahead, cache), state, work)?;
+        Ok(())
+    }
+
+    /// Follows the plan up to the next step that is work.
+    fn next_job<'s>(
+        &self,
+        steps: &mut impl Iterator<Item = &'s BatchStep>,
+        ahead: &mut ReadAhead<'_, impl Iterator<Item = Load>>,
+        cache: &mut Cache<T>,
+    ) -> Result<Option<Job<T>>> {
+        self.searcher.context.cancel.check()?;
+        for step in steps {
+            match *step {
+                BatchStep::Evict(bucket) => cache.evict(bucket),
+                BatchStep::Load { bucket, turn } => {
+                    if self.is_by_query {
+                        ahead.hold_after(turn.into());
+                    }
+                    // Buckets that were evicted may still be worked on.
+                    let memory = cache.reserve_when_free(self.residency.size(bucket));
+                    let stored = ahead.next_bucket()?.expect("both follow the same steps");
+                    assert_eq!(stored.number(), bucket, "both follow the same steps");
+                    return Ok(Some(Job::Load(cache.insert(stored, memory))));
+                }
+                BatchStep::Compare { bucket, query } => {
+                    return Ok(Some(Job::Compare { number: bucket, bucket: cache.get(bucket), query }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn work(&self, (comparisons, buffer): &mut Comparisons<'_, T>, job: Job<T>) -> Result<()> {
+        let load = |stored| self.load(stored);
+        let (number, bucket, query) = match job {
+            Job::Load(bucket) => return bucket.load_ahead(load),
+            Job::Compare { number, bucket, query } => (number, bucket, query),
+        };
+        // Where it could not be loaded, who tried tells the error.
+        let Some(loaded) = bucket.loaded(load)? else { return Ok(()) };
+        if let Some(query) = query {
+            let (group, own) = self.places[query as usize];
+            self.look(&mut comparisons[group], group, (number, loaded), &[own]);
+            return Ok(());
+        }
+        for (group, comparison) in comparisons.iter_mut().enumerate() {
+            let queries = self.groups[group].visits.of(number, buffer);
+            if !queries.is_empty() {
+                self.look(comparison, group, (number, loaded), queries);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets queries of a group look into a bucket.
+    fn look(
+        &self,
+        comparison: &mut NearestSearch<'_, T>,
+        group: usize,
+        (number, bucket): (u32, &LoadedBucket<T>),
+        queries: &[u32],
+    ) {
+        let Group { looking, numbers, .. } = &self.groups[group];
+        looking.compare(comparison, (number, bucket), queries);
+        for &own in queries {
+            let query = numbers[own as usize];
+            if self.ids != IdKind::None {
+                let held = looking.places(own).into_iter().filter(|place| place.0 == number);
+                let members: Vec<u32> = held.map(|(_, member)| member).collect();
+                self.names.note(query, number, (&members, bucket.ids()), || looking.places(own));
+            }
+            // Whoever is last sees what all others found.
+            if self.left[query].fetch_sub(1, Ordering::AcqRel) == 1 {
+                (self.done)(query);
+            }
+        }
+    }
+
+    fn load(&self, stored: StoredBucket) -> Result<LoadedBucket<T>> {
+        let Searcher { context, buckets, ref centers, .. } = *self.searcher;
+        LoadedBucket::load(buckets, context.kernel, centers, stored)
+    }
+}

@@ -1,0 +1,150 @@
+//! A store that is served, on a thread of its own.
+
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+
+use super::PURPOSE;
+use super::answering::Answering;
+use super::batch::Batch;
+use super::options::{Answer, Request, ServeOptions, ServeStatistics};
+use super::queue::{Queue, Waiting};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, with_coordinates};
+use crate::load::Buckets;
+use crate::search::Searcher;
+use crate::store::Store;
+use crate::workers::{lock, no_thread};
+
+/// Answers queries of a store until it is dropped; whoever waits then is still answered.
+pub struct Service {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Queue,
+    statistics: Mutex<ServeStatistics>,
+}
+
+/// Closes the queue when its thread ends, of a panic too: nobody waits for an answer that does not come.
+struct CloseAtLast<'a>(&'a Queue);
+
+impl Drop for CloseAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        // Who waits is told by the end of the channel.
+        drop(self.0.next_batch(usize::MAX, std::time::Duration::ZERO));
+    }
+}
+
+impl Service {
+    /// Begins to serve a store with all the memory that is free in the budget of the context: give it one of its own.
+    ///
+    /// # Errors
+    /// Where the budget is too small, the store cannot be read, or the system gives no thread.
+    pub fn open(context: &Context, store: Arc<Store>, options: ServeOptions) -> Result<Self> {
+        let (queue, statistics) = (Queue::new(options.waiting_max), Mutex::default());
+        let shared = Arc::new(Shared { queue, statistics });
+        let (ready, opened) = bounded(1);
+        let (own, context) = (shared.clone(), context.clone());
+        let serve = move || {
+            let _close = CloseAtLast(&own.queue);
+            let told = ready.clone();
+            if let Err(error) = serve_store(&context, &store, &options, &own, ready) {
+                // Once it is open, an error is that of a query.
+                let _ = told.send(Err(error));
+            }
+        };
+        let thread = Builder::new().name("adjoin serve".to_owned()).spawn(serve).map_err(no_thread)?;
+        let service = Self { shared, thread: Some(thread) };
+        opened.recv().unwrap_or_else(|_| Err(ended()))?;
+        Ok(service)
+    }
+
+    /// Lets a query wait for its answer, which `reply` is given on a thread of the service, or at once where it is refused: it must
+    /// be quick. It is dropped where the service fails.
+    pub fn submit(&self, request: Request, reply: impl FnOnce(Result<Answer>) + Send + 'static) {
+        self.shared.queue.push(Waiting { request, arrived: Instant::now(), reply: Box::new(reply) });
+    }
+
+    /// What queries find, in their order; waits for that. May be called from any thread.
+    pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
+        let (sender, replies) = unbounded();
+        let mut answers: Vec<Result<Answer>> = requests.iter().map(|_| Err(ended())).collect();
+        for (number, request) in requests.into_iter().enumerate() {
+            let sender = sender.clone();
+            // Received until the last is there.
+            self.submit(request, move |answer| drop(sender.send((number, answer))));
+        }
+        drop(sender);
+        replies.iter().for_each(|(number, answer)| answers[number] = answer);
+        answers
+    }
+
+    /// How many queries wait to be answered.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.len()
+    }
+
+    /// What was done so far.
+    pub fn statistics(&self) -> ServeStatistics {
+        *lock(&self.shared.statistics)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(thread) = self.thread.take() {
+            // Its panic was told to those who waited.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The error of a service whose thread is gone.
+fn ended() -> Error {
+    Error::device("the service of this store has failed; open it again")
+}
+
+/// Answers what comes until the queue is closed; tells `ready` once it can.
+fn serve_store(
+    context: &Context,
+    store: &Store,
+    options: &ServeOptions,
+    shared: &Shared,
+    ready: Sender<Result<()>>,
+) -> Result<()> {
+    let buckets = &Buckets::of(store);
+    with_coordinates!(buckets.space(), T => serve::<T>(context, buckets, options, shared, ready))
+}
+
+fn serve<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    options: &ServeOptions,
+    shared: &Shared,
+    ready: Sender<Result<()>>,
+) -> Result<()> {
+    let waiting_bytes =
+        options.waiting_max as u64 * (buckets.vectors().dimensions * size_of::<f32>() + WAITING_BYTES) as u64;
+    let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads);
+    let context = &context.for_run(least, PURPOSE)?;
+    let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
+    let searcher = &Searcher::<T>::new(context, buckets)?;
+    let mut answering = Answering::new(searcher, (options, buckets.ids(0)), &shared.statistics)?;
+    let _ = ready.send(Ok(()));
+    drop(ready);
+    let most = answering.most();
+    while let Some(batch) = shared.queue.next_batch(most, options.gather) {
+        answering.answer(&Batch::new(batch));
+    }
+    Ok(())
+}
+
+/// Bytes of a query that waits, beside its vector.
+const WAITING_BYTES: usize = size_of::<Waiting>() + 64;

@@ -1,0 +1,261 @@
+//! Does a service find what a search finds, whatever its batches, its order and its cache?
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adjoin::error::{ErrorKind, Result};
+use adjoin::options::{Element, Metric};
+use adjoin::plan::batch::{BatchOrder, Retention};
+use adjoin::predicate::Predicate;
+use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, search};
+use adjoin::serve::{Answer, Request, ServeOptions, Service};
+use adjoin::sink::CollectHits;
+use adjoin::source::Ids;
+use adjoin::store::Store;
+
+use crate::harness::{Built, Set, Setup, error_of, files_of};
+use crate::search::{Hits, METRICS, assert_same, values};
+
+const DIMENSIONS: usize = 12;
+
+fn request(vector: &[f64], wanted: Wanted, effort: Effort) -> Request {
+    Request { vector: vector.iter().map(|&value| value as f32).collect(), wanted, effort, deadline: None }
+}
+
+/// Requests that want the same of all vectors.
+fn requests(vectors: &[f64], wanted: Wanted, effort: Effort) -> Vec<Request> {
+    vectors.chunks_exact(DIMENSIONS).map(|vector| request(vector, wanted, effort)).collect()
+}
+
+fn open(setup: &Setup, built: &Built, options: ServeOptions) -> Result<Service> {
+    let context = setup.context();
+    let store = Arc::new(Store::open(&context, &built.path())?);
+    Service::open(&context, store, options)
+}
+
+fn hits(answers: &[Result<Answer>]) -> Vec<Hits> {
+    let of = |answer: &Result<Answer>| {
+        let answer = answer.as_ref().unwrap();
+        answer.rows.iter().copied().zip(answer.values.iter().copied()).collect()
+    };
+    answers.iter().map(of).collect()
+}
+
+/// What a search finds.
+fn searched(setup: &Setup, built: &Built, queries: &Set, wanted: Wanted, effort: Effort) -> Vec<Hits> {
+    let sink = CollectHits::default();
+    let options = SearchOptions { wanted, effort, condition: None, seed: 1 };
+    let sets = (QuerySet::Source(queries), QuerySet::Rows);
+    search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();
+    sink.hits()
+}
+
+/// A store of 600 vectors with ids in 40 buckets, and 30 queries.
+fn served(element: Element, metric: Metric) -> (Setup, Built, Vec<f64>, Set) {
+    let ids: Vec<i64> = (0..600).map(|row| 7_000 - 3 * row).collect();
+    let set = Set::of(element, DIMENSIONS, &values(600, DIMENSIONS, 1)).with_ids(&ids);
+    let setup = Setup::default().with_metric(metric).with_buckets(40);
+    let built = setup.build(&set).unwrap();
+    let is_integer = matches!(element, Element::U8 | Element::I8);
+    let queries: Vec<f64> =
+        values(30, DIMENSIONS, 2).into_iter().map(|value| if is_integer { value.round() } else { value }).collect();
+    let set = Set::of(if is_integer { element } else { Element::F32 }, DIMENSIONS, &queries);
+    (setup, built, queries, set)
+}
+
+#[test]
+fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
+    for (element, metric) in [
+        (Element::F32, Metric::L2),
+        (Element::U8, Metric::L2),
+        (Element::F16, Metric::Cosine),
+        (Element::I8, Metric::Ip),
+    ] {
+        let (setup, built, queries, set) = served(element, metric);
+        let within = match metric {
+            Metric::L2 => Wanted::Within(Predicate::l2(40.0).unwrap()),
+            Metric::Cosine => Wanted::Within(Predicate::cosine(0.98).unwrap()),
+            Metric::Ip => Wanted::Nearest(100),
+        };
+        let wishes = [
+            (Wanted::Nearest(10), Effort::Probes(7)),
+            (within, Effort::Probes(9)),
+            (Wanted::Nearest(3), Effort::Every),
+        ];
+        let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
+        assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
+        // Larger than one bucket, and than all that a query needs.
+        for (order, retention) in
+            BatchOrder::ALL.into_iter().flat_map(|order| Retention::ALL.map(|retention| (order, retention)))
+        {
+            for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
+                let options =
+                    ServeOptions { order, retention, cache_bytes: Some(cache_bytes), ..ServeOptions::default() };
+                let service = open(&Setup { threads, ..setup.clone() }, &built, options).unwrap();
+                // Of all kinds in one batch, and again with what the first left in the cache.
+                for _ in 0..2 {
+                    let all = wishes.map(|(wanted, effort)| requests(&queries, wanted, effort)).concat();
+                    let answers = service.answer(all);
+                    let what = format!("{element} {metric} {order:?} {retention:?} {threads} {cache_bytes}");
+                    assert_same(&hits(&answers), &expected.concat(), &what);
+                    for answer in answers.iter().flatten() {
+                        let Ids::Int64(ids) = &answer.ids else { panic!("the store has ids") };
+                        assert!(ids.iter().zip(&answer.rows).all(|(&id, &row)| id == 7_000 - 3 * row as i64), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_reads_no_bucket_twice_and_a_second_one_what_is_not_kept() {
+    let (setup, built, queries, _) = served(Element::F32, Metric::L2);
+    let service = open(&setup, &built, ServeOptions::default()).unwrap();
+    let batch = || requests(&queries, Wanted::Nearest(5), Effort::Probes(6));
+    let answers: Vec<Answer> = service.answer(batch()).into_iter().map(Result::unwrap).collect();
+    assert!(answers.iter().all(|answer| answer.probes == 6 && answer.recall.is_none()));
+    let first = service.statistics();
+    assert!(first.counts.loads <= 40 && first.counts.uses == 180 && first.read_bytes > 0, "{first:?}");
+    service.answer(batch());
+    let second = service.statistics();
+    assert_eq!(
+        (second.counts.loads, second.counts.uses, second.queries),
+        (first.counts.loads, 360, 60),
+        "all are kept"
+    );
+}
+
+#[test]
+fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
+    let all = values(11_500, DIMENSIONS, 5);
+    let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&Set::of(Element::F32, DIMENSIONS, of_set).in_batches_of(1_000)).unwrap();
+    let queries = Set::of(Element::F32, DIMENSIONS, of_queries);
+    let (wanted, effort) = (Wanted::Nearest(10), Effort::Recall(0.9));
+    let expected = searched(&setup, &built, &queries, wanted, effort);
+    let service = open(&setup, &built, ServeOptions::default()).unwrap();
+    let answers = service.answer(requests(of_queries, wanted, effort));
+    assert_same(&hits(&answers), &expected, "recall");
+    let recall = answers[0].as_ref().unwrap().recall.unwrap();
+    assert!(recall.target == 0.9 && recall.low >= 0.85, "{recall:?}");
+    let learned = service.statistics().learning_bytes;
+    assert!(learned > 0);
+    service.answer(requests(&of_queries[..DIMENSIONS], wanted, effort));
+    assert_eq!(service.statistics().learning_bytes, learned);
+}
+
+#[test]
+fn what_is_no_query_is_refused_and_the_others_are_answered() {
+    for metric in METRICS {
+        let (setup, built, queries, set) = served(Element::U8, metric);
+        let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+        let service = open(&setup, &built, ServeOptions::default()).unwrap();
+        let mut all = requests(&queries, wanted, effort);
+        let good = all.len();
+        let of = |vector: &[f64]| request(vector, wanted, effort);
+        all.push(of(&[1.0; 11]));
+        all.push(of(&[f64::NAN; 12]));
+        all.push(of(&[0.5; 12]));
+        let mut expected =
+            vec!["has 11 dimensions", "element 0 of the query is NaN", "queries hold whole numbers of that type"];
+        if metric == Metric::Cosine {
+            all.push(of(&[0.0; 12]));
+            expected.push("all zeros");
+        }
+        let other = if metric == Metric::L2 { Predicate::cosine(0.5) } else { Predicate::l2(1.0) };
+        all.push(request(&queries[..12], Wanted::Within(other.unwrap()), effort));
+        expected.push("was built for the metric");
+        let mut answers = service.answer(all);
+        let refused = answers.split_off(good);
+        assert_same(&hits(&answers), &searched(&setup, &built, &set, wanted, effort), "the others");
+        for (refused, expected) in refused.into_iter().zip(expected) {
+            let error = error_of(refused).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_bucket_is_told_to_those_who_need_it_alone() {
+    let (setup, built, queries, set) = served(Element::F32, Metric::L2);
+    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(3));
+    let expected = searched(&setup, &built, &set, wanted, effort);
+    let path = files_of(&built.path()).into_keys().find(|name| name.starts_with("vectors")).unwrap();
+    let path = built.path().join(path);
+    let whole = std::fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    let extent = &built.store.extents()[17];
+    damaged[extent.offset as usize + 100] ^= 1;
+    for order in BatchOrder::ALL {
+        std::fs::write(&path, &damaged).unwrap();
+        let service = open(&setup, &built, ServeOptions { order, ..ServeOptions::default() }).unwrap();
+        let answers = service.answer(requests(&queries, wanted, effort));
+        let (mut good, mut bad) = (0, 0);
+        for (answer, expected) in answers.into_iter().zip(&expected) {
+            match answer {
+                Ok(answer) => {
+                    assert_same(&hits(&[Ok(answer)]), std::slice::from_ref(expected), "not damaged");
+                    good += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    bad += 1;
+                }
+            }
+        }
+        assert!(good > 0 && bad > 0, "{good} {bad}");
+        std::fs::write(&path, &whole).unwrap();
+        assert_same(&hits(&service.answer(requests(&queries, wanted, effort))), &expected, "whole again");
+    }
+}
+
+#[test]
+fn many_callers_at_once_get_their_own_answers() {
+    let (setup, built, queries, set) = served(Element::F32, Metric::L2);
+    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+    let expected = searched(&setup, &built, &set, wanted, effort);
+    let service = open(&setup, &built, ServeOptions { cache_bytes: Some(8_000), ..ServeOptions::default() }).unwrap();
+    std::thread::scope(|scope| {
+        for caller in 0..8 {
+            let (service, queries, expected) = (&service, &queries, &expected);
+            scope.spawn(move || {
+                for number in (0..30).map(|number| (number + 4 * caller) % 30) {
+                    let answers =
+                        service.answer(requests(&queries[number * DIMENSIONS..][..DIMENSIONS], wanted, effort));
+                    assert_same(&hits(&answers), &expected[number..=number], "one of many");
+                }
+            });
+        }
+    });
+    assert_eq!(service.statistics().queries, 240);
+}
+
+#[test]
+fn late_and_too_many_queries_are_refused() {
+    let (setup, built, queries, _) = served(Element::F32, Metric::L2);
+    let gather = Duration::from_millis(300);
+    let options = ServeOptions { waiting_max: 2, gather, ..ServeOptions::default() };
+    let service = open(&setup, &built, options).unwrap();
+    let mut all = requests(&queries[..3 * DIMENSIONS], Wanted::Nearest(4), Effort::Probes(5));
+    all[1].deadline = Some(Instant::now());
+    let kinds = service.answer(all).into_iter().map(|answer| answer.err().map(|error| error.kind()));
+    assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ErrorKind::Late), Some(ErrorKind::Overloaded)]);
+    assert_eq!(service.waiting(), 0);
+}
+
+#[test]
+fn a_budget_that_is_too_small_is_refused_with_one_that_does() {
+    let (setup, built, queries, set) = served(Element::F32, Metric::L2);
+    let small = |memory| open(&Setup { memory, ..setup.clone() }, &built, ServeOptions::default());
+    let error = error_of(small(16_000_000));
+    assert_eq!(error.kind(), ErrorKind::Budget);
+    let said = error.to_string();
+    let least =
+        said.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next()).unwrap_or_else(|| panic!("{said}"));
+    let service = small(1_000_000 * least.parse::<u64>().unwrap()).unwrap();
+    let (wanted, effort) = (Wanted::Nearest(4), Effort::Probes(5));
+    let expected = searched(&setup, &built, &set, wanted, effort);
+    assert_same(&hits(&service.answer(requests(&queries, wanted, effort))), &expected, "in the least memory");
+}
