@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live stress interleavings build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live tables-serve stress interleavings build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -82,6 +82,12 @@ tables-live: build
 	$(CARGO) build --release --locked --workspace --quiet --example updates --example live
 	python3 bench/live.py $(CLI) > target/benchmarks-live.md
 	mv target/benchmarks-live.md docs/benchmarks-live.md
+
+# docs/benchmarks-serve.md: what serving a store costs, the experiments of CALL made again; goes on where it was interrupted.
+tables-serve: build
+	$(CARGO) build --release --locked --workspace --quiet --example serve
+	python3 bench/serve.py $(CLI) > target/benchmarks-serve.md
+	mv target/benchmarks-serve.md docs/benchmarks-serve.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed.
 stress: tools interleavings

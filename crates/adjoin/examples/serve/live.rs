@@ -37,7 +37,7 @@ impl Asking {
             retention: cache.parse()?,
             cache_bytes: Some((bytes as f64 * options.value("share", 0.1)) as u64),
             gather: Duration::from_secs_f64(options.value("gather", 0.0)),
-            waiting_max: 100_000,
+            waiting_max: 20_000,
             ..ServeOptions::default()
         };
         let service = Service::open(&context, store, options_of_service)?;

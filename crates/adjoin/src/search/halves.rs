@@ -30,7 +30,7 @@ pub(crate) fn in_halves<R>(
 }
 
 /// The refusal of a query that finds more than memory holds.
-fn too_many_hits() -> Error {
+pub(crate) fn too_many_hits() -> Error {
     Error::budget(message![
         "the hits of one query do not fit into memory; give more ",
         Argument::Memory,

@@ -23,7 +23,7 @@ mod visits;
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{Decided, recall_to_learn};
-pub(crate) use self::halves::in_halves;
+pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
 pub(crate) use self::looking::Looking;
 pub(crate) use self::naming::ids_of;

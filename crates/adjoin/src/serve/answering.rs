@@ -22,7 +22,7 @@ use crate::predicate::Predicate;
 use crate::report::Stopwatch;
 use crate::search::{
     Decided, Effort, Looking, Queries, QuerySet, Searcher, Visits, Wanted, ids_of, in_halves, least_calibration_bytes,
-    not_of_type, query_as_stored,
+    not_of_type, query_as_stored, too_many_hits,
 };
 use crate::source::{IdKind, Ids};
 use crate::workers::{lock, streamed_items};
@@ -73,16 +73,14 @@ struct Together<T> {
 
 impl<'a, T: Coordinate> Answering<'a, T> {
     /// The least memory with which a store is served.
-    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
+    pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &ServeOptions) -> u64 {
         let wanted = Wanted::Nearest(1);
         let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), wanted);
-        let learning = least_calibration_bytes::<T>(buckets, wanted);
-        let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
-        Searcher::<T>::least_bytes(buckets, threads, 2 * of)
-            + learning
-            + tables_bytes::<T>(buckets)
-            // The cache and the memory of queries are halves of what is left.
-            + 2 * largest * (streamed_items(threads) + 1) as u64
+        let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
+        let beside = cache + least_calibration_bytes::<T>(buckets, wanted);
+        // Where nothing is said, the cache and the memory of queries are halves of what is left.
+        let beside = if options.cache_bytes.is_some() { beside } else { 2 * beside };
+        Searcher::<T>::least_bytes(buckets, threads, 2 * of) + tables_bytes::<T>(buckets) + beside
     }
 
     /// Takes the memory of the cache.
@@ -96,11 +94,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     ) -> Result<Self> {
         let Searcher { context, buckets, .. } = *searcher;
         let of_tables = context.reserve(tables_bytes::<T>(buckets), PURPOSE)?;
-        let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
-        let worked_on = largest * streamed_items(context.threads) as u64;
-        let all: u64 = bucket_bytes::<T>(buckets).sum();
+        let worked_on = worked_on::<T>(buckets, context.threads);
         let half = (context.budget().free() / 2).saturating_sub(worked_on);
-        let capacity = options.cache_bytes.unwrap_or(half).clamp(largest, all.max(largest));
+        let capacity = capacity::<T>(options, buckets, half);
         let buckets_memory = MemoryBudget::within(context.reserve(capacity + worked_on, PURPOSE)?);
         lock(statistics).cache_bytes = capacity;
         Ok(Self {
@@ -125,29 +121,50 @@ impl<'a, T: Coordinate> Answering<'a, T> {
 
     /// Answers all queries of a batch.
     pub(super) fn answer(&mut self, batch: &Batch) {
-        let mut open: Vec<usize> = (0..batch.requests.len()).collect();
-        while !open.is_empty() {
-            let (wishes, asked) = self.choose(batch, &mut open);
-            if self.answer_asked(batch, &wishes, &asked).is_err() {
-                self.forget();
-                self.answer_alone(batch, &wishes, &asked);
-            }
-        }
         let mut statistics = lock(self.statistics);
         statistics.queries += batch.requests.len() as u64;
         statistics.batches += 1;
-        statistics.read_bytes = self.searcher.buckets.read_counts().bytes_read - statistics.learning_bytes;
-    }
-
-    /// Answers those who have no answer yet, as something went wrong for one of those who were answered together, or for all of
-    /// them: each is told its own error.
-    fn answer_alone(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[Asked<'_>]) {
-        for alone in asked.chunks(1).filter(|alone| batch.is_open(alone[0].number)) {
-            if let Err(error) = self.answer_asked(batch, wishes, alone) {
-                self.forget();
-                batch.answer(alone[0].number, Err(error));
+        drop(statistics);
+        let mut open: Vec<usize> = (0..batch.requests.len()).collect();
+        while !open.is_empty() {
+            let (wishes, asked) = self.choose(batch, &mut open);
+            let is_everywhere = |asked: &&Asked<'_>| wishes[asked.wish].1.probes == Probes::Bound;
+            let (everywhere, by_rule): (Vec<&Asked<'_>>, Vec<&Asked<'_>>) = asked.iter().partition(is_everywhere);
+            self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &wishes, some));
+            for (number, wish) in wishes.iter().enumerate() {
+                let of_wish: Vec<&Asked<'_>> =
+                    everywhere.iter().copied().filter(|asked| asked.wish == number).collect();
+                self.in_parts(batch, &of_wish, |answering, some| {
+                    answering.look_everywhere(batch, wish, some).map(Some)
+                });
             }
         }
+    }
+
+    /// Lets `find` answer queries, which it may do for some only. Where several do not fit into memory, or something goes wrong,
+    /// each half of them is tried, so that each is told its own error.
+    fn in_parts(
+        &mut self,
+        batch: &Batch,
+        asked: &[&Asked<'_>],
+        find: impl Fn(&mut Self, &[&Asked<'_>]) -> Result<Option<()>>,
+    ) {
+        let answer_some = |range: Range<u32>| {
+            let some = asked[range.start as usize..range.end as usize].iter().copied();
+            let open: Vec<&Asked<'_>> = some.filter(|asked| batch.is_open(asked.number)).collect();
+            if open.is_empty() {
+                return Ok(Some(()));
+            }
+            match (find(self, &open), &open[..]) {
+                (Ok(Some(())), _) => Ok(Some(())),
+                (failed, [alone]) => {
+                    batch.answer(alone.number, Err(failed.err().unwrap_or_else(too_many_hits)));
+                    Ok(Some(()))
+                }
+                _ => Ok(None),
+            }
+        };
+        in_halves(asked.len() as u32, answer_some, |_, ()| Ok(())).expect("whoever is alone is told");
     }
 
     /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.
@@ -218,21 +235,6 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(self.known.last().expect("it was put there").1.clone())
     }
 
-    /// Answers queries that make sense, as far as nothing goes wrong.
-    fn answer_asked(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[Asked<'_>]) -> Result<()> {
-        let is_everywhere = |asked: &&Asked<'_>| wishes[asked.wish].1.probes == Probes::Bound;
-        let (everywhere, by_rule): (Vec<&Asked<'_>>, Vec<&Asked<'_>>) = asked.iter().partition(is_everywhere);
-        let find = |range: Range<u32>| self.find(batch, wishes, &by_rule[range.start as usize..range.end as usize]);
-        in_halves(by_rule.len() as u32, find, |_, ()| Ok(()))?;
-        for wish in 0..wishes.len() {
-            let of_wish: Vec<&Asked<'_>> = everywhere.iter().copied().filter(|asked| asked.wish == wish).collect();
-            if !of_wish.is_empty() {
-                self.look_everywhere(batch, &wishes[wish], &of_wish)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Answers queries with one wish whom no rule tells where to look: as a search does.
     fn look_everywhere(
         &self,
@@ -251,6 +253,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             };
             let all_ids = ids_of(context, buckets, self.ids, &places)?;
             let read_bytes = (buckets.read_counts().bytes_read - before) / found.len().max(1) as u64;
+            count_reads(self.statistics, buckets);
             let mut named = 0;
             for (asked, hits) in asked[range.start as usize..range.end as usize].iter().zip(&found) {
                 let mut ids = Ids::empty(self.ids);
@@ -264,29 +267,13 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         })
     }
 
-    /// Answers queries that look where their rules say, unless they are answered; none where memory does not hold that of several.
+    /// Answers queries that look where their rules say; none where memory does not hold that of several.
     fn find(&mut self, batch: &Batch, wishes: &[(Wish, Decided)], asked: &[&Asked<'_>]) -> Result<Option<()>> {
-        let open = asked.iter().copied().filter(|asked| batch.is_open(asked.number));
-        let asked: &Vec<&Asked<'_>> = &open.collect();
         let Searcher { buckets, .. } = *self.searcher;
         let bytes = asked.iter().map(|asked| self.bytes_of(wishes[asked.wish].0.0)).sum();
         let Some(_memory) = self.reserve(bytes, asked.len())? else { return Ok(None) };
         let together = self.together(asked);
-        let looking = together.iter().map(|of| {
-            let (wanted, _) = wishes[of.wish].0;
-            Looking::new(self.searcher, &of.queries, 0..of.queries.len(), wanted)
-        });
-        let lookings: Vec<Looking<'_, T>> = looking.collect();
-        let (mut lists, mut places) = (vec![Vec::new(); asked.len()], vec![(0, 0); asked.len()]);
-        let mut groups = Vec::with_capacity(together.len());
-        for (group, (of, looking)) in together.iter().zip(lookings).enumerate() {
-            let own = looking.lists(wishes[of.wish].1.probes)?;
-            let visits = Visits::of_lists(&own, 0, buckets.count());
-            for ((list, &number), query) in own.into_iter().zip(&of.numbers).zip(0..) {
-                (lists[number], places[number]) = (list, (group, query));
-            }
-            groups.push(Group { looking, visits, numbers: of.numbers.clone() });
-        }
+        let (groups, lists, places) = self.groups(&together, (wishes, asked.len()))?;
         let Some(_of_lists) = self.reserve(self.plan_bytes(&lists, groups.len()), asked.len())? else {
             return Ok(None);
         };
@@ -294,11 +281,13 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let read_bytes = plan.steps.iter().filter_map(|step| step.loaded());
         let read_bytes: u64 = read_bytes.map(|bucket| buckets.extent(bucket).bytes(self.ids != IdKind::None)).sum();
         let (names, together) = (Names::new(self.ids, asked.len()), asked.len() as u32);
+        let statistics = self.statistics;
         let done = |number: usize| {
             let ((group, own), asked) = (places[number], asked[number]);
             let looking = &groups[group].looking;
             // Else some hits were not kept: the query is answered again, among fewer.
             if !looking.is_full() {
+                count_reads(statistics, buckets);
                 let hits = looking.take_found(own);
                 let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
                 let (probes, read_bytes) = (lists[number].len() as u64, read_bytes / u64::from(together));
@@ -319,8 +308,35 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             left: &left,
             done: &done,
         };
-        pass.run(&mut self.cache)?;
+        if let Err(error) = pass.run(&mut self.cache) {
+            self.forget();
+            return Err(error);
+        }
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
+    }
+
+    /// Groups of queries, and for each of so many queries the buckets that it looks into, its group and its number there.
+    fn groups<'t>(
+        &self,
+        together: &'t [Together<T>],
+        (wishes, asked): (&[(Wish, Decided)], usize),
+    ) -> Result<(Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>)>
+    where
+        'a: 't,
+    {
+        let (mut lists, mut places) = (vec![Vec::new(); asked], vec![(0, 0); asked]);
+        let mut groups = Vec::with_capacity(together.len());
+        for (group, of) in together.iter().enumerate() {
+            let ((wanted, _), decided) = &wishes[of.wish];
+            let looking = Looking::new(self.searcher, &of.queries, 0..of.queries.len(), *wanted);
+            let own = looking.lists(decided.probes)?;
+            let visits = Visits::of_lists(&own, 0, self.searcher.buckets.count());
+            for ((list, &number), query) in own.into_iter().zip(&of.numbers).zip(0..) {
+                (lists[number], places[number]) = (list, (group, query));
+            }
+            groups.push(Group { looking, visits, numbers: of.numbers.clone() });
+        }
+        Ok((groups, lists, places))
     }
 
     /// Plans a batch, and counts that.
@@ -404,6 +420,12 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 }
 
+/// Counts what was read for queries so far.
+fn count_reads(statistics: &Mutex<ServeStatistics>, buckets: &Buckets<'_>) {
+    let mut statistics = lock(statistics);
+    statistics.read_bytes = buckets.read_counts().bytes_read - statistics.learning_bytes;
+}
+
 /// What an answer says beside its hits.
 struct Told {
     probes: u64,
@@ -428,6 +450,17 @@ fn answer(metric: Metric, hits: &[Hit], ids: Ids, Told { probes, read_bytes, tog
 fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<Item = u64> + 'b {
     let with_ids = buckets.ids(0) != IdKind::None;
     buckets.extents().iter().map(move |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), with_ids))
+}
+
+/// Bytes of buckets that were let go of and are still worked on, at most.
+fn worked_on<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
+    bucket_bytes::<T>(buckets).max().unwrap_or(0) * streamed_items(threads) as u64
+}
+
+/// Bytes of buckets that stay in memory, or so many where nothing is said: those of one at least, of all at most.
+fn capacity<T: Coordinate>(options: &ServeOptions, buckets: &Buckets<'_>, unsaid: u64) -> u64 {
+    let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
+    options.cache_bytes.unwrap_or(unsaid).clamp(largest, bucket_bytes::<T>(buckets).sum::<u64>().max(largest))
 }
 
 /// Bytes of what is known of each bucket, and of reading ids with them.

@@ -80,7 +80,7 @@ impl Default for ServeOptions {
             retention: Retention::Foreseen,
             cache_bytes: None,
             gather: Duration::ZERO,
-            waiting_max: 10_000,
+            waiting_max: 2_000,
             seed: 1,
         }
     }
@@ -89,7 +89,7 @@ impl Default for ServeOptions {
 /// What was done so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServeStatistics {
-    /// Queries that were answered, those with an error included.
+    /// Queries that were taken up to be answered.
     pub queries: u64,
     /// Batches that they came in.
     pub batches: u64,

@@ -31,7 +31,7 @@ pub(super) struct Pass<'a, T: Coordinate> {
     pub(super) places: &'a [(usize, u32)],
     /// Knows how much memory buckets take.
     pub(super) residency: &'a Residency,
-    /// Whether queries are answered one after the other, on this thread.
+    /// Whether queries are answered one after the other, each by one thread once several have loaded its buckets.
     pub(super) is_by_query: bool,
     pub(super) ids: IdKind,
     pub(super) names: &'a Names,
@@ -64,18 +64,26 @@ impl<T: Coordinate> Pass<'_, T> {
         });
         let mut ahead =
             ReadAhead::new(context, "serve", buckets, self.ids != IdKind::None, read_ahead, loads, &context.cancel)?;
-        let mut steps = plan.steps.iter();
-        let state = || (self.groups.iter().map(|group| group.looking.comparison()).collect(), Vec::new());
-        let work = |state: &mut Comparisons<'_, T>, job| self.work(state, job);
-        if is_by_query {
-            let mut own = state();
-            while let Some(job) = self.next_job(&mut steps, &mut ahead, cache)? {
-                work(&mut own, job)?;
-            }
+        let mut steps = plan.steps.iter().peekable();
+        let state = &|| (self.groups.iter().map(|group| group.looking.comparison()).collect(), Vec::new());
+        if !is_by_query {
+            ahead.begin()?;
+            let next = || self.next_job(&mut steps, &mut ahead, cache);
+            map_stream(context.threads, next, state, |state, job| self.work(state, job))?;
             return Ok(());
         }
-        ahead.begin()?;
-        map_stream(context.threads, || self.next_job(&mut steps, &mut ahead, cache), state, work)?;
+        let mut own = state();
+        while let Some(step) = steps.peek() {
+            if !matches!(step, BatchStep::Compare { .. }) {
+                let next = || match steps.peek() {
+                    Some(BatchStep::Compare { .. }) => Ok(None),
+                    _ => self.next_job(&mut steps, &mut ahead, cache),
+                };
+                map_stream(context.threads, next, state, |state, job| self.work(state, job))?;
+            } else if let Some(job) = self.next_job(&mut steps, &mut ahead, cache)? {
+                self.work(&mut own, job)?;
+            }
+        }
         Ok(())
     }
 
@@ -109,13 +117,12 @@ impl<T: Coordinate> Pass<'_, T> {
     }
 
     fn work(&self, (comparisons, buffer): &mut Comparisons<'_, T>, job: Job<T>) -> Result<()> {
-        let load = |stored| self.load(stored);
         let (number, bucket, query) = match job {
-            Job::Load(bucket) => return bucket.load_ahead(load),
+            Job::Load(bucket) => return bucket.load_ahead(|stored| self.load(stored)),
             Job::Compare { number, bucket, query } => (number, bucket, query),
         };
         // Where it could not be loaded, who tried tells the error.
-        let Some(loaded) = bucket.loaded(load)? else { return Ok(()) };
+        let Some(loaded) = bucket.loaded(|stored| self.load(stored))? else { return Ok(()) };
         if let Some(query) = query {
             let (group, own) = self.places[query as usize];
             self.look(&mut comparisons[group], group, (number, loaded), &[own]);

@@ -71,7 +71,7 @@ impl Service {
         self.shared.queue.push(Waiting { request, arrived: Instant::now(), reply: Box::new(reply) });
     }
 
-    /// What queries find, in their order; waits for that. May be called from any thread.
+    /// What queries find, in their order; waits for that. May be called from any thread. Of more than may wait, some are refused.
     pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
         let (sender, replies) = unbounded();
         let mut answers: Vec<Result<Answer>> = requests.iter().map(|_| Err(ended())).collect();
@@ -130,9 +130,10 @@ fn serve<T: Coordinate>(
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
-    let waiting_bytes =
-        options.waiting_max as u64 * (buckets.vectors().dimensions * size_of::<f32>() + WAITING_BYTES) as u64;
-    let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads);
+    // As many may wait while others are answered.
+    let of_query = buckets.vectors().dimensions * size_of::<f32>() + WAITING_BYTES;
+    let waiting_bytes = 2 * options.waiting_max as u64 * of_query as u64;
+    let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads, options);
     let context = &context.for_run(least, PURPOSE)?;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
     let searcher = &Searcher::<T>::new(context, buckets)?;
