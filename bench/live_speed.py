@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from live import Bench
 
 #: Rows that are there at first, minutes, and rows a second that are inserted, and as many deleted; 0: as many as can be.
-FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (500, 0)
+FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
 #: Lines of the table of each run.
 LINES = 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -36,9 +37,15 @@ def run(command: list[str | Path]) -> Record:
         output.seek(0), words.seek(0)
         told = words.read().decode(errors="replace")
         if process.returncode:
-            lines = told.strip().splitlines()
-            raise Failed(lines[-1] if lines else f"exit code {process.returncode}")
+            raise Failed(why(process.returncode, told.strip().splitlines(), seconds))
         return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode(), "words": told}
+
+
+def why(code: int, words: list[str], seconds: float) -> str:
+    """Why a program failed: its last words, or the signal that ended it, which leaves it none."""
+    if code == -signal.SIGKILL:
+        return f"killed after {seconds:.0f} s, as the system does where memory does not suffice"
+    return words[-1] if words else f"exit code {code}"
 
 
 def machine() -> str:

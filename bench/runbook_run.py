@@ -35,7 +35,7 @@ from measure import Failed, Ledger, Record, machine, run
 
 SEED, CLUSTERS = 1232, 64
 #: Times that each engine is killed, and the seconds of a run in which it is.
-KILLS = 6
+KILLS = 2
 #: Of DiskANN: degree and candidates of the build are those of adjoin's default.
 DEGREE, BUILD_LIST = 32, 75
 #: Bytes that are converted at once.
@@ -59,8 +59,8 @@ class Setting:
     """What is followed, and in which memory."""
 
     shape: str = "expiry"
-    rows: int = 800_000
-    steps: int = 100
+    rows: int = 400_000
+    steps: int = 50
     queries: int = 200
     memory_mb: int = 512
     file: str = "sift-900k.u8bin"

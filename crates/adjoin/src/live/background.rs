@@ -85,8 +85,8 @@ struct Pacing {
     begun: Option<(Instant, u64)>,
     /// How long the last one took.
     last_seconds: f64,
-    /// Why the last one failed, and the bytes of rows in memory then.
-    failed: Option<(String, u64)>,
+    /// Bytes of rows in memory when the last one failed.
+    failed_at: Option<u64>,
     is_ended: bool,
 }
 
@@ -114,7 +114,7 @@ impl Merger {
                 return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
             }
             let last_seconds = lock(&writer.merges).last_seconds();
-            state.merger = Some(Pacing { options, begun: None, last_seconds, failed: None, is_ended: false });
+            state.merger = Some(Pacing { options, begun: None, last_seconds, failed_at: None, is_ended: false });
         }
         let cancel = Cancel::default();
         let mut merger = Self { collection: collection.clone(), cancel: cancel.clone(), thread: None };
@@ -213,14 +213,10 @@ impl Pressure {
         let mut state = lock(&self.state);
         if let Some(pacing) = &mut state.merger {
             pacing.begun = None;
-            pacing.failed = None;
-            match &seconds {
-                Ok(seconds) => pacing.last_seconds = *seconds,
-                Err(error) => pacing.failed = Some((error.to_string(), before)),
-            }
-            let failed = pacing.failed.as_ref().map(|(why, _)| why.clone());
-            state.waits.failure = failed;
+            pacing.failed_at = seconds.is_err().then_some(before);
+            pacing.last_seconds = *seconds.as_ref().unwrap_or(&pacing.last_seconds);
         }
+        state.waits.failure = seconds.err().map(|error| error.to_string());
         self.changed.notify_all();
     }
 
@@ -255,14 +251,14 @@ impl Pressure {
 impl Pacing {
     fn is_due(&self, held: &Held) -> bool {
         // What failed is tried again when there is more.
-        let at = self.failed.as_ref().map_or(0, |(_, before)| before + self.options.at_bytes);
+        let at = self.failed_at.map_or(0, |before| before + self.options.at_bytes);
         (held.bytes >= self.options.at_bytes || held.is_gone) && held.bytes >= at
     }
 
     /// How long a write must wait after which rows in memory take so many bytes.
     fn wait(&self, bytes: u64) -> Option<Duration> {
         let most = self.options.at_bytes * MOST;
-        if self.is_ended || self.failed.is_some() {
+        if self.is_ended || self.failed_at.is_some() {
             // Then memory says when there is too much.
             return None;
         }
@@ -283,7 +279,7 @@ mod tests {
         let begun =
             begun.map(|(ago, bytes)| (Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(), bytes));
         let options = MergerOptions { at_bytes: 1_000, threads: 1 };
-        Pacing { options, begun, last_seconds, failed: None, is_ended: false }
+        Pacing { options, begun, last_seconds, failed_at: None, is_ended: false }
     }
 
     #[test]
@@ -307,7 +303,7 @@ mod tests {
         let (small, large) = (Held { bytes: 999, is_gone: false }, Held { bytes: 1_000, is_gone: false });
         let mut pacing = pacing(None, 0.0);
         assert!(!pacing.is_due(&small) && pacing.is_due(&large) && pacing.is_due(&Held { is_gone: true, ..small }));
-        pacing.failed = Some((String::new(), 1_200));
+        pacing.failed_at = Some(1_200);
         assert!(!pacing.is_due(&large) && pacing.is_due(&Held { bytes: 2_200, is_gone: false }));
         assert_eq!(pacing.wait(1 << 40), None);
     }

@@ -250,10 +250,10 @@ impl Collection {
     /// Applies what comes, and puts it into the log.
     fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
         let writer = self.writer()?;
+        let bytes = self.state().fresh.bytes_of(&incoming.change);
         // Before it is its turn: others may have to end first.
-        let space = self.manifest().space();
-        self.keep_pace(Fresh::bytes_of(space, &incoming.change))?;
-        let room = Fresh::room_for(&self.context, space, &incoming.change)?;
+        self.keep_pace(bytes)?;
+        let room = Fresh::room_for(&self.context, bytes)?;
         let written = {
             let _order = lock(&writer.order);
             self.put_in_turn(writer, incoming, room)?

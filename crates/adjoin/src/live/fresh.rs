@@ -117,8 +117,9 @@ impl Fresh {
         })
     }
 
-    /// Bytes that the rows of a change take in a space.
-    pub(super) fn bytes_of(space: Space<'static>, change: &Change) -> u64 {
+    /// Bytes that the rows of a change take.
+    pub(super) fn bytes_of(&self, change: &Change) -> u64 {
+        let space = self.space;
         let Change { ids, stored, attributes, .. } = change;
         let of_attributes = attributes.bytes.len() + size_of::<u64>() * attributes.len();
         let of_vectors = stored.len() as u64 + ids.len() as u64 * Numbers::memory_bytes(0) + 3 * ids.bytes();
@@ -127,12 +128,12 @@ impl Fresh {
         of_vectors + of_attributes as u64 + ids.len() as u64 * packed
     }
 
-    /// Takes the memory for a change.
+    /// Takes so many bytes of memory for changes.
     ///
     /// # Errors
     /// Where it does not suffice.
-    pub(super) fn room_for(context: &Context, space: Space<'static>, change: &Change) -> Result<Reservation> {
-        context.reserve_between_runs(Self::bytes_of(space, change), PURPOSE)
+    pub(super) fn room_for(context: &Context, bytes: u64) -> Result<Reservation> {
+        context.reserve_between_runs(bytes, PURPOSE)
     }
 
     /// Applies a change for which there is room; returns how many rows went.

@@ -160,8 +160,9 @@ pub(super) struct Log {
     folder: PathBuf,
     salt: u64,
     state: Mutex<State>,
-    /// Something was written, or failed.
-    moved: Condvar,
+    /// Records of a group were written, or that failed: groups of even and of odd number. So those who wait for one that is being
+    /// written are told when that has ended, and of those who wait for the next only one, who writes it.
+    moved: [Condvar; 2],
     /// Bytes that went to files since it was opened.
     written_bytes: AtomicU64,
     _memory: Reservation,
@@ -171,6 +172,9 @@ struct State {
     /// Records that no one has taken to the disk, and what is behind them.
     waiting: Vec<u8>,
     end: Point,
+    /// Number of the group of records that wait, and the last record that may be in the group before, which is being written or was.
+    group: usize,
+    taken: u64,
     /// Records up to these were handed to the system, and are durable.
     written: u64,
     durable: u64,
@@ -200,9 +204,10 @@ impl Log {
         let (end, durable, written) = (found.point, found.durable, found.sequence());
         let file = File::Unopened(found);
         let (waiting, unsynced_bytes, syncs, failed) = (Vec::new(), 0, 0, None);
-        let state = State { waiting, end, written, durable, unsynced_bytes, file, syncs, failed };
+        let (group, taken) = (1, written);
+        let state = State { waiting, end, group, taken, written, durable, unsynced_bytes, file, syncs, failed };
         let (context, folder) = (context.clone(), folder.to_owned());
-        let (state, moved, written_bytes) = (Mutex::new(state), Condvar::new(), AtomicU64::new(0));
+        let (state, moved, written_bytes) = (Mutex::new(state), Default::default(), AtomicU64::new(0));
         Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
     }
 
@@ -218,7 +223,8 @@ impl Log {
             if bytes <= WAITING_BYTES_MAX || state.waiting.is_empty() {
                 break;
             }
-            state = self.commit_more(state, Durability::Buffered);
+            let taken = state.taken;
+            state = self.commit_more(state, taken, Durability::Buffered);
         }
         let (end, durable) = (state.end, state.durable);
         let previous = push_frame(&mut state.waiting, self.salt, (end.next, end.previous, durable), payload);
@@ -234,7 +240,7 @@ impl Log {
         let mut state = lock(&self.state);
         while !state.has(sequence, durability) {
             state.check(&self.folder)?;
-            state = self.commit_more(state, durability);
+            state = self.commit_more(state, sequence, durability);
         }
         Ok(())
     }
@@ -259,7 +265,10 @@ impl Log {
         loop {
             state.check(&self.folder)?;
             match std::mem::replace(&mut state.file, File::Taken) {
-                File::Taken => state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner),
+                File::Taken => {
+                    let taken = state.taken;
+                    state = self.wait(state, taken);
+                }
                 _ => break,
             }
         }
@@ -283,15 +292,26 @@ impl Log {
     /// Gives the file back to whoever writes next; after an error nobody does.
     fn put_back(&self, written: Result<SegmentWriter>) -> Result<MutexGuard<'_, State>> {
         let mut state = lock(&self.state);
-        self.moved.notify_all();
+        let (next, ended) = (&self.moved[state.group % 2], &self.moved[(state.group + 1) % 2]);
+        ended.notify_all();
         match written {
-            Ok(writer) => state.file = File::Open(writer),
+            Ok(writer) => {
+                state.file = File::Open(writer);
+                next.notify_one();
+                Ok(state)
+            }
             Err(error) => {
                 state.failed = Some(error.to_string());
-                return Err(error);
+                next.notify_all();
+                Err(error)
             }
         }
-        Ok(state)
+    }
+
+    /// Waits while somebody writes for who has appended a record: until that was written, or may be by whoever waits.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, sequence: u64) -> MutexGuard<'a, State> {
+        let group = if sequence <= state.taken { state.group + 1 } else { state.group };
+        self.moved[group % 2].wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that went to its files since it was opened.
@@ -305,12 +325,26 @@ impl Log {
     }
 
     /// Takes to the disk what waits, or waits for who does.
-    fn commit_more<'a>(&'a self, mut state: MutexGuard<'a, State>, durability: Durability) -> MutexGuard<'a, State> {
+    fn commit_more<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        sequence: u64,
+        durability: Durability,
+    ) -> MutexGuard<'a, State> {
         let file = std::mem::replace(&mut state.file, File::Taken);
         if matches!(file, File::Taken) {
-            return self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            return self.wait(state, sequence);
+        }
+        // Whoever appends until the frames are taken belongs to this group.
+        (state.group, state.taken) = (state.group + 1, u64::MAX);
+        if durability == Durability::Group {
+            // Writers that were told of the last group may be about to append: one sync is for them too then.
+            drop(state);
+            std::thread::yield_now();
+            state = lock(&self.state);
         }
         let (frames, end) = (std::mem::take(&mut state.waiting), state.end);
+        state.taken = end.next - 1;
         let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
         drop(state);

@@ -57,7 +57,7 @@ impl State {
                 let at = folder.display();
                 Error::corrupt(format!("{at}: record {number} of the log is none of this live index"))
             })?;
-            let room = Fresh::room_for(context, manifest.space(), &change)?;
+            let room = Fresh::room_for(context, state.fresh.bytes_of(&change))?;
             state.fresh.apply(&change, room);
             state.sequence = number;
             // A row on disk whose id is written again, or deleted, is gone, whatever comes after that.
