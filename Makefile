@@ -15,7 +15,7 @@ tools:
 	@command -v cc >/dev/null || { echo "adjoin needs a C compiler (for Zstandard): on Debian, apt-get install gcc"; exit 2; }
 
 # The main job on the bundled sample: near-duplicates among the descriptions of 24,000 packages.
-# Without the server, which takes as long to build as a tenth of all else.
+# Built without the server, which it does not need.
 demo: tools
 	$(CARGO) build --release --locked -p adjoin-cli --no-default-features --quiet
 	@mkdir -p demo

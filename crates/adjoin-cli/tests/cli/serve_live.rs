@@ -74,3 +74,18 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     assert_eq!(serving.metric("adjoin_rows"), 1.0);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"queries": [[9, 9]], "k": 2})).json()), [json!("a")]);
 }
+
+/// What was acknowledged is there after the process was killed.
+#[test]
+fn a_write_outlives_the_server() {
+    let place = Place::new();
+    place.done("live create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    for id in 0..20 {
+        assert_eq!(serving.post("/v1/vectors", &json!({"ids": [id], "vectors": [[id, 0]]})).status, 200);
+    }
+    drop(serving); // kills it
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let found = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 100})).json();
+    assert_eq!(ids_of(&found), (0..20).map(|id| json!(id)).collect::<Vec<_>>());
+}
