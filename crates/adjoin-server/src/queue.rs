@@ -115,10 +115,10 @@ impl Queue {
         Some(batch)
     }
 
-    /// Learns from a batch that has ended.
-    pub(crate) fn ended(&self, bytes: f64, seconds: f64) {
+    /// Learns from a batch that has ended, for which so many bytes were predicted; nothing where not all of it was searched for.
+    pub(crate) fn ended(&self, bytes: Option<f64>, seconds: f64) {
         let mut state = self.lock();
-        state.pace = state.pace.learned(bytes, seconds);
+        state.pace = bytes.map_or(state.pace, |bytes| state.pace.learned(bytes, seconds));
         state.busy_until = None;
     }
 
@@ -194,7 +194,7 @@ mod tests {
     /// A queue that is known to do a thousand bytes in a second.
     fn queue() -> Queue {
         let queue = Queue::default();
-        queue.ended(1_000.0, 1.0);
+        queue.ended(Some(1_000.0), 1.0);
         queue
     }
 
