@@ -89,6 +89,8 @@ pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vector
 pub(crate) struct Together<'a> {
     info: SourceInfo,
     parts: Vec<Part<'a>>,
+    /// Where the rows of each end.
+    ends: Vec<u64>,
     /// How messages call it.
     name: &'static str,
 }
@@ -110,20 +112,20 @@ impl<'a> Together<'a> {
 
     /// The rows of some parts, which messages call by a name.
     pub(crate) fn new(vectors: VectorType, ids: IdKind, (parts, name): (Vec<Part<'a>>, &'static str)) -> Self {
-        let rows = parts.iter().map(|part| part.rows as u64).sum();
-        Self { info: SourceInfo { rows, vectors, ids, rounded_from_f64: false }, parts, name }
+        let mut rows = 0;
+        let mut end_of = |part: &Part<'_>| {
+            rows += part.rows as u64;
+            rows
+        };
+        let ends = parts.iter().map(&mut end_of).collect();
+        Self { info: SourceInfo { rows, vectors, ids, rounded_from_f64: false }, parts, ends, name }
     }
 
     /// The part that has a row, and the row's number there.
     pub(crate) fn part_of(&self, row: u64) -> (usize, u64) {
-        let mut before = 0;
-        for (k, part) in self.parts.iter().enumerate() {
-            if row < before + part.rows as u64 {
-                return (k, row - before);
-            }
-            before += part.rows as u64;
-        }
-        (self.parts.len(), row - before)
+        let part = self.ends.partition_point(|&end| end <= row);
+        let before = if part == 0 { 0 } else { self.ends[part - 1] };
+        (part, row - before)
     }
 }
 
