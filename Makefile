@@ -15,7 +15,9 @@ tools:
 	@command -v cc >/dev/null || { echo "adjoin needs a C compiler (for Zstandard): on Debian, apt-get install gcc"; exit 2; }
 
 # The main job on the bundled sample: near-duplicates among the descriptions of 24,000 packages.
-demo: build
+# Built without the server, which it does not need.
+demo: tools
+	$(CARGO) build --release --locked -p adjoin-cli --no-default-features --quiet
 	@mkdir -p demo
 	$(CLI) join fixtures/sample.parquet --id-column name --min-similarity 0.9 --memory 256MB \
 	    -o demo/pairs.parquet --stats demo/stats.json --force

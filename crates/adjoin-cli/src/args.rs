@@ -1,6 +1,7 @@
 //! Flags as typed.
 
 mod live;
+mod serve;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
+pub(crate) use serve::{BenchServe, Serve};
 
 /// Joins and searches vectors that do not fit in memory: within the memory you set, and to the recall you set.
 #[derive(Debug, Parser)]
@@ -33,6 +35,10 @@ pub(crate) enum Command {
     /// Keep vectors that come and go, and search what is there
     #[command(subcommand)]
     Live(Live),
+    /// Answer searches over HTTP
+    Serve(Serve),
+    /// Send searches to a server at random moments, and measure how long answers take
+    BenchServe(BenchServe),
     /// Show what a join would find and cost, from a sample of a source, or its plan, from a store
     Explain(Explain),
     /// Show what a store, an index or a live index holds

@@ -13,8 +13,12 @@ mod manual;
 mod memory;
 mod report;
 mod search;
+#[cfg(feature = "serve")]
+mod serve;
 mod tracing;
 mod verify;
+#[cfg(not(feature = "serve"))]
+mod without_server;
 
 pub(crate) use build::build;
 pub(crate) use dedupe::dedupe;
@@ -28,4 +32,8 @@ pub(crate) use live::live;
 pub(crate) use manual::{completions, man};
 pub(crate) use report::report;
 pub(crate) use search::search;
+#[cfg(feature = "serve")]
+pub(crate) use serve::{bench_serve, serve};
 pub(crate) use verify::verify;
+#[cfg(not(feature = "serve"))]
+pub(crate) use without_server::{bench_serve, serve};

@@ -61,7 +61,7 @@ impl AttributeKind {
     }
 
     /// The type of columns of it.
-    pub(super) fn data_type(self) -> DataType {
+    pub fn data_type(self) -> DataType {
         match self {
             Self::Text => DataType::Utf8,
             Self::Int64 => DataType::Int64,

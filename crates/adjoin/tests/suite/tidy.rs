@@ -71,8 +71,15 @@ const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime"];
 const LEAVES: &[&str] = &["adjoin-device", "adjoin-flash", "adjoin-kernels"];
 
 /// Dependencies that only the crate in one folder may have.
-const RESERVED: &[(&str, &str)] =
-    &[("clap", "crates/adjoin-cli/"), ("indicatif", "crates/adjoin-cli/"), ("pyo3", "python/")];
+const RESERVED: &[(&str, &str)] = &[
+    ("axum", "crates/adjoin-server/"),
+    ("clap", "crates/adjoin-cli/"),
+    ("hyper", "crates/adjoin-server/"),
+    ("indicatif", "crates/adjoin-cli/"),
+    ("pyo3", "python/"),
+    ("tokio", "crates/adjoin-server/"),
+    ("tracing", "crates/adjoin-server/"),
+];
 
 /// Where `unsafe` may stand.
 const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];

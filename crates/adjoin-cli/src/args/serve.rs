@@ -1,0 +1,71 @@
+//! Flags of `adjoin serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+
+use super::{ColumnOptions, Resources};
+
+#[derive(Debug, Args)]
+#[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
+pub(crate) struct Serve {
+    /// A store, an index or a live index
+    #[arg(value_name = "STORE|INDEX|LIVE")]
+    pub(crate) folder: PathBuf,
+    /// Address and port to listen on; port 0 for any that is free, which is printed
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
+    pub(crate) listen: SocketAddr,
+    /// File whose first line clients must show as a key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Let other machines search without a key
+    #[arg(long, conflicts_with = "key_file")]
+    pub(crate) insecure: bool,
+    /// What is logged on standard error: error, warn, info or debug (every request)
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = ["error", "warn", "info", "debug"])]
+    pub(crate) log: String,
+    #[command(flatten)]
+    pub(crate) resources: Resources,
+}
+
+#[derive(Debug, Args)]
+#[cfg_attr(not(feature = "serve"), allow(dead_code))] // a program without a server refuses
+pub(crate) struct BenchServe {
+    /// Where searches are answered, such as http://127.0.0.1:7700/v1/search
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// The queries, which are sent one after the other and from the first again: what `build` takes
+    #[arg(long, required = true, value_name = "SOURCE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) queries: Vec<String>,
+    #[command(flatten)]
+    pub(crate) columns: ColumnOptions,
+    /// Other members of each request, a JSON object such as '{"k": 10, "nprobe": 8, "deadline_ms": 500}'
+    #[arg(long, value_name = "JSON", default_value = r#"{"k": 10}"#)]
+    pub(crate) members: String,
+    /// Queries of a request
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) at_once: usize,
+    /// Requests a second; one second in ten, drawn by chance, has three times as many
+    #[arg(long, value_name = "R", default_value_t = 100.0)]
+    pub(crate) rate: f64,
+    /// For how long
+    #[arg(long, value_name = "S", default_value_t = 30.0)]
+    pub(crate) seconds: f64,
+    /// Seed of the moments at which requests come
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Requests that may be under way at the same time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) connections: usize,
+    /// File whose first line is shown as a key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Write the figures to a JSON file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}

@@ -1,0 +1,116 @@
+use std::path::Path;
+
+use adjoin::error::{Error, Result};
+use adjoin::options::{Element, format_number};
+use adjoin::output::check_free;
+use adjoin::predicate::{f16_values, f32_values};
+use adjoin::report::{Cancel, LatencyStatistics};
+use adjoin::source::VectorSource;
+use adjoin_server::{Level, LoadOptions, LoadReport, ServerOptions, load};
+use serde_json::{Map, Value, json};
+
+use super::memory::{memory_verdict, print_memory};
+use crate::Outcome;
+use crate::args::{BenchServe, Serve};
+use crate::print::print;
+use crate::resolve;
+use crate::signals::Stopped;
+
+/// Queries that are sent, at most: then those before are sent again.
+const QUERIES_MAX: usize = 10_000;
+
+/// Serves until a signal comes, which is how a server ends: what was taken in is answered then.
+pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
+    let Serve { folder, listen, insecure, log, resources, .. } = arguments;
+    let key = arguments.key_file.as_deref().map(key_of).transpose()?;
+    let level: Level = log.parse().map_err(|_| Error::option(format!("--log {log} is no level; give info")))?;
+    let options = ServerOptions { folder: folder.clone(), listen: *listen, key, insecure: *insecure, level };
+    let mut context = resolve::context(resources, stopped)?;
+    context.cancel = Cancel::default(); // a signal ends the server, not the searches that are under way
+    adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
+    let memory = context.memory();
+    if !resources.quiet {
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+/// The key on the first line of a file.
+fn key_of(file: &Path) -> Result<String> {
+    let at = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Error::input(format!("{at}: the key cannot be read: {error}")).caused_by(error))?;
+    Ok(text.lines().next().unwrap_or_default().trim_end().to_owned())
+}
+
+pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<Outcome> {
+    let mut context = resolve::own_context();
+    context.cancel = stopped.cancel.clone();
+    if let Some(stats) = &arguments.stats {
+        check_free(&*context.device, stats, arguments.force)?;
+    }
+    let source = resolve::source(&context, &arguments.queries, &arguments.columns)?;
+    let bodies = bodies(&*source, members_of(&arguments.members)?, arguments.at_once)?;
+    let key = arguments.key_file.as_deref().map(key_of).transpose()?;
+    let BenchServe { url, rate, seconds, seed, connections, .. } = arguments;
+    let options =
+        LoadOptions { url: url.clone(), key, rate: *rate, seconds: *seconds, seed: *seed, connections: *connections };
+    let report = load(&options, &bodies, &stopped.cancel)?;
+    if let Some(stats) = &arguments.stats {
+        let written = serde_json::to_vec_pretty(&report).map_err(std::io::Error::from);
+        let written = written.and_then(|text| std::fs::write(stats, text));
+        written.map_err(|error| Error::device(format!("{}: {error}", stats.display())).caused_by(error))?;
+    }
+    print(&told(&report))?;
+    stopped.cancel.check()?;
+    Ok(Outcome::Done)
+}
+
+/// The members of each request beside its queries.
+fn members_of(text: &str) -> Result<Map<String, Value>> {
+    let wrong = |error| Error::option(format!("--members {text}: {error}; give an object such as {{\"k\": 10}}"));
+    serde_json::from_str(text).map_err(wrong)
+}
+
+/// Requests with the queries of a source, so many in each.
+fn bodies(source: &dyn VectorSource, members: Map<String, Value>, at_once: usize) -> Result<Vec<Vec<u8>>> {
+    let vectors = source.info().vectors;
+    let (mut queries, mut scan) = (Vec::new(), source.scan(1 << 20)?);
+    while let Some(batch) = scan.next_batch()?.filter(|_| queries.len() < QUERIES_MAX) {
+        let numbers = |stored: &[u8]| -> Vec<f64> {
+            match vectors.element {
+                Element::F32 => f32_values(stored).collect(),
+                Element::F16 => f16_values(stored).collect(),
+                Element::U8 => stored.iter().map(|&byte| f64::from(byte)).collect(),
+                Element::I8 => stored.iter().map(|&byte| f64::from(byte.cast_signed())).collect(),
+            }
+        };
+        let left = QUERIES_MAX - queries.len();
+        queries.extend(batch.bytes.chunks_exact(vectors.bytes()).take(left).map(numbers));
+    }
+    let body = |queries: &[Vec<f64>]| {
+        let mut members = members.clone();
+        members.insert("queries".to_owned(), json!(queries));
+        Value::Object(members).to_string().into_bytes()
+    };
+    Ok(queries.chunks(at_once.max(1)).map(body).collect())
+}
+
+/// The figures in lines.
+fn told(report: &LoadReport) -> String {
+    let LoadReport { requests, answered, refused, late, failed, .. } = *report;
+    let [requests, answered, refused, late, failed] = [requests, answered, refused, late, failed].map(format_number);
+    let mut text = format!(
+        "requests: {requests} in {:.1} s; {answered} answered ({:.1} a second), {refused} refused, {late} late, {failed} failed\n",
+        report.seconds, report.answered_per_second
+    );
+    let times = [("answers", &report.latency_ms), ("refusals", &report.refusal_ms)];
+    for (what, latency) in times.iter().filter_map(|(what, latency)| Some((what, latency.as_ref()?))) {
+        let LatencyStatistics { mean, p50, p95, p99, max } = latency;
+        text += &format!("{what}, ms: mean {mean:.2}, p50 {p50:.2}, p95 {p95:.2}, p99 {p99:.2}, max {max:.2}\n");
+    }
+    if let Some(failure) = &report.failure {
+        text += &format!("the first failure: {failure}\n");
+    }
+    text + &format!("sent at most {:.2} ms after the intended moment\n", report.sent_late_ms_max)
+}

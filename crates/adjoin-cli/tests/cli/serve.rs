@@ -1,0 +1,250 @@
+//! `adjoin serve`: the same hits as `adjoin search`, in every shape of bodies, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::inputs::{fbin, sample};
+use crate::place::Place;
+use crate::serving::Serving;
+
+/// A store of 8 vectors of the plane.
+pub(crate) fn small() -> Place {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));
+    place.done("build set.fbin -o set.store --quiet");
+    place
+}
+
+#[test]
+fn queries_find_what_a_search_finds() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let answer = serving.post("/v1/search", &json!({"queries": [[0, 0], [9, 8]], "k": 3}));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    let hit = |id: u64, distance: f64| json!({"id": id, "distance": distance});
+    assert_eq!(answer["hits"][0], json!([hit(0, 0.0), hit(1, 1.0), hit(5, 1.0)]));
+    assert_eq!(answer["hits"][1].as_array().unwrap()[..2], [hit(6, 1.0), hit(4, 5.0)]);
+    assert_eq!((&answer["recall"]["target"], &answer["recall"]["kept"]), (&json!(0.95), &json!(true)));
+    assert!(answer["bytes_per_query"].as_f64().unwrap() > 0.0 && answer["batch_queries"] == 2);
+    let within = serving.post("/v1/search", &json!({"queries": [[0, 0]], "radius": 1, "exact": true})).json();
+    assert_eq!(within["hits"], json!([[hit(0, 0.0), hit(1, 1.0), hit(5, 1.0)]]));
+    let probed = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 1, "nprobe": 1})).json();
+    assert_eq!((&probed["recall"], &probed["probes_per_query"]), (&Value::Null, &json!(1.0)));
+    let floats: Vec<u8> = [9.0f32, 8.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let raw = serving.ask("POST /v1/search?k=1\ncontent-type: application/octet-stream", &floats);
+    assert_eq!(raw.json()["hits"], json!([[hit(6, 1.0)]]));
+    let raw = serving.ask("POST /v1/search?k=1&element=u8\ncontent-type: application/octet-stream", &[9, 8, 0, 0]);
+    assert_eq!(raw.json()["hits"], json!([[hit(6, 1.0)], [hit(0, 0.0)]]));
+    assert_eq!(serving.metric("adjoin_queries_total"), 7.0);
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("store of 8 rows: listening on http://127.0.0.1:"), "{said}");
+    assert!(said.contains("memory: ") && said.contains("the budget is 64.0 MB"), "{said}");
+}
+
+#[test]
+fn a_server_says_what_it_serves_and_how_it_is() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let info = serving.get("/v1/info").json();
+    assert_eq!((&info["kind"], &info["rows"], &info["dimensions"]), (&json!("store"), &json!(8), &json!(2)));
+    assert_eq!((&info["metric"], &info["element"], &info["attributes"]), (&json!("l2"), &json!("f32"), &json!([])));
+    assert!(info["limits"]["body_bytes"].as_u64().unwrap() > 100_000);
+    assert_eq!([serving.get("/livez").status, serving.get("/readyz").status], [200, 200]);
+    assert_eq!((serving.metric("adjoin_memory_bytes{kind=\"budget\"}"), serving.metric("adjoin_rows")), (64e6, 8.0));
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused_in_words() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let one = json!([[0, 0]]);
+    for (body, words) in [
+        (json!({"queries": one}), "either k, radius or min_similarity"),
+        (json!({"queries": one, "k": 0}), "k 0 asks for nothing"),
+        (json!({"queries": one, "k": 3, "recall": 1.5}), "the recall is 1.5"),
+        (json!({"queries": one, "k": 3, "nprobe": 0}), "nprobe 0"),
+        (json!({"queries": one, "k": 3, "nprobe": 1, "recall": 0.9}), "at most one of recall, exact and nprobe"),
+        (json!({"queries": one, "k": 3, "list": 10}), "list is for graph indexes"),
+        (json!({"queries": one, "k": 3, "radius": 2}), "either k"),
+        (json!({"queries": one, "radius": -1}), "the radius is -1"),
+        (json!({"queries": one, "min_similarity": 0.5}), "metric l2; give radius"),
+        (json!({"queries": one, "k": 10_001}), "at most 10000"),
+        (json!({"queries": one, "k": 3, "where": "a = 1"}), "attributes"),
+        (json!({"queries": one, "k": 3, "where": "a ="}), "cannot read"),
+        (json!({"queries": one, "k": 3, "deadline_ms": 0}), "deadline_ms is 0"),
+        (json!({"queries": one, "k": 3, "element": "u8"}), "element is for raw bodies"),
+        (json!({"queries": one, "k": 3, "top": 1}), "unknown field `top`"),
+        (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, the vectors of set.store 2"),
+        (json!({"queries": [[1, 2], [3]], "k": 3}), "query 1 has 1 numbers"),
+        (json!({"queries": [], "k": 3}), "queries is missing or empty"),
+        (json!({"k": 3}), "queries is missing or empty"),
+        (json!([1, 2]), "the body is not as expected"),
+    ] {
+        let detail = serving.post("/v1/search", &body).problem(400);
+        assert!(detail.contains(words), "{body}: {detail}");
+    }
+    let raw = |query: &str, bytes: &[u8]| {
+        let head = format!("POST /v1/search?{query}\ncontent-type: application/octet-stream");
+        serving.ask(&head, bytes).problem(400)
+    };
+    assert!(raw("k=1", &[0; 9]).contains("whole vectors of 2 x f32, 8 bytes each"));
+    assert!(raw("k=1&element=f64", &[0; 8]).contains("no such element type: f64"));
+    assert!(raw("k=x", &[0; 8]).contains("k"));
+    assert!(raw("k=1&element=f32", &[0xff; 8]).contains("queries: "), "NaN");
+    let json = "POST /v1/search?k=1\ncontent-type: application/json";
+    assert!(serving.ask(json, br#"{"queries": [[0, 0]], "k": 1}"#).problem(400).contains("leave out those after"));
+    assert!(serving.ask("POST /v1/search", b"{}").problem(415).contains("application/json"));
+    assert!(serving.get("/v1/search").problem(405).contains("/openapi.json"));
+    for path in ["/v2", "/v1/search/", "/../etc/passwd", "/v1/%2e%2e/info", "//livez", "/v1/info%00"] {
+        serving.get(path).problem(404);
+    }
+    serving.ask_under("rebound.example.org", "GET /v1/info", b"").problem(403);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn a_wrong_query_fails_alone_where_others_are_asked_at_the_same_time() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let ask = |number: usize| match number % 3 {
+        0 => serving.ask("POST /v1/search?k=1\ncontent-type: application/octet-stream", &[0xff; 8]).status,
+        _ => serving.post("/v1/search", &json!({"queries": [[number, 0]], "k": 1})).status,
+    };
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..30).map(|number| scope.spawn(move || ask(number))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let wanted: Vec<u16> = (0..30).map(|number| if number % 3 == 0 { 400 } else { 200 }).collect();
+    assert_eq!(statuses, wanted);
+}
+
+#[test]
+fn a_key_is_asked_for_where_there_is_one() {
+    let place = small();
+    place.write("key", b"secret\nsecond line\n");
+    let serving = Serving::start(&place, "set.store --memory 64MB --key-file key");
+    for header in ["", "\napi-key: wrong", "\nauthorization: Basic secret", "\nauthorization: Bearer secre"] {
+        assert!(serving.ask(&format!("GET /v1/info{header}"), b"").problem(401).contains("api-key: KEY"));
+        serving.ask(&format!("POST /v1/search{header}\ncontent-type: application/json"), b"{}").problem(401);
+        serving.ask(&format!("GET /metrics{header}"), b"").problem(401);
+    }
+    for header in ["\napi-key: secret", "\nauthorization: Bearer secret"] {
+        assert_eq!(serving.ask(&format!("GET /v1/info{header}"), b"").status, 200);
+    }
+    assert_eq!(serving.get("/livez").status, 200, "who looks after the server needs no key");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_in_one_line() {
+    let place = small();
+    place.write("empty", b"\n");
+    place.write("taken", b"secret");
+    for (line, words) in [
+        ("serve set.store --listen 0.0.0.0:0", &["0.0.0.0:0", "--key-file", "--insecure"][..]),
+        ("serve set.store --listen nowhere", &["nowhere"]),
+        ("serve set.store --listen 192.0.2.1:9 --insecure", &["cannot listen on 192.0.2.1:9", "--listen"]),
+        ("serve set.store --key-file nothing", &["nothing", "key"]),
+        ("serve set.store --key-file empty", &["the key"]),
+        ("serve set.store --key-file taken --insecure", &["--insecure"]),
+        ("serve set.store --memory 17MB", &["--memory"]),
+        ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),
+        ("serve nothing", &["nothing", "adjoin build"]),
+        ("serve", &["STORE|INDEX|LIVE"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+#[test]
+fn rows_are_named_by_their_ids_and_conditions_hold() {
+    let place = Place::new();
+    place.done(&format!("build {} --id-column name --attributes name --metric cosine -o set.store --quiet", sample()));
+    let serving = Serving::start(&place, "set.store --memory 128MB");
+    let dimensions = serving.get("/v1/info").json()["dimensions"].as_u64().unwrap() as usize;
+    let query: Vec<f64> = (0..dimensions).map(|k| (k as f64).sin()).collect();
+    let ask = |condition: &str| {
+        let answer =
+            serving.post("/v1/search", &json!({"queries": [query], "k": 5, "nprobe": 1000, "where": condition}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["hits"][0].as_array().unwrap().clone()
+    };
+    let (all, some) = (ask("name is not null"), ask("name like 'lib%'"));
+    assert_eq!([all.len(), some.len()], [5, 5]);
+    let is_named = |hit: &Value| hit["id"].as_str().unwrap().starts_with("lib") && hit["similarity"].is_number();
+    assert!(some.iter().all(is_named) && !all.iter().all(is_named), "{all:?} {some:?}");
+}
+
+/// What `/openapi.json` lists is there by the methods that it names, and nothing else of what is there is missing.
+#[test]
+fn the_description_names_what_there_is() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let described = serving.get("/openapi.json").json();
+    let paths = described["paths"].as_object().unwrap();
+    for (path, methods) in paths {
+        for method in methods.as_object().unwrap().keys() {
+            let status = serving.ask(&format!("{} {path}", method.to_uppercase()), b"").status;
+            assert!(![404, 405].contains(&status), "{method} {path}: {status}");
+        }
+    }
+    let mut names: Vec<&str> = paths.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let there = [
+        "/livez",
+        "/metrics",
+        "/openapi.json",
+        "/readyz",
+        "/v1/info",
+        "/v1/search",
+        "/v1/vectors",
+        "/v1/vectors/delete",
+    ];
+    assert_eq!(names, there);
+    let limits = &serving.get("/v1/info").json()["limits"];
+    let search = &described["components"]["schemas"]["Search"]["properties"];
+    let said = [&search["k"]["maximum"], &search["queries"]["maxItems"], &search["deadline_ms"]["maximum"]];
+    assert_eq!(said, ["k", "queries", "deadline_ms"].map(|name| &limits[name]));
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let page = serving.get("/");
+    assert!(page.status == 200 && page.head.contains("content-security-policy: default-src 'none'"), "{}", page.head);
+    let text = String::from_utf8(page.body).unwrap();
+    assert!(text.contains("<title>adjoin</title>") && !text.contains("http://") && !text.contains("https://"));
+}
+
+#[test]
+fn hits_come_as_a_table_where_that_is_accepted() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let head = "POST /v1/search\ncontent-type: application/json\naccept: application/vnd.apache.arrow.stream";
+    let answer = serving.ask(head, json!({"queries": [[0, 0], [9, 8]], "k": 2}).to_string().as_bytes());
+    assert!(answer.head.contains("content-type: application/vnd.apache.arrow.stream"), "{}", answer.head);
+    let tables = arrow_ipc::reader::StreamReader::try_new(&answer.body[..], None).unwrap();
+    let rows: usize = tables.map(|table| table.unwrap().num_rows()).sum();
+    assert_eq!(rows, 4);
+}
+
+#[test]
+fn a_load_of_requests_is_answered_and_measured() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let line = format!("bench-serve http://{}/v1/search --queries set.fbin --rate 200 --seconds 1", serving.address);
+    let told = place.done(&format!("{line} --at-once 2 --stats stats.json")).out;
+    let stats: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert!(stats["requests"].as_u64().unwrap() > 20 && stats["requests"] == stats["answered"], "{told}");
+    assert!(told.contains(" refused, 0 late, 0 failed\n") && told.contains("answers, ms: mean "), "{told}");
+    place.refused(&format!("{line} --stats stats.json"), &["stats.json", "--force"]);
+    for (line, words) in [
+        ("bench-serve nowhere --queries set.fbin", &["nowhere is no address"][..]),
+        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin", &["127.0.0.1:1"]),
+        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests a second"]),
+        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --members 7", &["--members 7", "an object"]),
+    ] {
+        place.refused(line, words);
+    }
+}

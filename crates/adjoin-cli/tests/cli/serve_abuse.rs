@@ -1,0 +1,200 @@
+//! `adjoin serve` among clients that are slow, many, broken or hostile: others are answered, and nothing grows.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::inputs::fbin;
+use crate::place::Place;
+use crate::serve::small;
+use crate::serving::{Serving, response};
+
+/// How long something may take to come about before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn answers(serving: &Serving) {
+    let answer = serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));
+    assert_eq!(answer.json()["hits"][0][0]["id"], 6, "{answer:?}");
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Files and sockets that a server has open.
+fn open_files(serving: &Serving) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", serving.pid())).unwrap().count()
+}
+
+fn resident_bytes(serving: &Serving) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", serving.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// A thousand connections that say nothing, or half of something, or garbage, and then go: others are answered meanwhile, and
+/// afterwards all is as before.
+#[test]
+fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_behind() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 512MB");
+    answers(&serving);
+    let before = open_files(&serving);
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let idle: Vec<TcpStream> = (0..1_000).map(|_| serving.connect()).collect();
+    wait_until("all are taken in", || serving.metric("adjoin_connections") >= 1_001.0);
+    answers(&serving);
+    let head = "POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    for (k, mut stream) in idle.iter().enumerate() {
+        let said = match k % 5 {
+            0 => "GET /live".to_owned(),
+            1 => format!("{head}content-length: 1000\r\n\r\n{{\"queries\""),
+            2 => format!("{head}transfer-encoding: chunked\r\n\r\n5\r\n{{\"que\r\n"),
+            3 => "\u{1}\u{2}\u{3} garbage \r\n\r\n GET / HTTP/9\r\n\r\n".repeat(10),
+            _ => String::new(),
+        };
+        let _ = stream.write_all(said.as_bytes()); // garbage may be hung up on at once
+        if k % 2 == 0 {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+    answers(&serving);
+    drop(idle);
+    wait_until("all are gone", || serving.metric("adjoin_connections") <= 1.0);
+    answers(&serving);
+    wait_until("their files are closed", || open_files(&serving) <= before + 1);
+    assert!(resident_bytes(&serving) < 64_000_000);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn bodies_that_are_too_much_are_refused_before_they_are_read() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let most = serving.get("/v1/info").json()["limits"]["body_bytes"].as_u64().unwrap();
+    let mut stream = serving.connect();
+    let head = "POST /v1/search HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    stream.write_all(format!("{head}content-length: {}\r\n\r\n", u64::MAX / 2).as_bytes()).unwrap();
+    assert!(response(stream).problem(413).contains("a body may have"));
+    // Chunks without an end: refused as soon as they are more.
+    let mut stream = serving.connect();
+    stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    let chunk = format!("{:x}\r\n{}\r\n", 60_000, " ".repeat(60_000));
+    let sent = (0..2 + most / 30_000).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count() as u64;
+    assert!(sent <= 2 + most / 30_000);
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes); // what was not read resets the connection
+    assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&bytes));
+    // A body of the largest size that says nothing that it may say.
+    for body in [vec![b'['; most as usize], vec![0; most as usize], b"[1e999]".repeat(most as usize / 7)] {
+        serving.ask("POST /v1/search\ncontent-type: application/json", &body).problem(400);
+    }
+    let long = format!("GET /v1/info\nx: {}", "y".repeat(100_000));
+    assert_eq!(serving.ask(&long, b"").status, 431);
+    answers(&serving);
+    assert!(resident_bytes(&serving) < 64_000_000);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// One after the other on one connection, garbage behind them.
+#[test]
+fn requests_that_are_sent_ahead_are_answered_in_their_order() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let mut stream = serving.connect();
+    for k in [1, 2, 3] {
+        let body = json!({"queries": [[0, 0]], "k": k}).to_string();
+        let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        let text = format!("POST /v1/search HTTP/1.1\r\nhost: localhost\r\n{head}{body}");
+        stream.write_all(text.as_bytes()).unwrap();
+    }
+    stream.write_all(b"\0\0\0 no request\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let hits: Vec<usize> = text.split("HTTP/1.1 ").map(|answer| answer.matches("\"id\":").count()).collect();
+    assert_eq!(hits, [0, 1, 2, 3, 0], "{text}");
+    assert!(text.contains("HTTP/1.1 400"), "{text}");
+    answers(&serving);
+}
+
+/// SIGTERM while clients ask: what was sent before is answered.
+#[test]
+fn a_server_that_ends_answers_what_it_took_in() {
+    let place = Place::new();
+    place.done("gen --rows 50000 --dimensions 32 --element u8 -o set.u8bin --quiet");
+    place.done("build set.u8bin -o set.store --quiet");
+    let serving = Serving::start(&place, "set.store --memory 128MB");
+    let queries: Vec<u8> = (0..32 * 200).map(|k| (k % 251) as u8).collect();
+    let head = "POST /v1/search?k=10 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    let head = format!("{head}content-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n", queries.len());
+    let asked = || {
+        let mut stream = serving.connect();
+        stream.write_all(&[head.as_bytes(), &queries].concat()).unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..8).map(|_| asked()).collect();
+    serving.terminate();
+    let statuses: Vec<u16> = streams.into_iter().map(|stream| response(stream).status).collect();
+    assert_eq!(statuses, [200; 8]);
+    let (code, said) = serving.end();
+    assert!(code == Some(0) && said.contains("ending: what was taken in is answered"), "{code:?} {said}");
+}
+
+/// What is damaged while it is served fails in words; what is published anew is taken up.
+#[test]
+fn damage_is_told_and_a_new_store_is_taken_up() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let vectors = || {
+        let mut files = fs::read_dir(place.path("set.store")).unwrap().map(|entry| entry.unwrap().path());
+        files.find(|path| path.to_string_lossy().contains("vectors-")).unwrap()
+    };
+    let bytes = fs::read(vectors()).unwrap();
+    fs::OpenOptions::new().write(true).open(vectors()).unwrap().set_len(10).unwrap();
+    let told = serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).problem(500);
+    assert!(told.contains("vectors-"), "{told}");
+    fs::write(vectors(), bytes).unwrap();
+    answers(&serving);
+    place.write("other.fbin", &fbin(2, &[9., 8., 0., 0., 1., 1.]));
+    place.done("build other.fbin -o set.store --force --quiet");
+    wait_until("the new store is taken up", || serving.get("/v1/info").json()["rows"] == 3);
+    assert_eq!(serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).json()["hits"][0][0]["id"], 0);
+    let before = open_files(&serving);
+    fs::write(place.path("set.store").join("manifest.json"), b"{").unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).status, 200, "the one before goes on");
+    assert!(open_files(&serving) <= before + 1);
+    let (code, said) = serving.end();
+    assert!(code == Some(0) && said.contains("cannot be served, the one before goes on"), "{said}");
+}
+
+#[test]
+fn what_would_be_late_is_refused_and_what_is_late_is_told() {
+    let place = Place::new();
+    place.done("gen --rows 50000 --dimensions 64 --element u8 -o set.u8bin --quiet");
+    place.done("build set.u8bin -o set.store --quiet");
+    let serving = Serving::start(&place, "set.store --memory 128MB");
+    let queries: Vec<u8> = (0..64 * 4_000).map(|k| (k * k % 251) as u8).collect();
+    let ask = |query: &str| {
+        let head = format!("POST /v1/search?k=10&exact=true{query}\ncontent-type: application/octet-stream");
+        serving.ask(&head, &queries)
+    };
+    assert_eq!(ask("").status, 200);
+    let late = ask("&deadline_ms=1");
+    assert!([429, 504].contains(&late.status), "{late:?}");
+    if late.status == 429 {
+        assert!(late.head.contains("retry-after: "), "{}", late.head);
+    }
+    assert_eq!(ask("").status, 200, "and afterwards all is as before");
+    let shed = ["crowded", "late"].map(|reason| serving.metric(&format!("adjoin_shed_total{{reason=\"{reason}\"}}")));
+    assert_eq!(shed.iter().sum::<f64>(), 1.0);
+}

@@ -1,0 +1,123 @@
+//! Who may ask: with a key where there is one, else by a name of this machine.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, StatusCode, header};
+
+use crate::problem::Problem;
+
+/// Name of the header for a key beside `Authorization: Bearer`.
+const KEY_HEADER: &str = "api-key";
+
+/// Who may ask.
+pub(crate) enum Access {
+    /// Who shows this key.
+    Key(String),
+    /// Who names this machine as one that only itself can reach: a page in a browser, which may ask any server under the name
+    /// of its own, names another.
+    Loopback,
+    /// Anyone.
+    Open,
+}
+
+impl Access {
+    /// Where a server listens, with a key or none.
+    pub(crate) fn of(key: Option<&str>, listen: SocketAddr) -> Self {
+        match key {
+            Some(key) => Self::Key(key.to_owned()),
+            None if listen.ip().is_loopback() => Self::Loopback,
+            None => Self::Open,
+        }
+    }
+
+    /// Lets a request with these headers through.
+    ///
+    /// # Errors
+    /// Where it may not ask.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match self {
+            Self::Key(key) if shown(headers).is_some_and(|shown| are_equal(shown, key.as_bytes())) => Ok(()),
+            Self::Key(_) => {
+                let needed = "a key is needed; send it as `Authorization: Bearer KEY` or `api-key: KEY`";
+                Err(Problem::new(StatusCode::UNAUTHORIZED, needed))
+            }
+            Self::Loopback if headers.get(header::HOST).is_none_or(|host| names_loopback(host.as_bytes())) => Ok(()),
+            Self::Loopback => {
+                let refused =
+                    "the header Host names another machine; a server without a key answers to localhost alone";
+                Err(Problem::new(StatusCode::FORBIDDEN, refused))
+            }
+            Self::Open => Ok(()),
+        }
+    }
+}
+
+/// The key that a client shows.
+fn shown(headers: &HeaderMap) -> Option<&[u8]> {
+    if let Some(key) = headers.get(KEY_HEADER) {
+        return Some(key.as_bytes());
+    }
+    let (scheme, key) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
+}
+
+/// Compares in a time that says nothing of where they differ.
+fn are_equal(shown: &[u8], key: &[u8]) -> bool {
+    shown.len() == key.len() && shown.iter().zip(key).fold(0, |differ, (shown, key)| differ | (shown ^ key)) == 0
+}
+
+/// Whether a host, with a port or without, is this machine as only itself can reach it.
+fn names_loopback(host: &[u8]) -> bool {
+    let Ok(host) = str::from_utf8(host) else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn headers(name: &'static str, value: &[u8]) -> HeaderMap {
+        HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_bytes(value).unwrap())])
+    }
+
+    #[test]
+    fn a_key_is_shown_in_either_header_and_is_the_same() {
+        let access = Access::of(Some("secret"), "0.0.0.0:1".parse().unwrap());
+        for (name, value) in
+            [("authorization", "Bearer secret"), ("authorization", "bearer secret"), ("api-key", "secret")]
+        {
+            access.check(&headers(name, value.as_bytes())).unwrap();
+        }
+        for (name, value) in [
+            ("authorization", &b"secret"[..]),
+            ("authorization", b"Basic secret"),
+            ("authorization", b"Bearer "),
+            ("authorization", b"Bearer secre\xff"),
+            ("api-key", b"secrets"),
+            ("api-key", b""),
+            ("host", b"localhost"),
+        ] {
+            assert_eq!(access.check(&headers(name, value)).unwrap_err().status, 401, "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_key_only_names_of_this_machine_are_answered() {
+        let access = Access::of(None, "127.0.0.1:7700".parse().unwrap());
+        for host in ["localhost", "LOCALHOST:7700", "127.0.0.1:7700", "[::1]:7700", "127.1.2.3"] {
+            access.check(&headers("host", host.as_bytes())).unwrap();
+        }
+        for host in ["example.org", "localhost.example.org:7700", "192.0.2.1", "", "[::1", "127.0.0.1.nip.io"] {
+            let refused = access.check(&headers("host", host.as_bytes()));
+            assert!(refused.is_err() || host == "[::1", "{host}");
+        }
+        assert!(matches!(Access::of(None, "0.0.0.0:1".parse().unwrap()), Access::Open));
+    }
+}

@@ -1,0 +1,227 @@
+//! What queries found, and how that was found, as it goes out: JSON, or a table as an Arrow stream.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use adjoin::device::Reservation;
+use adjoin::error::Result;
+use adjoin::options::Metric;
+use adjoin::report::{RecallStatistics, SearchStatistics};
+use adjoin::sink::{id_column, id_field, value_field};
+use adjoin::source::{IdKind, Ids};
+use arrow_array::{Float32Array, RecordBatch, UInt32Array};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use serde::Serialize;
+
+/// Bytes of a hit as text, beside its id where that is a text: names, a number of 20 digits, and a float.
+const TEXT_BYTES_OF_HIT: u64 = 72;
+/// Bytes of a byte of an id as text, at most: an escaped control character.
+const TEXT_BYTES_OF_BYTE: u64 = 6;
+/// Bytes of the rest, and of each query.
+const TEXT_BYTES: u64 = 2_048;
+const TEXT_BYTES_OF_QUERY: u64 = 4;
+
+/// The hits of the queries of a request.
+pub(crate) struct Found {
+    /// Where the hits of each query end.
+    pub(crate) ends: Vec<usize>,
+    pub(crate) rows: Vec<u64>,
+    pub(crate) ids: Ids,
+    pub(crate) values: Vec<f32>,
+    /// Of all that.
+    pub(crate) memory: Reservation,
+}
+
+/// How a request was answered: on average over the queries that were searched together.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Told {
+    /// What is promised, and what is known of it; null where only a number of probes was asked for.
+    pub(crate) recall: Option<RecallStatistics>,
+    /// Queries that were searched together.
+    pub(crate) batch_queries: u64,
+    pub(crate) probes_per_query: Option<f64>,
+    pub(crate) bytes_per_query: f64,
+    pub(crate) distances_per_query: f64,
+    pub(crate) queue_ms: f64,
+    pub(crate) search_ms: f64,
+}
+
+impl Told {
+    /// Of a search that has ended.
+    pub(crate) fn of(statistics: &SearchStatistics) -> Self {
+        let SearchStatistics { common, search } = statistics;
+        Self {
+            recall: common.recall.clone(),
+            batch_queries: search.queries,
+            probes_per_query: search.probes_per_query,
+            bytes_per_query: search.bytes_per_query,
+            distances_per_query: search.distances_per_query,
+            queue_ms: 0.0,
+            search_ms: common.seconds.total * 1e3,
+        }
+    }
+}
+
+/// An answer.
+pub(crate) struct Answer {
+    pub(crate) metric: Metric,
+    pub(crate) found: Found,
+    pub(crate) told: Told,
+}
+
+impl Answer {
+    /// Bytes of it as text, at most.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        let Found { ends, rows, ids, .. } = &self.found;
+        let of_ids = if ids.kind() == IdKind::Utf8 { TEXT_BYTES_OF_BYTE * ids.bytes() } else { 0 };
+        TEXT_BYTES + TEXT_BYTES_OF_QUERY * ends.len() as u64 + TEXT_BYTES_OF_HIT * rows.len() as u64 + of_ids
+    }
+
+    /// It as JSON.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(self.text_bytes() as usize);
+        let name = value_field(self.metric).name().clone();
+        text.extend_from_slice(b"{\"hits\":[");
+        let Found { ends, rows, ids, values, .. } = &self.found;
+        let mut start = 0;
+        for (query, &end) in ends.iter().enumerate() {
+            text.extend_from_slice(if query == 0 { b"[" } else { b",[" });
+            for hit in start..end {
+                text.extend_from_slice(if hit == start { b"{\"id\":" } else { b",{\"id\":" });
+                write_id(&mut text, ids, hit, rows[hit]);
+                // In few digits; JSON has no number for a distance that is beyond f32.
+                let _ = match values[hit] {
+                    value if value.is_finite() => write!(text, ",\"{name}\":{value:?}}}"),
+                    _ => write!(text, ",\"{name}\":null}}"),
+                };
+            }
+            text.push(b']');
+            start = end;
+        }
+        text.extend_from_slice(b"],");
+        let told = serde_json::to_vec(&self.told).unwrap_or_default();
+        text.extend_from_slice(told.get(1..).unwrap_or(b"}")); // members of the same object
+        text
+    }
+
+    /// The hits as a table: columns `query` (its number in the request), `rank` (from 1), `id` and `distance`, `similarity` or
+    /// `score`.
+    ///
+    /// # Errors
+    /// Where Arrow refuses: never for columns of one length.
+    pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
+        let Found { ends, rows, ids, values, .. } = &self.found;
+        let (mut queries, mut ranks, mut start) = (Vec::new(), Vec::new(), 0);
+        for (query, &end) in (0u32..).zip(ends) {
+            queries.extend((start..end).map(|_| query));
+            ranks.extend((1u32..).take(end - start));
+            start = end;
+        }
+        let whole = |name| Field::new(name, DataType::UInt32, false);
+        let fields = vec![whole("query"), whole("rank"), id_field("id", ids.kind()), value_field(self.metric)];
+        let schema = Arc::new(Schema::new(fields));
+        let columns = vec![
+            Arc::new(UInt32Array::from(queries)) as _,
+            Arc::new(UInt32Array::from(ranks)) as _,
+            id_column(rows, ids),
+            Arc::new(Float32Array::from(values.clone())) as _,
+        ];
+        let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
+        stream.write(&RecordBatch::try_new(schema, columns)?)?;
+        stream.into_inner()
+    }
+}
+
+/// Writes the id of a hit; its row number where rows have none.
+fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
+    let _ = match ids {
+        Ids::Utf8(texts) => serde_json::to_writer(text, &String::from_utf8_lossy(texts.get(hit))).map_err(Into::into),
+        Ids::Int64(ids) => write!(text, "{}", ids[hit]),
+        Ids::None => write!(text, "{row}"),
+    };
+}
+
+impl Found {
+    /// Nothing yet.
+    pub(crate) fn none(ids: IdKind, memory: Reservation) -> Self {
+        Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
+    }
+
+    /// Adds the hits of a query: those of a range in a batch.
+    ///
+    /// # Errors
+    /// Where the memory for clients does not hold them.
+    pub(crate) fn push(
+        &mut self,
+        (rows, ids, values): (&[u64], (&Ids, usize), &[f32]),
+        reserve: impl FnOnce(u64) -> Result<Reservation>,
+    ) -> Result<()> {
+        let before = self.held_bytes();
+        self.rows.extend_from_slice(rows);
+        self.values.extend_from_slice(values);
+        if *ids.0 != Ids::None {
+            (ids.1..ids.1 + rows.len()).for_each(|k| self.ids.push_from(ids.0, k));
+        }
+        self.ends.push(self.rows.len());
+        self.memory.join(reserve(self.held_bytes() - before)?);
+        Ok(())
+    }
+
+    /// Bytes of all that, with what vectors that grow have to spare.
+    fn held_bytes(&self) -> u64 {
+        2 * (8 * self.ends.len() as u64 + 12 * self.rows.len() as u64 + self.ids.held_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::device::MemoryBudget;
+    use adjoin::source::TextIds;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answer(ids: Ids) -> Answer {
+        let memory = MemoryBudget::new(1).reserve(0).unwrap();
+        let found = Found { ends: vec![2, 2, 3], rows: vec![7, 8, 9], ids, values: vec![0.0, 1.5, 1e-7], memory };
+        let told = Told {
+            recall: None,
+            batch_queries: 4,
+            probes_per_query: Some(2.0),
+            bytes_per_query: 100.0,
+            distances_per_query: 5.0,
+            queue_ms: 1.0,
+            search_ms: 2.0,
+        };
+        Answer { metric: Metric::L2, found, told }
+    }
+
+    #[test]
+    fn hits_are_lists_of_objects_and_the_text_fits_what_is_reserved_for_it() {
+        let numbered: Value = serde_json::from_slice(&answer(Ids::None).to_json()).unwrap();
+        assert_eq!(numbered["hits"][0], json!([{"id": 7, "distance": 0.0}, {"id": 8, "distance": 1.5}]));
+        assert_eq!((&numbered["hits"][1], &numbered["batch_queries"]), (&json!([]), &json!(4)));
+        let named = Ids::Int64(vec![i64::MIN, 0, i64::MAX]);
+        assert_eq!(serde_json::from_slice::<Value>(&answer(named).to_json()).unwrap()["hits"][2][0]["id"], i64::MAX);
+        let mut texts = TextIds::default();
+        ["a\"b", "\u{1}\u{2}", "é"].iter().for_each(|text| texts.push(text.as_bytes()));
+        let texts = answer(Ids::Utf8(texts));
+        let text = texts.to_json();
+        assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["hits"][0][0]["id"], "a\"b");
+        assert!(text.len() as u64 <= texts.text_bytes());
+    }
+
+    #[test]
+    fn hits_are_a_table_by_query_and_rank() {
+        let stream = answer(Ids::None).to_arrow().unwrap();
+        let tables = arrow_ipc::reader::StreamReader::try_new(&stream[..], None).unwrap();
+        let tables: Vec<RecordBatch> = tables.collect::<std::result::Result<_, _>>().unwrap();
+        let [table] = &tables[..] else { panic!("{} tables", tables.len()) };
+        let column = |name: &str| {
+            format!("{:?}", table.column_by_name(name).unwrap().to_data().buffers()[0].typed_data::<u32>())
+        };
+        assert_eq!([column("query"), column("rank")], ["[0, 0, 2]", "[1, 2, 1]"]);
+        assert_eq!(table.schema().field(3).name(), "distance");
+    }
+}

@@ -1,0 +1,96 @@
+//! Bodies of requests as they arrive, each piece reserved before the next is waited for.
+
+use std::time::Duration;
+
+use adjoin::device::{MemoryBudget, Reservation};
+use adjoin::options::format_bytes;
+use axum::body::Body;
+use axum::http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+
+use crate::problem::Problem;
+
+/// How long the whole of a body may take to arrive.
+const ARRIVAL_SECONDS: u64 = 30;
+/// Bytes that are reserved at once.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// A body that is there.
+pub(crate) struct Held {
+    pub(crate) bytes: Vec<u8>,
+    /// Of the bytes, as many times as was asked for.
+    pub(crate) memory: Reservation,
+}
+
+/// What bodies may be.
+pub(crate) struct Limits<'a> {
+    pub(crate) bytes: u64,
+    /// How many times its bytes a body takes until it is understood.
+    pub(crate) times: u64,
+    pub(crate) clients: &'a MemoryBudget,
+}
+
+/// Takes in a body.
+///
+/// # Errors
+/// Where it is too large, too slow or cut off, or there is no room for it now.
+pub(crate) async fn read(body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
+    let declared = body.size_hint().lower();
+    if declared > limits.bytes {
+        return Err(too_large(limits));
+    }
+    let slow = || Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive in {ARRIVAL_SECONDS} s"));
+    let read = tokio::time::timeout(Duration::from_secs(ARRIVAL_SECONDS), read_all(body, declared, limits));
+    read.await.unwrap_or_else(|_| Err(slow()))
+}
+
+async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<Held, Problem> {
+    let crowded = |_| Problem::crowded("other requests take the memory that is for bodies now; try again later", 1);
+    let reserve = |bytes: u64| limits.clients.reserve(limits.times * bytes).map_err(crowded);
+    let mut held = Held { bytes: Vec::new(), memory: reserve(0)? };
+    let mut room = 0;
+    while let Some(frame) = body.frame().await {
+        let cut = |error| Problem::bad_request(format!("the body was cut off: {error}"));
+        let Ok(data) = frame.map_err(cut)?.into_data() else { continue }; // trailers say nothing to us
+        let bytes = (held.bytes.len() + data.len()) as u64;
+        if bytes > limits.bytes {
+            return Err(too_large(limits));
+        }
+        if bytes > room {
+            let more = bytes.next_multiple_of(STEP_BYTES).min(declared.max(bytes)) - room;
+            held.memory.join(reserve(more)?);
+            room += more;
+            held.bytes.reserve_exact((room as usize) - held.bytes.len());
+        }
+        held.bytes.extend_from_slice(&data);
+    }
+    Ok(held)
+}
+
+fn too_large(limits: &Limits<'_>) -> Problem {
+    let most = format_bytes(limits.bytes);
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {most}; ask for fewer queries at once"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_from(body: Vec<u8>, limits: &Limits<'_>) -> Result<Held, Problem> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(read(Body::from(body), limits))
+    }
+
+    #[test]
+    fn a_body_is_reserved_as_many_times_as_it_takes() {
+        let clients = MemoryBudget::new(1_000);
+        let limits = Limits { bytes: 300, times: 3, clients: &clients };
+        let held = read_from(vec![7; 200], &limits).unwrap();
+        assert_eq!((held.bytes.len(), held.memory.bytes(), clients.free()), (200, 600, 400));
+        assert_eq!(read_from(vec![7; 200], &limits).err().unwrap().status, 429);
+        assert_eq!(read_from(vec![7; 301], &limits).err().unwrap().status, 413);
+        drop(held);
+        assert_eq!(clients.free(), 1_000);
+    }
+}

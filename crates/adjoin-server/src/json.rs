@@ -1,0 +1,195 @@
+//! Requests to search as JSON: vectors become stored bytes while they are read, and whatever is too much ends the reading.
+
+use std::fmt;
+
+use adjoin::options::{DIMENSIONS_MAX, Element, VectorType};
+use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::problem::Problem;
+use crate::request::QUERIES_MAX;
+
+/// Members of a request beside its queries; in the query string of a request whose body is not JSON.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Members {
+    pub(crate) queries: Option<Vectors>,
+    pub(crate) k: Option<u64>,
+    pub(crate) radius: Option<f64>,
+    pub(crate) min_similarity: Option<f64>,
+    pub(crate) recall: Option<f64>,
+    #[serde(default)]
+    pub(crate) exact: bool,
+    pub(crate) nprobe: Option<u32>,
+    pub(crate) list: Option<usize>,
+    pub(crate) r#where: Option<String>,
+    pub(crate) deadline_ms: Option<u64>,
+    /// Type of the elements of a raw body.
+    pub(crate) element: Option<String>,
+}
+
+/// Some vectors, end to end, little-endian; those in JSON become f32.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Vectors {
+    pub(crate) rows: usize,
+    pub(crate) kind: VectorType,
+    pub(crate) stored: Vec<u8>,
+}
+
+/// Reads members from JSON.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body is not as expected: {error}")))
+}
+
+impl<'de> Deserialize<'de> for Vectors {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(AllRows)
+    }
+}
+
+struct AllRows;
+
+impl<'de> Visitor<'de> for AllRows {
+    type Value = Vectors;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of vectors, each a list of numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Vectors, A::Error> {
+        let kind = VectorType { element: Element::F32, dimensions: 0 };
+        let mut vectors = Vectors { rows: 0, kind, stored: Vec::new() };
+        while let Some(dimensions) = rows.next_element_seed(Row { number: vectors.rows, into: &mut vectors.stored })? {
+            if vectors.rows > 0 && dimensions != vectors.kind.dimensions {
+                let (row, first) = (vectors.rows, vectors.kind.dimensions);
+                return Err(A::Error::custom(format!(
+                    "query {row} has {dimensions} numbers, query 0 has {first}; give vectors of one length"
+                )));
+            }
+            (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
+            if vectors.rows > QUERIES_MAX {
+                return Err(A::Error::custom(format!("more than {QUERIES_MAX} queries; ask several times")));
+            }
+        }
+        Ok(vectors)
+    }
+}
+
+/// The row of a number, whose elements go to the end of all bytes.
+struct Row<'a> {
+    number: usize,
+    into: &'a mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for Row<'_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Row<'_> {
+    type Value = usize;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a list of numbers as query {}", self.number)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<usize, A::Error> {
+        let mut dimensions = 0;
+        while let Some(value) = elements.next_element::<f64>()? {
+            let element = value as f32;
+            if !element.is_finite() {
+                return Err(A::Error::custom(format!(
+                    "element {dimensions} of query {} is {value:?}, beyond what f32 holds",
+                    self.number
+                )));
+            }
+            dimensions += 1;
+            if dimensions > DIMENSIONS_MAX {
+                return Err(A::Error::custom(format!(
+                    "query {} has more than {DIMENSIONS_MAX} numbers, the most that a vector may have",
+                    self.number
+                )));
+            }
+            self.into.extend_from_slice(&element.to_le_bytes());
+        }
+        if dimensions == 0 {
+            return Err(A::Error::custom(format!("query {} has no numbers", self.number)));
+        }
+        Ok(dimensions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn members(text: &str) -> Result<Members, Problem> {
+        parse(text.as_bytes())
+    }
+
+    #[test]
+    fn vectors_become_stored_bytes() {
+        let read = members(r#"{"queries": [[1, -2.5], [3e0, 0]], "k": 3, "where": "a = 1"}"#).unwrap();
+        let stored = [1.0f32, -2.5, 3.0, 0.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(
+            read.queries,
+            Some(Vectors { rows: 2, kind: VectorType { element: Element::F32, dimensions: 2 }, stored })
+        );
+        assert_eq!((read.k, read.r#where.as_deref()), (Some(3), Some("a = 1")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, words) in [
+            ("{", "EOF"),
+            ("[]", "the body is not as expected"),
+            (r#"{"queries": [[1, 2], [3]]}"#, "query 1 has 1 numbers, query 0 has 2"),
+            (r#"{"queries": [[1, 1e39]]}"#, "element 1 of query 0 is 1e39"),
+            (r#"{"queries": [[1, NaN]]}"#, "expected value"),
+            (r#"{"queries": [[1, null]]}"#, "null"),
+            (r#"{"queries": [1]}"#, "a list of numbers as query 0"),
+            (r#"{"queries": [[]]}"#, "query 0 has no numbers"),
+            (r#"{"queries": 7}"#, "a list of vectors"),
+            (r#"{"queries": [[1]], "top_k": 3}"#, "unknown field `top_k`"),
+            (r#"{"k": 1, "k": 2}"#, "duplicate field"),
+            (r#"{"k": -1}"#, "-1"),
+        ] {
+            let problem = members(text).unwrap_err();
+            assert!(problem.detail.contains(words), "{text}: {}", problem.detail);
+        }
+        let long = format!(r#"{{"queries": [[{}0]]}}"#, "0,".repeat(DIMENSIONS_MAX));
+        assert!(members(&long).unwrap_err().detail.contains("more than 8192 numbers"));
+        let many = format!(r#"{{"queries": [{}[0]]}}"#, "[0],".repeat(QUERIES_MAX));
+        assert!(members(&many).unwrap_err().detail.contains("more than 4096 queries"));
+    }
+
+    proptest! {
+        /// Whatever comes is read or refused.
+        #[test]
+        fn no_body_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse::<Members>(&bytes);
+        }
+
+        /// The same near what is right.
+        #[test]
+        fn no_body_that_is_almost_right_panics(at in 0..60usize, byte in any::<u8>()) {
+            let mut text = br#"{"queries":[[1,2.5],[3,-4e3]],"k":10,"recall":0.9,"where":"a"}"#.to_vec();
+            text[at] = byte;
+            let _ = parse::<Members>(&text);
+        }
+
+        /// Numbers are those of the text, rounded to f32.
+        #[test]
+        fn numbers_are_those_of_the_text(rows in proptest::collection::vec(proptest::collection::vec(-1e30f32..1e30, 3), 1..5)) {
+            let text = serde_json::json!({ "queries": rows }).to_string();
+            let read = members(&text).unwrap().queries.unwrap();
+            let wanted: Vec<u8> = rows.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
+            prop_assert_eq!(read.stored, wanted);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! When requests come.
+
+use std::time::Duration;
+
+use adjoin::random::Random;
+
+/// Times between arrivals are Weibull-distributed of this shape, as CALL (section 5) has them, which does not print its
+/// parameters: at 0.5 arrivals come in clusters, with a deviation of 2.2 times the mean.
+const SHAPE: f64 = 0.5;
+/// The mean of such times in units of their scale: the gamma function at 1 + 1 / shape, which is at 3.
+const MEAN: f64 = 2.0;
+/// In a second there is a burst with this chance, in which so many times as many come (CALL, section 5).
+const BURST_CHANCE: f64 = 0.1;
+const BURST_TIMES: f64 = 3.0;
+
+/// Moments since the start at which requests come, ascending: `rate` a second on average outside of bursts.
+pub(super) fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
+    let (mut times, mut bursts) = (Random::new(seed, "arrivals"), Random::new(seed, "bursts"));
+    let mut rate_of_next = || if bursts.uniform() < BURST_CHANCE { BURST_TIMES * rate } else { rate };
+    let (mut moments, mut at, mut second, mut now) = (Vec::new(), 0.0, 0.0, rate_of_next());
+    loop {
+        // The inverse of the distribution function, in units of the mean; 1 - u is above 0.
+        let mut left = (-(1.0 - times.uniform()).ln()).powf(1.0 / SHAPE) / MEAN;
+        // It passes as fast as requests come: in a burst three times as fast.
+        while left > now * (second + 1.0 - at) {
+            left -= now * (second + 1.0 - at);
+            (second, now) = (second + 1.0, rate_of_next());
+            at = second;
+            if at >= seconds {
+                return moments;
+            }
+        }
+        at += left / now;
+        if at >= seconds {
+            return moments;
+        }
+        moments.push(Duration::from_secs_f64(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_those_of_their_seed_and_ascend() {
+        let first = arrivals(100.0, 20.0, 7);
+        assert_eq!(first, arrivals(100.0, 20.0, 7));
+        assert_ne!(first, arrivals(100.0, 20.0, 8));
+        assert!(first.is_sorted() && first.last().unwrap() < &Duration::from_secs(20));
+    }
+
+    #[test]
+    fn some_seconds_have_three_times_as_many() {
+        let moments = arrivals(1_000.0, 400.0, 1);
+        let mut counts = vec![0; 400];
+        moments.iter().for_each(|moment| counts[moment.as_secs() as usize] += 1);
+        let bursts = counts.iter().filter(|&&count| count > 2_000).count();
+        assert!((20..=60).contains(&bursts), "{bursts} of 400 seconds");
+        let usual: Vec<usize> = counts.into_iter().filter(|&count| count <= 2_000).collect();
+        let mean = usual.iter().sum::<usize>() as f64 / usual.len() as f64;
+        assert!((900.0..1_100.0).contains(&mean), "{mean}");
+    }
+}

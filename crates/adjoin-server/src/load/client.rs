@@ -1,0 +1,166 @@
+//! A client that speaks just as much of HTTP/1.1 as asking takes, so that little of the machine goes to it.
+
+use std::io::{BufRead, BufReader, Error as IoError, ErrorKind, Read, Write, copy, sink};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use adjoin::error::{Error, Result};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of the head of an answer, at most.
+const HEAD_BYTES_MAX: u64 = 64 << 10;
+
+/// Where to ask.
+pub(super) struct Target {
+    address: SocketAddr,
+    /// The first lines of each request.
+    head: String,
+}
+
+/// A connection that is used again while it lasts.
+pub(super) struct Client<'a> {
+    target: &'a Target,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Target {
+    /// Of an address such as `http://127.0.0.1:7700/v1/search`.
+    ///
+    /// # Errors
+    /// Where it is none, or has no such host.
+    pub(super) fn of(url: &str, key: Option<&str>) -> Result<Self> {
+        let wrong = || Error::option(format!("{url} is no address; write it like http://127.0.0.1:7700/v1/search"));
+        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
+        let at = rest.find('/').ok_or_else(wrong)?;
+        let (host, path) = rest.split_at(at);
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if host.is_empty() || !is_plain(rest) || !key.is_none_or(is_plain) {
+            return Err(wrong());
+        }
+        let named = if host.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) {
+            host.to_owned()
+        } else {
+            format!("{host}:80")
+        };
+        let unknown = |error: IoError| Error::device(format!("{url}: {host} is not known: {error}")).caused_by(error);
+        let address = named.to_socket_addrs().map_err(unknown)?.next().ok_or_else(wrong)?;
+        let key = key.map_or_else(String::new, |key| format!("authorization: Bearer {key}\r\n"));
+        let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\n");
+        Ok(Self { address, head })
+    }
+
+    /// The bytes of a request with a body.
+    pub(super) fn request(&self, body: &[u8]) -> Vec<u8> {
+        let mut bytes = format!("{}content-length: {}\r\n\r\n", self.head, body.len()).into_bytes();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+}
+
+impl<'a> Client<'a> {
+    /// Without a connection yet.
+    pub(super) fn none(target: &'a Target) -> Self {
+        Self { target, stream: None }
+    }
+
+    /// With one.
+    ///
+    /// # Errors
+    /// Where nobody listens.
+    pub(super) fn connect(target: &'a Target) -> Result<Self> {
+        let mut client = Self::none(target);
+        let refused = |error: IoError| Error::device(format!("{}: {error}", target.address)).caused_by(error);
+        client.stream = Some(client.connected().map_err(refused)?);
+        Ok(client)
+    }
+
+    fn connected(&self) -> std::io::Result<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.target.address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(BufReader::new(stream))
+    }
+
+    /// Sends a request and takes the answer; returns its status. A connection that the server has closed meanwhile, as it may,
+    /// is made anew.
+    pub(super) fn ask(&mut self, request: &[u8]) -> std::io::Result<u16> {
+        let (mut stream, is_old) = match self.stream.take() {
+            Some(stream) => (stream, true),
+            None => (self.connected()?, false),
+        };
+        let mut asked = exchange(&mut stream, request);
+        if asked.is_err() && is_old {
+            stream = self.connected()?;
+            asked = exchange(&mut stream, request);
+        }
+        let (status, stays) = asked?;
+        self.stream = stays.then_some(stream);
+        Ok(status)
+    }
+}
+
+/// The status of the answer to a request, and whether the connection can be used again.
+fn exchange(stream: &mut BufReader<TcpStream>, request: &[u8]) -> std::io::Result<(u16, bool)> {
+    stream.get_mut().write_all(request)?;
+    answer(stream)
+}
+
+fn answer(from: &mut impl BufRead) -> std::io::Result<(u16, bool)> {
+    let broken = |why: &str| IoError::new(ErrorKind::InvalidData, why.to_owned());
+    let (mut status, mut length, mut stays) = (None, None, true);
+    let mut head = Read::take(&mut *from, HEAD_BYTES_MAX);
+    loop {
+        let mut line = String::new();
+        if head.read_line(&mut line)? == 0 {
+            return Err(IoError::new(ErrorKind::UnexpectedEof, "the connection was closed before the answer"));
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if status.is_none() {
+            let code = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+            status = Some(code.ok_or_else(|| broken("the answer has no status"))?);
+        } else if line.is_empty() {
+            break;
+        } else if let Some(bytes) = line.strip_prefix("content-length:") {
+            length = Some(bytes.trim().parse().map_err(|_| broken("the answer has no length"))?);
+        } else if line.strip_prefix("connection:").is_some_and(|said| said.trim() == "close") {
+            stays = false;
+        }
+    }
+    let length: u64 = length.ok_or_else(|| broken("the answer has no length"))?;
+    if copy(&mut from.take(length), &mut sink())? < length {
+        return Err(IoError::new(ErrorKind::UnexpectedEof, "the answer was cut off"));
+    }
+    Ok((status.unwrap_or_default(), stays))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_to_its_end() {
+        let mut bytes = &b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 503 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"[..];
+        assert_eq!(answer(&mut bytes).unwrap(), (200, true));
+        assert_eq!(answer(&mut bytes).unwrap(), (503, false));
+        for text in
+            ["", "HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"]
+        {
+            assert!(answer(&mut text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_path() {
+        let target = Target::of("http://127.0.0.1:7700/v1/search", Some("secret")).unwrap();
+        let text = String::from_utf8(target.request(b"{}")).unwrap();
+        assert!(
+            text.starts_with("POST /v1/search HTTP/1.1\r\nhost: 127.0.0.1:7700\r\nauthorization: Bearer secret\r\n")
+        );
+        assert!(text.ends_with("content-length: 2\r\n\r\n{}"));
+        for url in ["127.0.0.1:7700/x", "https://127.0.0.1/x", "http://127.0.0.1:7700", "http:///x", "http://a b/x"] {
+            assert!(Target::of(url, None).is_err(), "{url}");
+        }
+    }
+}

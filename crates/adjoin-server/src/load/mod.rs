@@ -1,0 +1,236 @@
+//! How does a server bear requests that come when they want to? Arrivals are decided beforehand, requests made beforehand and
+//! sent at their moments, whether earlier ones were answered or not (an open loop); latency counts from the moment at which a
+//! request was to be sent, so that a server that stops for a second is charged for all who would have come in it.
+
+mod arrivals;
+mod client;
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use adjoin::error::{Error, Result};
+use adjoin::report::{Cancel, LatencyStatistics};
+use adjoin::workers::no_thread;
+use histogram::Histogram;
+use serde::Serialize;
+
+use self::arrivals::arrivals;
+use self::client::{Client, Target};
+
+/// Stack of a thread that waits for answers.
+const STACK_BYTES: usize = 128 << 10;
+/// Latencies are told apart to a thousandth, up to ten minutes, in microseconds: powers of two of both.
+const GROUPING_POWER: u8 = 10;
+const VALUE_POWER: u8 = 30;
+const MICROSECONDS_MAX: u64 = 600_000_000;
+
+/// What is sent, and when.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// Where searches are answered: `http://HOST:PORT/PATH`.
+    pub url: String,
+    /// What is shown as a key.
+    pub key: Option<String>,
+    /// Requests a second on average outside of bursts.
+    pub rate: f64,
+    /// For so long.
+    pub seconds: f64,
+    /// Seed of the arrivals.
+    pub seed: u64,
+    /// Requests that may be under way at the same time.
+    pub connections: usize,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct LoadReport {
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Of these, answered with 200.
+    pub answered: u64,
+    /// Refused with 429 or 503.
+    pub refused: u64,
+    /// Given up with 504.
+    pub late: u64,
+    /// With any other status, or no answer at all.
+    pub failed: u64,
+    /// Why the first of these failed.
+    pub failure: Option<String>,
+    /// From the first moment to the last answer.
+    pub seconds: f64,
+    /// Answered in a second.
+    pub answered_per_second: f64,
+    /// From the intended moments to the answers.
+    pub latency_ms: Option<LatencyStatistics>,
+    /// From the moments at which they were really sent to the refusals.
+    pub refusal_ms: Option<LatencyStatistics>,
+    /// How late the latest request was sent: more than a few milliseconds say that the client, not the server, was too slow.
+    pub sent_late_ms_max: f64,
+}
+
+/// How requests ended, and when.
+struct Tally {
+    answered: Times,
+    refused: Times,
+    late: u64,
+    failed: u64,
+    failure: Option<String>,
+    sent_late_us_max: u64,
+}
+
+/// Sends requests with these bodies, one after the other and from the first again, at moments that the seed decides: those
+/// before `cancel`.
+///
+/// # Errors
+/// Where an option makes no sense, or nobody listens at the address.
+pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Result<LoadReport> {
+    check(options, bodies)?;
+    let target = Target::of(&options.url, options.key.as_deref())?;
+    let moments = arrivals(options.rate, options.seconds, options.seed);
+    let requests: Vec<Vec<u8>> = bodies.iter().map(|body| target.request(body)).collect();
+    drop(Client::connect(&target)?);
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::none()?));
+    let begun = Instant::now();
+    let work = || {
+        let mut client = Client::none(&target);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&moment) = moments.get(number).filter(|_| !cancel.is_cancelled()) else { return };
+            let intended = begun + moment;
+            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+            let sent = Instant::now();
+            let status = client.ask(&requests[number % requests.len()]);
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.add(status, (intended, sent, Instant::now()));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.connections.min(moments.len()) {
+            let builder = std::thread::Builder::new().name("load".into()).stack_size(STACK_BYTES);
+            builder.spawn_scoped(scope, work).map_err(|error| {
+                cancel.cancel(); // those that began end
+                no_thread(error)
+            })?;
+        }
+        Ok::<(), Error>(())
+    })?;
+    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(tally.report(begun.elapsed().as_secs_f64()))
+}
+
+fn check(options: &LoadOptions, bodies: &[Vec<u8>]) -> Result<()> {
+    let LoadOptions { rate, seconds, connections, .. } = *options;
+    if bodies.is_empty() {
+        return Err(Error::input("there are no queries to send; name a source that has some"));
+    }
+    if !(rate > 0.0 && rate <= 1e6 && seconds > 0.0 && seconds <= 86_400.0 && rate * seconds <= 1e8) {
+        return Err(Error::option(format!(
+            "{rate} requests a second for {seconds} s; give a rate up to 1000000, for up to a day, 100 million in all"
+        )));
+    }
+    if !(1..=4_096).contains(&connections) {
+        return Err(Error::option(format!("{connections} connections; give 1 to 4096")));
+    }
+    Ok(())
+}
+
+impl Tally {
+    fn none() -> Result<Self> {
+        let (answered, refused) = (Times::none()?, Times::none()?);
+        Ok(Self { answered, refused, late: 0, failed: 0, failure: None, sent_late_us_max: 0 })
+    }
+
+    fn add(&mut self, status: std::io::Result<u16>, (intended, sent, ended): (Instant, Instant, Instant)) {
+        let microseconds = |time: Duration| (time.as_micros() as u64).clamp(1, MICROSECONDS_MAX);
+        self.sent_late_us_max = self.sent_late_us_max.max(microseconds(sent.saturating_duration_since(intended)));
+        match status {
+            Ok(200) => self.answered.add(microseconds(ended - intended)),
+            Ok(429 | 503) => self.refused.add(microseconds(ended - sent)),
+            Ok(504) => self.late += 1,
+            Ok(status) => self.fail(format!("status {status}")),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failed += 1;
+        self.failure.get_or_insert(why);
+    }
+
+    fn report(self, seconds: f64) -> LoadReport {
+        let (answered, refused) = (self.answered.count, self.refused.count);
+        LoadReport {
+            requests: answered + refused + self.late + self.failed,
+            answered,
+            refused,
+            late: self.late,
+            failed: self.failed,
+            failure: self.failure,
+            seconds,
+            answered_per_second: answered as f64 / seconds,
+            latency_ms: self.answered.statistics(),
+            refusal_ms: self.refused.statistics(),
+            sent_late_ms_max: self.sent_late_us_max as f64 / 1e3,
+        }
+    }
+}
+
+/// Times in microseconds.
+struct Times {
+    counts: Histogram,
+    count: u64,
+    sum_us: u64,
+    max_us: u64,
+}
+
+impl Times {
+    fn none() -> Result<Self> {
+        let impossible = |error| Error::option(format!("latencies cannot be counted: {error}"));
+        let counts = Histogram::new(GROUPING_POWER, VALUE_POWER).map_err(impossible)?;
+        Ok(Self { counts, count: 0, sum_us: 0, max_us: 0 })
+    }
+
+    fn add(&mut self, microseconds: u64) {
+        if self.counts.increment(microseconds).is_ok() {
+            self.count += 1;
+            self.sum_us += microseconds;
+            self.max_us = self.max_us.max(microseconds);
+        }
+    }
+
+    /// None of none.
+    fn statistics(&self) -> Option<LatencyStatistics> {
+        let ms = |microseconds: u64| microseconds as f64 / 1e3;
+        let share = |share: f64| {
+            let bucket = self.counts.quantile_bucket(share).ok().flatten()?;
+            Some(ms(bucket.end().min(self.max_us)))
+        };
+        let (p50, p95, p99) = (share(0.5)?, share(0.95)?, share(0.99)?);
+        Some(LatencyStatistics { mean: ms(self.sum_us) / self.count as f64, p50, p95, p99, max: ms(self.max_us) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_counts_from_the_intended_moment_and_refusals_from_the_sending() {
+        let mut tally = Tally::none().unwrap();
+        let begun = Instant::now();
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        tally.add(Ok(200), (at(0), at(30), at(50)));
+        tally.add(Ok(429), (at(0), at(30), at(32)));
+        tally.add(Ok(504), (at(0), at(0), at(9)));
+        tally.add(Ok(500), (at(0), at(0), at(9)));
+        tally.add(Err(std::io::Error::other("gone")), (at(0), at(0), at(9)));
+        let report = tally.report(2.0);
+        assert_eq!((report.requests, report.answered, report.refused, report.late, report.failed), (5, 1, 1, 1, 2));
+        assert_eq!(report.failure.as_deref(), Some("status 500"));
+        let near = |value: f64, wanted: f64| (value - wanted).abs() <= wanted / 500.0;
+        assert!(near(report.latency_ms.unwrap().p99, 50.0) && near(report.refusal_ms.unwrap().max, 2.0));
+        assert!(near(report.sent_late_ms_max, 30.0) && report.answered_per_second == 0.5);
+    }
+}

@@ -1,0 +1,258 @@
+//! What was done, counted, as Prometheus reads it.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use adjoin::device::current_resident_bytes;
+
+/// Upper ends of the buckets of durations, in seconds.
+const SECONDS: [f64; 15] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, f64::INFINITY];
+/// Upper ends of the buckets of queries in a batch.
+const QUERIES: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, f64::INFINITY];
+
+/// Classes of the status of a response.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Why a request was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shed {
+    /// There was no room, or it would have been late.
+    Crowded,
+    /// The server is ending, or has all the connections that it may have.
+    Closed,
+    /// Its deadline passed.
+    Late,
+}
+
+impl Shed {
+    const ALL: [Self; 3] = [Self::Crowded, Self::Closed, Self::Late];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Crowded => "crowded",
+            Self::Closed => "closed",
+            Self::Late => "late",
+        }
+    }
+
+    /// Why a response says that a request was not taken, where it does.
+    pub(crate) fn of(status: u16) -> Option<Self> {
+        match status {
+            429 => Some(Self::Crowded),
+            503 => Some(Self::Closed),
+            504 => Some(Self::Late),
+            _ => None,
+        }
+    }
+}
+
+/// All counts since the start.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    /// From the arrival of requests to their responses.
+    request_seconds: Histogram<15>,
+    /// From the arrival of requests to the start of their batches.
+    queue_seconds: Histogram<15>,
+    batch_queries: Histogram<9>,
+    responses: [AtomicU64; 5],
+    shed: [AtomicU64; 3],
+    queries: AtomicU64,
+    read_bytes: AtomicU64,
+    connections: AtomicU64,
+    generations: AtomicU64,
+}
+
+/// What is true at a moment.
+pub(crate) struct Now {
+    pub(crate) budget_bytes: u64,
+    pub(crate) waiting: usize,
+    pub(crate) rows: u64,
+}
+
+impl Metrics {
+    /// A response to a search or a write, after so long.
+    pub(crate) fn responded(&self, status: u16, seconds: Duration) {
+        self.request_seconds.add(&SECONDS, seconds.as_secs_f64());
+        self.answered(status);
+    }
+
+    /// A response, however long it took.
+    pub(crate) fn answered(&self, status: u16) {
+        let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
+        self.responses[class].fetch_add(1, Ordering::Relaxed);
+        if let Some(shed) = Shed::of(status) {
+            self.shed[shed as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A batch begins.
+    pub(crate) fn batch(&self, queries: u64) {
+        self.batch_queries.add(&QUERIES, queries as f64);
+    }
+
+    /// A request has waited so long for its batch.
+    pub(crate) fn queued(&self, waited: Duration) {
+        self.queue_seconds.add(&SECONDS, waited.as_secs_f64());
+    }
+
+    /// Queries were answered, for which so many bytes were read.
+    pub(crate) fn searched(&self, queries: u64, read_bytes: u64) {
+        self.queries.fetch_add(queries, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+    }
+
+    /// A connection begins; it ends when what is returned is dropped.
+    pub(crate) fn connected(&self) -> Connected<'_> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Connected(self)
+    }
+
+    /// A new generation of what is served was taken up.
+    pub(crate) fn generation(&self) {
+        self.generations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of it in Prometheus' text format, version 0.0.4.
+    pub(crate) fn text(&self, now: &Now) -> String {
+        let mut text = String::new();
+        let named = "adjoin_request_duration_seconds";
+        self.request_seconds.write(&mut text, &SECONDS, (named, "From the arrival of a request to its response."));
+        let waited = "From the arrival of a request to the start of its batch.";
+        self.queue_seconds.write(&mut text, &SECONDS, ("adjoin_queue_seconds", waited));
+        self.batch_queries.write(&mut text, &QUERIES, ("adjoin_batch_queries", "Queries that were searched together."));
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let classes =
+            CLASSES.iter().zip(&self.responses).map(|(class, count)| (format!("{{class=\"{class}\"}}"), of(count)));
+        family(&mut text, ("adjoin_responses_total", "counter", "Responses by class of status."), classes);
+        let shed = Shed::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
+        family(&mut text, ("adjoin_shed_total", "counter", "Requests that were not taken."), shed);
+        for (name, help, count) in [
+            ("adjoin_queries_total", "Queries that were answered.", &self.queries),
+            ("adjoin_read_bytes_total", "Bytes that were read for queries.", &self.read_bytes),
+            ("adjoin_generations_total", "Generations of what is served that were taken up.", &self.generations),
+        ] {
+            family(&mut text, (name, "counter", help), [(String::new(), of(count))]);
+        }
+        let memory = [("resident", current_resident_bytes()), ("budget", now.budget_bytes)];
+        let memory = memory.map(|(kind, bytes)| (format!("{{kind=\"{kind}\"}}"), bytes));
+        family(&mut text, ("adjoin_memory_bytes", "gauge", "Memory of the process, and its budget."), memory);
+        for (name, help, value) in [
+            ("adjoin_connections", "Connections that are open.", of(&self.connections)),
+            ("adjoin_waiting_requests", "Requests that wait for a batch.", now.waiting as u64),
+            ("adjoin_rows", "Rows of what is served.", now.rows),
+        ] {
+            family(&mut text, (name, "gauge", help), [(String::new(), value)]);
+        }
+        text
+    }
+}
+
+/// A connection that is open.
+pub(crate) struct Connected<'a>(&'a Metrics);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Values by ranges.
+struct Histogram<const N: usize> {
+    counts: [AtomicU64; N],
+    /// The sum in millionths.
+    sum: AtomicU64,
+}
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0) }
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    fn add(&self, ends: &[f64; N], value: f64) {
+        let at = ends.iter().position(|&end| value <= end).unwrap_or(N - 1);
+        self.counts[at].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    fn write(&self, text: &mut String, ends: &[f64; N], (name, help): (&str, &str)) {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        let mut total = 0;
+        for (end, count) in ends.iter().zip(&self.counts) {
+            total += count.load(Ordering::Relaxed);
+            let end = if end.is_finite() { end.to_string() } else { "+Inf".to_owned() };
+            let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {total}");
+        }
+        let sum = self.sum.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {total}");
+    }
+}
+
+/// One line for each of the labels of a name.
+fn family(text: &mut String, (name, kind, help): (&str, &str, &str), values: impl IntoIterator<Item = (String, u64)>) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in values {
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Now = Now { budget_bytes: 100, waiting: 3, rows: 7 };
+
+    #[test]
+    fn counts_are_as_prometheus_reads_them() {
+        let metrics = Metrics::default();
+        let connected = metrics.connected();
+        metrics.responded(200, Duration::from_millis(3));
+        metrics.responded(429, Duration::from_millis(1));
+        metrics.responded(504, Duration::from_secs(100));
+        metrics.batch(7);
+        metrics.searched(7, 4_096);
+        let text = metrics.text(&NOW);
+        for line in [
+            "# TYPE adjoin_request_duration_seconds histogram",
+            "adjoin_request_duration_seconds_bucket{le=\"0.001\"} 1",
+            "adjoin_request_duration_seconds_bucket{le=\"0.005\"} 2",
+            "adjoin_request_duration_seconds_bucket{le=\"30\"} 2",
+            "adjoin_request_duration_seconds_bucket{le=\"+Inf\"} 3",
+            "adjoin_request_duration_seconds_sum 100.004",
+            "adjoin_request_duration_seconds_count 3",
+            "adjoin_batch_queries_bucket{le=\"10\"} 1",
+            "adjoin_responses_total{class=\"2xx\"} 1",
+            "adjoin_responses_total{class=\"4xx\"} 1",
+            "adjoin_shed_total{reason=\"crowded\"} 1",
+            "adjoin_shed_total{reason=\"late\"} 1",
+            "adjoin_queries_total 7",
+            "adjoin_read_bytes_total 4096",
+            "adjoin_memory_bytes{kind=\"budget\"} 100",
+            "adjoin_connections 1",
+            "adjoin_waiting_requests 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        drop(connected);
+        assert!(metrics.text(&NOW).contains("\nadjoin_connections 0\n"));
+    }
+
+    #[test]
+    fn every_name_is_declared_once_before_its_values() {
+        let text = Metrics::default().text(&NOW);
+        let mut declared = std::collections::HashSet::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                assert!(declared.insert(rest.split(' ').next().unwrap().to_owned()), "{line}");
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let family =
+                    ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+                assert!(declared.contains(family), "{line}");
+            }
+        }
+    }
+}

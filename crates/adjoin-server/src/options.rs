@@ -1,0 +1,68 @@
+//! What is served, where, and to whom.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use adjoin::error::{Error, Result};
+pub use tracing::Level;
+
+/// How a server is started.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Folder of the store, the index or the live index.
+    pub folder: PathBuf,
+    /// Where to listen: an address and a port, 0 for any that is free.
+    pub listen: SocketAddr,
+    /// What clients must show; none where whoever reaches the server may ask.
+    pub key: Option<String>,
+    /// Whether anyone may ask from other machines too.
+    pub insecure: bool,
+    /// What is logged, on standard error.
+    pub level: Level,
+}
+
+impl ServerOptions {
+    /// Checks that not everybody may ask unless that is wanted.
+    ///
+    /// # Errors
+    /// Where other machines reach the server without a key, or the key cannot be sent.
+    pub fn check(&self) -> Result<()> {
+        if let Some(key) = &self.key {
+            let may_be_sent = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
+            if !may_be_sent {
+                return Err(Error::option("the key must be visible ASCII characters without blanks, at least one"));
+            }
+        }
+        if self.key.is_none() && !self.insecure && !self.listen.ip().is_loopback() {
+            return Err(Error::option(format!(
+                "whoever reaches {} could search without a key; give --key-file, or --insecure to allow that",
+                self.listen
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_machines_need_a_key_unless_all_may_ask() {
+        let of = |listen: &str, key: Option<&str>, insecure| {
+            let (listen, key) = (listen.parse().unwrap(), key.map(str::to_owned));
+            ServerOptions { folder: "set.store".into(), listen, key, insecure, level: Level::INFO }.check()
+        };
+        for listen in ["127.0.0.1:0", "127.8.0.1:80", "[::1]:7700"] {
+            of(listen, None, false).unwrap();
+        }
+        for listen in ["0.0.0.0:7700", "192.0.2.1:7700", "[::]:7700"] {
+            assert!(of(listen, None, false).unwrap_err().to_string().contains("--key-file"), "{listen}");
+            of(listen, None, true).unwrap();
+            of(listen, Some("secret"), false).unwrap();
+        }
+        for key in ["", "two words", "ké", "line\n"] {
+            assert!(of("127.0.0.1:0", Some(key), false).is_err(), "{key:?}");
+        }
+    }
+}

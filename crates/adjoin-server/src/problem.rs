@@ -1,0 +1,117 @@
+//! What went wrong with a request, as problem details (RFC 9457), in the words of the engine.
+
+use adjoin::error::{Error, ErrorKind};
+use adjoin::message::{Argument, Mention};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A refusal or a failure.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// What happened, in one line that stands alone.
+    pub(crate) detail: String,
+    /// After how many seconds it makes sense to try again.
+    pub(crate) retry_after: Option<u64>,
+}
+
+/// The members of RFC 9457. The type is `about:blank`: the status says what kind of problem it is.
+#[derive(Serialize)]
+struct Details<'a> {
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), retry_after: None }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// The deadline of a request is past.
+    pub(crate) fn late() -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "the deadline of the request passed before it was answered")
+    }
+
+    /// There is no room for it now.
+    pub(crate) fn crowded(detail: impl Into<String>, retry_after: u64) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
+    /// The server is about to end.
+    pub(crate) fn draining() -> Self {
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending; ask another one");
+        Self { retry_after: Some(1), ..problem }
+    }
+}
+
+/// An option as a request names it; what the server was started with is a flag.
+fn as_member(Mention { argument, value }: &Mention) -> String {
+    let name = match argument {
+        Argument::Memory | Argument::Threads => format!("--{}", argument.name()),
+        _ => argument.name().replace('-', "_"),
+    };
+    value.as_ref().map_or(name.clone(), |value| format!("{name} {value}"))
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Input | ErrorKind::Option => StatusCode::BAD_REQUEST,
+            ErrorKind::Budget => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.spelled(as_member))
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Self { status, detail, retry_after } = self;
+        let title = status.canonical_reason().unwrap_or_default();
+        let details = Details { r#type: "about:blank", title, status: status.as_u16(), detail: &detail };
+        let text = serde_json::to_vec(&details).unwrap_or_default(); // of strings and a number: it cannot fail
+        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response();
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::search::Wanted;
+
+    use super::*;
+
+    #[test]
+    fn options_are_spelled_as_members_of_a_request() {
+        let refused = Wanted::of(Some(0), None, None).unwrap_err();
+        assert_eq!(Problem::from(&refused), Problem::bad_request("k 0 asks for nothing; give at least 1"));
+        let refused = Wanted::of(None, None, None).unwrap_err();
+        assert!(Problem::from(refused).detail.ends_with("either k, radius or min_similarity"));
+        let memory = Mention { argument: Argument::Memory, value: Some("31MB".into()) };
+        assert_eq!(as_member(&memory), "--memory 31MB");
+    }
+
+    #[test]
+    fn a_problem_says_when_to_try_again() {
+        let response = Problem::crowded("too many wait", 2).into_response();
+        assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"2".parse().unwrap()));
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+    }
+}

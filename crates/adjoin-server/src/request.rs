@@ -1,0 +1,224 @@
+//! Queries that were asked, and what is wanted of them; those of several requests as one source for a search.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use adjoin::device::Reservation;
+use adjoin::error::Result;
+use adjoin::options::{Element, VectorType};
+use adjoin::search::Wanted;
+use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use adjoin::sql::Condition;
+
+use crate::json::{Members, Vectors};
+use crate::problem::Problem;
+
+/// Most queries of a request.
+pub(crate) const QUERIES_MAX: usize = 4_096;
+/// Most hits that a query may ask for.
+pub(crate) const K_MAX: u64 = 10_000;
+
+/// What is wanted of each query of a request. Requests that agree in it are searched together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sought {
+    pub(crate) wanted: Wanted,
+    pub(crate) recall: Option<f64>,
+    pub(crate) exact: bool,
+    pub(crate) nprobe: Option<u32>,
+    pub(crate) list: Option<usize>,
+    pub(crate) condition: Option<Condition>,
+}
+
+impl Sought {
+    /// Of the members of a request.
+    ///
+    /// # Errors
+    /// Where it is nothing or several things, too much, or no condition.
+    pub(crate) fn of(members: &Members) -> std::result::Result<Self, Problem> {
+        let Members { k, radius, min_similarity, recall, exact, nprobe, list, .. } = *members;
+        if let Some(k) = k.filter(|&k| k > K_MAX) {
+            return Err(Problem::bad_request(format!("k is {k}; ask for at most {K_MAX}")));
+        }
+        let wanted = Wanted::of(k, radius, min_similarity)?;
+        let condition = members.r#where.as_deref().map(Condition::parse).transpose()?;
+        Ok(Self { wanted, recall, exact, nprobe, list, condition })
+    }
+}
+
+/// A request to search.
+pub(crate) struct Request {
+    pub(crate) sought: Sought,
+    pub(crate) vectors: VectorType,
+    pub(crate) rows: usize,
+    /// The queries, end to end, as their type says.
+    pub(crate) stored: Vec<u8>,
+    pub(crate) deadline: Instant,
+    /// Of the queries.
+    pub(crate) _memory: Reservation,
+}
+
+/// Raw little-endian vectors of a type.
+///
+/// # Errors
+/// Where the body is not a whole number of them, too many, or none.
+pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize, Problem> {
+    let (bytes, of_one) = (body.len(), vectors.bytes());
+    if bytes == 0 || !bytes.is_multiple_of(of_one) {
+        return Err(Problem::bad_request(format!(
+            "the body has {bytes} bytes; give whole vectors of {} x {}, {of_one} bytes each",
+            vectors.dimensions, vectors.element
+        )));
+    }
+    let rows = bytes / of_one;
+    if rows > QUERIES_MAX {
+        return Err(Problem::bad_request(format!("{rows} queries; ask for at most {QUERIES_MAX} at once")));
+    }
+    Ok(rows)
+}
+
+/// The vectors that a request in JSON must have.
+///
+/// # Errors
+/// Where there are none.
+pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vectors, Problem> {
+    let none = || Problem::bad_request("queries is missing or empty; give a list of vectors");
+    queries.filter(|queries| queries.rows > 0).ok_or_else(none)
+}
+
+/// Some rows in memory as a source, of one request after the other.
+pub(crate) struct Together<'a> {
+    info: SourceInfo,
+    parts: Vec<Part<'a>>,
+    /// Where the rows of each end.
+    ends: Vec<u64>,
+    /// How messages call it.
+    name: &'static str,
+}
+
+/// The rows of one request.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) rows: usize,
+    pub(crate) stored: &'a [u8],
+    pub(crate) ids: &'a Ids,
+}
+
+impl<'a> Together<'a> {
+    /// The queries of some requests, which are of one type.
+    pub(crate) fn queries(vectors: VectorType, requests: &[&'a Request]) -> Self {
+        let part = |request: &&'a Request| Part { rows: request.rows, stored: &request.stored, ids: &Ids::None };
+        Self::new(vectors, IdKind::None, (requests.iter().map(part).collect(), "queries"))
+    }
+
+    /// The rows of some parts, which messages call by a name.
+    pub(crate) fn new(vectors: VectorType, ids: IdKind, (parts, name): (Vec<Part<'a>>, &'static str)) -> Self {
+        let mut rows = 0;
+        let mut end_of = |part: &Part<'_>| {
+            rows += part.rows as u64;
+            rows
+        };
+        let ends = parts.iter().map(&mut end_of).collect();
+        Self { info: SourceInfo { rows, vectors, ids, rounded_from_f64: false }, parts, ends, name }
+    }
+
+    /// The part that has a row, and the row's number there.
+    pub(crate) fn part_of(&self, row: u64) -> (usize, u64) {
+        let part = self.ends.partition_point(|&end| end <= row);
+        let before = if part == 0 { 0 } else { self.ends[part - 1] };
+        (part, row - before)
+    }
+}
+
+impl VectorSource for Together<'_> {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        let rows_at_once = (batch_bytes / self.info.vectors.bytes()).max(1);
+        Ok(Box::new(Scan { of: self, rows_at_once, part: 0, row: 0, first_row: 0 }))
+    }
+
+    fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
+        0 // it holds nothing beside what it delivers
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        (self.name.into(), self.part_of(row).1)
+    }
+}
+
+struct Scan<'a> {
+    of: &'a Together<'a>,
+    rows_at_once: usize,
+    part: usize,
+    row: usize,
+    first_row: u64,
+}
+
+impl VectorScan for Scan<'_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let Some(part) = self.of.parts.get(self.part) else { return Ok(None) };
+        let bytes = self.of.info.vectors.bytes();
+        let rows = (part.rows - self.row).min(self.rows_at_once);
+        let mut ids = Ids::empty(part.ids.kind());
+        if ids != Ids::None {
+            (self.row..self.row + rows).for_each(|k| ids.push_from(part.ids, k));
+        }
+        let stored = part.stored[self.row * bytes..(self.row + rows) * bytes].to_vec();
+        let batch = VectorBatch { first_row: self.first_row, rows, bytes: stored, faults: Vec::new(), ids };
+        (self.row, self.first_row) = (self.row + rows, self.first_row + rows as u64);
+        if self.row == part.rows {
+            (self.part, self.row) = (self.part + 1, 0);
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// The type of the elements of a raw body: that of what is served where nothing is said.
+///
+/// # Errors
+/// Where there is no such type.
+pub(crate) fn element_of(said: Option<&str>, served: Element) -> std::result::Result<Element, Problem> {
+    said.map_or(Ok(served), |name| name.parse().map_err(Problem::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
+
+    #[test]
+    fn rows_of_several_requests_come_in_their_order_and_know_where_they_are_from() {
+        let (first, second) = ([0, 1, 2, 3, 4, 5], [6, 7]);
+        let part = |rows, stored| Part { rows, stored, ids: &Ids::None };
+        let parts = vec![part(3, &first[..]), part(1, &second[..])];
+        let source = Together::new(PAIRS, IdKind::None, (parts, "queries"));
+        let mut scan = source.scan(4).unwrap();
+        let mut batches = Vec::new();
+        while let Some(batch) = scan.next_batch().unwrap() {
+            batches.push((batch.first_row, batch.rows, batch.bytes));
+        }
+        assert_eq!(batches, [(0, 2, vec![0, 1, 2, 3]), (2, 1, vec![4, 5]), (3, 1, vec![6, 7])]);
+        assert_eq!([source.part_of(2), source.part_of(3)], [(0, 2), (1, 0)]);
+        assert_eq!(source.locate(3), ("queries".into(), 0));
+    }
+
+    #[test]
+    fn a_raw_body_is_a_whole_number_of_vectors() {
+        assert_eq!(raw(PAIRS, &[0; 6]), Ok(3));
+        for (bytes, words) in [(0, "0 bytes"), (5, "2 x u8"), (2 * (QUERIES_MAX + 1), "at most 4096")] {
+            let problem = raw(PAIRS, &vec![0; bytes]).unwrap_err();
+            assert!(problem.detail.contains(words), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn too_much_is_refused() {
+        let members = Members { k: Some(K_MAX + 1), ..Members::default() };
+        assert_eq!(Sought::of(&members).unwrap_err().detail, "k is 10001; ask for at most 10000");
+        let members = Members { k: Some(1), r#where: Some("a =".into()), ..Members::default() };
+        assert_eq!(Sought::of(&members).unwrap_err().status, 400);
+    }
+}

@@ -1,0 +1,302 @@
+//! What can be asked, and how answers go out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use adjoin::device::{MemoryBudget, Reservation};
+use adjoin::live::{Collection, Written};
+use adjoin::options::DIMENSIONS_MAX;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request as HttpRequest, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::access::Access;
+use crate::answer::Answer;
+use crate::backend::Backend;
+use crate::body::{self, Held, Limits};
+use crate::json::{self, Members, Vectors};
+use crate::metrics::{Metrics, Now};
+use crate::problem::Problem;
+use crate::queue::{Job, Queue};
+use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, queries_of, raw};
+use crate::writes::{self, WRITE_TIMES};
+
+const JSON: &str = "application/json";
+const RAW: &str = "application/octet-stream";
+const ARROW: &str = "application/vnd.apache.arrow.stream";
+
+/// What can be asked, as OpenAPI 3.1.
+const OPENAPI: &str = include_str!("../assets/openapi.json");
+
+/// A page to look at: it loads nothing from elsewhere.
+const PAGE: &str = include_str!("../assets/page.html");
+const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
+                           style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'";
+
+/// When a request is given up whose client says nothing of it, and the latest that a client may say.
+const DEADLINE_MS: u64 = 30_000;
+const DEADLINE_MS_MAX: u64 = 600_000;
+/// Bytes of a body in JSON that is understood at once; of a larger one other requests do not wait for the end.
+const AT_ONCE_BYTES: usize = 64 << 10;
+/// How many times its bytes a body in JSON takes until it is understood: `0,` becomes four bytes, in a vector that doubles.
+const JSON_TIMES: u64 = 5;
+/// The same of one whose bytes are the vectors, which are copied where they are searched.
+const RAW_TIMES: u64 = 2;
+
+/// All that requests are answered with.
+pub(crate) struct Server {
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access: Access,
+    /// Most bytes of a body.
+    pub(crate) body_bytes: u64,
+    pub(crate) is_draining: AtomicBool,
+    /// Writes that are under way at the same time.
+    pub(crate) writes: Arc<Semaphore>,
+}
+
+/// What is answered where.
+pub(crate) fn router(server: &Arc<Server>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/search", post(search))
+        .route("/v1/vectors", post(put))
+        .route("/v1/vectors/delete", post(delete))
+        .route("/v1/info", get(info))
+        .route("/metrics", get(metrics))
+        .layer(from_fn_with_state(server.clone(), guard));
+    let openapi = || async { ([(header::CONTENT_TYPE, JSON)], OPENAPI) };
+    let open = Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(ready));
+    let open = open.route("/openapi.json", get(openapi)).route("/", get(page));
+    let missing =
+        || async { Problem::new(StatusCode::NOT_FOUND, "there is nothing here; /openapi.json says what there is") };
+    let method =
+        || async { Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method; /openapi.json says by which") };
+    guarded
+        .merge(open)
+        .fallback(missing)
+        .method_not_allowed_fallback(method)
+        .layer(from_fn_with_state(server.clone(), count))
+        .with_state(server.clone())
+}
+
+/// Counts responses, from the arrival of their requests.
+async fn count(State(server): State<Arc<Server>>, request: HttpRequest, next: Next) -> Response {
+    let (begun, method, path) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let (status, took) = (response.status().as_u16(), begun.elapsed());
+    if method == axum::http::Method::POST {
+        server.metrics.responded(status, took);
+    } else {
+        server.metrics.answered(status);
+    }
+    tracing::debug!("{method} {path:?} {status} {:.1} ms", took.as_secs_f64() * 1e3);
+    response
+}
+
+/// Lets through who may ask.
+async fn guard(State(server): State<Arc<Server>>, request: HttpRequest, next: Next) -> Response {
+    match server.access.check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn ready(State(server): State<Arc<Server>>) -> Response {
+    if server.is_draining.load(Ordering::Relaxed) {
+        return Problem::draining().into_response();
+    }
+    "ready\n".into_response()
+}
+
+async fn page() -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, PAGE_POLICY)];
+    (headers, PAGE).into_response()
+}
+
+async fn metrics(State(server): State<Arc<Server>>) -> Response {
+    let now = Now {
+        budget_bytes: server.backend.context().memory_bytes(),
+        waiting: server.queue.waiting(),
+        rows: server.backend.facts().rows,
+    };
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], server.metrics.text(&now)).into_response()
+}
+
+async fn info(State(server): State<Arc<Server>>) -> Result<Response, Problem> {
+    let served = server.backend.served();
+    let attributes = tokio::task::block_in_place(|| served.attributes())?;
+    let attributes: Vec<_> = attributes.into_iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect();
+    let limits = json!({
+        "body_bytes": server.body_bytes, "queries": QUERIES_MAX, "k": K_MAX,
+        "dimensions": DIMENSIONS_MAX, "deadline_ms": DEADLINE_MS_MAX,
+    });
+    let mut told = serde_json::to_value(served.facts()).map_err(unwritable)?;
+    told["attributes"] = attributes.into();
+    told["limits"] = limits;
+    told["version"] = env!("CARGO_PKG_VERSION").into();
+    Ok(([(header::CONTENT_TYPE, JSON)], told.to_string()).into_response())
+}
+
+async fn search(
+    State(server): State<Arc<Server>>,
+    headers: HeaderMap,
+    query: Result<Query<Members>, QueryRejection>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let arrived = Instant::now();
+    let kind = content_type(&headers, &[JSON, RAW])?;
+    let in_address = query.map_err(|refused| Problem::bad_request(refused.body_text()))?.0;
+    if kind == JSON && in_address != Members::default() {
+        return Err(Problem::bad_request(
+            "a request in JSON has all its members in the body; leave out those after `?`",
+        ));
+    }
+    let times = if kind == JSON { JSON_TIMES } else { RAW_TIMES };
+    let limits = Limits { bytes: server.body_bytes, times, clients: server.backend.clients() };
+    let held = body::read(body, &limits).await?;
+    let request = match kind {
+        JSON => apart(held.bytes.len(), || of_json(&server, held, arrived))?,
+        _ => of_raw(&server, held, in_address, arrived)?,
+    };
+    let (rows, deadline) = (request.rows as u64, request.deadline);
+    let bytes = server.backend.predicted_bytes(&request.sought, request.rows);
+    let (reply, answer) = oneshot::channel();
+    server.queue.submit(Job { request, bytes, arrived, reply })?;
+    let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
+    let answer = answer.map_err(|_| Problem::draining())??;
+    server.metrics.searched(rows, (answer.told.bytes_per_query * rows as f64) as u64);
+    respond(&server, &headers, &answer)
+}
+
+async fn put(State(server): State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    write(server, &headers, body, writes::put).await
+}
+
+async fn delete(State(server): State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    write(server, &headers, body, writes::delete).await
+}
+
+/// A write to the live index, on a thread that may wait for others, for merges and for the disk.
+async fn write(
+    server: Arc<Server>,
+    headers: &HeaderMap,
+    body: Body,
+    work: fn(&Collection, &[u8]) -> Result<Written, Problem>,
+) -> Result<Response, Problem> {
+    content_type(headers, &[JSON])?;
+    let collection = server.backend.served().collection()?.clone();
+    let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
+    let Held { bytes, memory } = body::read(body, &limits).await?;
+    let turn = server.writes.clone().acquire_owned().await.map_err(|_| Problem::draining())?;
+    let written = tokio::task::spawn_blocking(move || {
+        let _held = (turn, memory);
+        work(&collection, &bytes)
+    });
+    let written = written.await.map_err(unwritable)??;
+    let text = serde_json::to_vec(&written).map_err(unwritable)?;
+    Ok(([(header::CONTENT_TYPE, JSON)], text).into_response())
+}
+
+/// Does work that may take longer where other requests do not wait for it.
+fn apart<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
+    if bytes > AT_ONCE_BYTES { tokio::task::block_in_place(work) } else { work() }
+}
+
+/// The type of a body, one of some.
+fn content_type<'a>(headers: &HeaderMap, known: &[&'a str]) -> Result<&'a str, Problem> {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+    let said = said.split(';').next().unwrap_or_default().trim();
+    known.iter().find(|known| said.eq_ignore_ascii_case(known)).copied().ok_or_else(|| {
+        let refused = format!("the content type is {said:?}; send one of {}", known.join(", "));
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, refused)
+    })
+}
+
+fn of_json(server: &Server, held: Held, arrived: Instant) -> Result<Request, Problem> {
+    let Held { bytes, memory } = held;
+    let mut members: Members = json::parse(&bytes)?;
+    drop(bytes);
+    if members.element.is_some() {
+        return Err(Problem::bad_request("element is for raw bodies; numbers in JSON are f32"));
+    }
+    let queries = queries_of(members.queries.take())?;
+    request(server, &members, (queries, memory), arrived)
+}
+
+fn of_raw(server: &Server, held: Held, members: Members, arrived: Instant) -> Result<Request, Problem> {
+    let Held { bytes, memory } = held;
+    let mut vectors = server.backend.facts().vectors;
+    vectors.element = element_of(members.element.as_deref(), vectors.element)?;
+    let rows = raw(vectors, &bytes)?;
+    let queries = Vectors { rows, kind: vectors, stored: bytes };
+    request(server, &members, (queries, memory), arrived)
+}
+
+fn request(
+    server: &Server,
+    members: &Members,
+    (queries, mut memory): (Vectors, Reservation),
+    arrived: Instant,
+) -> Result<Request, Problem> {
+    let sought = Sought::of(members)?;
+    server.backend.served().check(&sought)?;
+    let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
+    if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
+        return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
+    }
+    let Vectors { rows, kind: vectors, mut stored } = queries;
+    stored.shrink_to_fit();
+    memory.shrink(RAW_TIMES * stored.len() as u64);
+    Ok(Request {
+        sought,
+        vectors,
+        rows,
+        stored,
+        deadline: arrived + Duration::from_millis(deadline_ms),
+        _memory: memory,
+    })
+}
+
+/// The answer as a client accepts it, held in memory that is reserved until it is sent.
+fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Response, Problem> {
+    let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
+    let bytes = answer.text_bytes();
+    let memory = reserve(server.backend.clients(), bytes)?;
+    let (kind, text) = apart(bytes as usize, || match accepted.contains(ARROW) {
+        true => answer.to_arrow().map(|table| (ARROW, table)).map_err(unwritable),
+        false => Ok((JSON, answer.to_json())),
+    })?;
+    Ok(([(header::CONTENT_TYPE, kind)], Bytes::from_owner(Sent { text, _memory: memory })).into_response())
+}
+
+/// Bytes on their way out.
+struct Sent {
+    text: Vec<u8>,
+    _memory: Reservation,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<Reservation, Problem> {
+    let crowded = |_| Problem::crowded("other answers take the memory that is for them now; try again later", 1);
+    clients.reserve(bytes).map_err(crowded)
+}
+
+/// An answer that cannot be written is a bug.
+fn unwritable(error: impl std::fmt::Display) -> Problem {
+    tracing::error!("an answer cannot be written: {error}");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be written, on a bug of the server")
+}

@@ -1,0 +1,187 @@
+//! A server from its start to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use adjoin::context::Context;
+use adjoin::device::MemoryBudget;
+use adjoin::error::{Error, Result};
+use adjoin::report::{Cancel, Progress};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+
+use crate::access::Access;
+use crate::backend::Backend;
+use crate::batches;
+use crate::connections::{self, CONNECTION_BYTES};
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::queue::Queue;
+use crate::routes::{Server, router};
+
+/// Threads that talk to clients, and their stacks.
+const THREADS: usize = 2;
+const STACK_BYTES: usize = 512 << 10;
+/// Writes to a live index that are under way at the same time: the log makes those durable together.
+const WRITES: usize = 8;
+/// What they and the libraries hold.
+const RUNTIME_BYTES: u64 = 4 << 20;
+/// One part in so many of the budget is for clients, of that one half for connections, and one part in so many for a body.
+const CLIENTS_PART: u64 = 8;
+const BODY_PART: u64 = 16;
+/// Limits of what these parts come to.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+const CONNECTIONS_MAX: u64 = 4_096;
+/// Files that may be open beside connections.
+const FILES: u64 = 256;
+/// How often is looked whether the server is to end, and whether something new was published.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TAKE_UP_EVERY: Duration = Duration::from_secs(1);
+
+/// How the memory for clients is divided.
+struct Division {
+    connections: u64,
+    clients: u64,
+    body: u64,
+}
+
+impl Division {
+    fn of(free: u64) -> Self {
+        let all = free / CLIENTS_PART;
+        let connections =
+            (all / 2 / CONNECTION_BYTES).clamp(1, CONNECTIONS_MAX.min(files_max().saturating_sub(FILES).max(1)));
+        let clients = all - connections * CONNECTION_BYTES;
+        Self { connections, clients, body: (clients / BODY_PART).min(BODY_BYTES_MAX) }
+    }
+}
+
+/// Serves what `options` name until `stop` is set, then answers what was taken in and returns. `listening` is told where, once
+/// requests are answered there.
+///
+/// # Errors
+/// Where an option makes no sense, what is to be served cannot be opened, the budget is too small, or the address is taken.
+pub fn serve(
+    context: &Context,
+    options: &ServerOptions,
+    stop: &Cancel,
+    listening: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
+    options.check()?;
+    let mut context = context.clone();
+    context.progress = Arc::new(Logged);
+    let context = &context;
+    // Another one in this process has set where logs go.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(options.level)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+    let division = Division::of(context.budget().free());
+    let purpose = "serving";
+    let _of_runtime = context.reserve(RUNTIME_BYTES + division.connections * CONNECTION_BYTES, purpose)?;
+    let clients = MemoryBudget::within(context.reserve(division.clients, purpose)?);
+    let backend = Arc::new(Backend::open(context, clients, &options.folder)?);
+    let (queue, metrics) = (Arc::new(Queue::default()), Arc::new(Metrics::default()));
+    let runtime = runtime()?;
+    let listener =
+        runtime.block_on(TcpListener::bind(options.listen)).map_err(|error| cannot_listen(options.listen, error))?;
+    let address = listener.local_addr().map_err(|error| cannot_listen(options.listen, error))?;
+    let batches = batches::start(backend.clone(), queue.clone(), metrics.clone())?;
+    let server = Arc::new(Server {
+        backend: backend.clone(),
+        queue: queue.clone(),
+        metrics: metrics.clone(),
+        access: Access::of(options.key.as_deref(), address),
+        body_bytes: division.body,
+        is_draining: false.into(),
+        writes: Arc::new(Semaphore::new(WRITES)),
+    });
+    let facts = backend.facts();
+    tracing::info!("{} of {} rows: listening on http://{address}", facts.kind, facts.rows);
+    let told = listening(address);
+    if told.is_ok() {
+        let taking_up = runtime.spawn(take_up(backend.clone(), metrics.clone()));
+        let draining = || {
+            tracing::info!("ending: what was taken in is answered");
+            server.is_draining.store(true, Ordering::Relaxed);
+        };
+        let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
+        runtime.block_on(connections::run((listener, connections), router(&server), &metrics, stop, draining));
+        taking_up.abort();
+    }
+    queue.close();
+    let _ = batches.join(); // it says itself what went wrong
+    drop((server, runtime));
+    told?;
+    Arc::into_inner(backend).map_or(Ok(()), Backend::close)
+}
+
+/// Puts what a person should read once into the log; how far each search is, nobody asks.
+struct Logged;
+
+impl Progress for Logged {
+    fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
+    fn advance(&self, _done: u64) {}
+    fn note(&self, line: &str) {
+        tracing::info!("{line}");
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(THREADS).max_blocking_threads(WRITES + 2 * THREADS).thread_stack_size(STACK_BYTES);
+    builder.thread_name("adjoin clients").enable_io().enable_time();
+    builder.build().map_err(adjoin::workers::no_thread)
+}
+
+fn cannot_listen(listen: SocketAddr, error: std::io::Error) -> Error {
+    Error::device(format!("cannot listen on {listen}: {error}; name another address with --listen")).caused_by(error)
+}
+
+/// Returns when the server is to end.
+async fn stopped(stop: Cancel) {
+    while !stop.is_cancelled() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Takes up what is published.
+async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
+    loop {
+        tokio::time::sleep(TAKE_UP_EVERY).await;
+        match tokio::task::block_in_place(|| backend.take_up()) {
+            Ok(true) => {
+                metrics.generation();
+                tracing::info!("took up what was published: {} rows", backend.facts().rows);
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!("what was published cannot be served, the one before goes on: {error}"),
+        }
+    }
+}
+
+/// Files that this process may have open: as many as it may allow itself.
+fn files_max() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
+    limit.current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_for_clients_is_a_part_that_is_divided() {
+        for free in [1 << 20, 64 << 20, 512 << 20, 1 << 40] {
+            let Division { connections, clients, body } = Division::of(free);
+            assert!(connections * CONNECTION_BYTES + clients <= (free / CLIENTS_PART).max(CONNECTION_BYTES));
+            assert!(connections >= 1 && body <= clients / BODY_PART && body <= BODY_BYTES_MAX);
+        }
+    }
+}

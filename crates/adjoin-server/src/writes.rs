@@ -1,0 +1,363 @@
+//! Rows of a live index that come and go.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::live::{Attribute, Collection, Durability, Write, Written};
+use adjoin::options::{Element, VectorType};
+use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorScan, VectorSource};
+use adjoin::sql::Condition;
+use arrow_array::RecordBatch;
+use arrow_json::ReaderBuilder;
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use half::f16;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::json::{self, Vectors};
+use crate::problem::Problem;
+use crate::request::{Part, Together};
+
+/// How many times its bytes a body of rows takes until these are in the log: `{}` becomes a reference to it.
+pub(crate) const WRITE_TIMES: u64 = 12;
+/// How messages call the rows of a request.
+const ROWS: &str = "vectors";
+
+/// Rows that come.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Coming<'a> {
+    vectors: Vectors,
+    #[serde(default = "no_ids")]
+    ids: GivenIds,
+    /// An object for each row.
+    #[serde(borrow)]
+    attributes: Option<Vec<&'a RawValue>>,
+    #[serde(default)]
+    put: PutName,
+    #[serde(default)]
+    durability: DurabilityName,
+}
+
+/// Rows that go: those of some ids, or those that meet a condition.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Going {
+    ids: Option<GivenIds>,
+    r#where: Option<String>,
+    #[serde(default)]
+    durability: DurabilityName,
+}
+
+#[derive(Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PutName {
+    #[default]
+    Upsert,
+    Insert,
+}
+
+#[derive(Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DurabilityName {
+    #[default]
+    Group,
+    Buffered,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Self {
+        match name {
+            DurabilityName::Group => Self::Group,
+            DurabilityName::Buffered => Self::Buffered,
+        }
+    }
+}
+
+/// Ids as a request gives them: all integers or all texts.
+struct GivenIds(Ids);
+
+fn no_ids() -> GivenIds {
+    GivenIds(Ids::None)
+}
+
+impl<'de> Deserialize<'de> for GivenIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_seq(AllIds)
+    }
+}
+
+struct AllIds;
+
+/// An id.
+enum Id<'a> {
+    Int64(i64),
+    Text(std::borrow::Cow<'a, str>),
+}
+
+impl<'de> Deserialize<'de> for Id<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(OneId)
+    }
+}
+
+struct OneId;
+
+impl<'de> Visitor<'de> for OneId {
+    type Value = Id<'de>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an id: an integer or a text")
+    }
+
+    fn visit_i64<E>(self, id: i64) -> std::result::Result<Id<'de>, E> {
+        Ok(Id::Int64(id))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, id: u64) -> std::result::Result<Id<'de>, E> {
+        id.try_into()
+            .map(Id::Int64)
+            .map_err(|_| E::custom(format!("the id {id} is beyond 64-bit integers with a sign")))
+    }
+
+    fn visit_borrowed_str<E>(self, id: &'de str) -> std::result::Result<Id<'de>, E> {
+        Ok(Id::Text(id.into()))
+    }
+
+    fn visit_str<E>(self, id: &str) -> std::result::Result<Id<'de>, E> {
+        Ok(Id::Text(id.to_owned().into()))
+    }
+}
+
+impl<'de> Visitor<'de> for AllIds {
+    type Value = GivenIds;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of ids, all integers or all texts")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> std::result::Result<GivenIds, A::Error> {
+        let mut ids = Ids::None;
+        while let Some(id) = all.next_element::<Id<'_>>()? {
+            match (&mut ids, id) {
+                (none @ Ids::None, Id::Int64(id)) => *none = Ids::Int64(vec![id]),
+                (none @ Ids::None, Id::Text(id)) => {
+                    let mut texts = TextIds::default();
+                    texts.push(id.as_bytes());
+                    *none = Ids::Utf8(texts);
+                }
+                (Ids::Int64(ids), Id::Int64(id)) => ids.push(id),
+                (Ids::Utf8(texts), Id::Text(id)) => texts.push(id.as_bytes()),
+                _ => return Err(A::Error::custom("some ids are integers and some texts; give ids of one kind")),
+            }
+        }
+        Ok(GivenIds(ids))
+    }
+}
+
+/// Writes the rows that a body in JSON has.
+///
+/// # Errors
+/// Where the body is not as expected, or as [`Collection::write`].
+pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
+    let coming: Coming<'_> = json::parse(body)?;
+    let manifest = collection.manifest();
+    let Vectors { rows, kind, stored } = coming.vectors;
+    let given = ids_count(&coming.ids.0);
+    if coming.ids.0.kind() != manifest.ids || given != rows {
+        let kind = if manifest.ids == IdKind::Utf8 { "a text" } else { "an integer" };
+        return Err(Problem::bad_request(format!("{rows} vectors have {given} ids; give {kind} for each in `ids`")));
+    }
+    let stored = as_element(stored, manifest.vectors.element)?;
+    let vectors = VectorType { element: manifest.vectors.element, ..kind };
+    let table = table_of(&manifest.attributes, coming.attributes, rows)?;
+    let part = Part { rows, stored: &stored, ids: &coming.ids.0 };
+    let source = Rows { of: Together::new(vectors, manifest.ids, (vec![part], ROWS)), table };
+    let write = match coming.put {
+        PutName::Insert => Write { insert: Some(&source), ..Write::default() },
+        PutName::Upsert => Write { upsert: Some(&source), ..Write::default() },
+    };
+    Ok(collection.write(&write, coming.durability.into())?)
+}
+
+/// Deletes the rows that a body in JSON names.
+///
+/// # Errors
+/// Where the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
+pub(crate) fn delete(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
+    let Going { ids, r#where, durability } = json::parse(body)?;
+    Ok(match (ids, r#where) {
+        (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
+        (Some(GivenIds(ids)), None) => {
+            collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability.into())?
+        }
+        (None, Some(condition)) => collection.delete_where(&Condition::parse(&condition)?, durability.into())?,
+        _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
+    })
+}
+
+fn ids_count(ids: &Ids) -> usize {
+    match ids {
+        Ids::None => 0,
+        Ids::Int64(ids) => ids.len(),
+        Ids::Utf8(texts) => texts.len(),
+    }
+}
+
+/// Numbers of f32 as another type of elements, which must hold them: integers exactly, f16 rounded.
+///
+/// # Errors
+/// Names the first that it does not hold.
+fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>, Problem> {
+    if element == Element::F32 {
+        return Ok(floats);
+    }
+    let mut stored = Vec::with_capacity(floats.len() / 4 * element.bytes());
+    for (at, &bytes) in floats.as_chunks::<4>().0.iter().enumerate() {
+        let value = f32::from_le_bytes(bytes);
+        let (low, high) = if element == Element::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
+        let is_whole = value.fract() == 0.0 && (low..=high).contains(&value);
+        match element {
+            Element::F16 if f16::from_f32(value).is_finite() => stored.extend(f16::from_f32(value).to_le_bytes()),
+            Element::U8 if is_whole => stored.push(value as u8),
+            Element::I8 if is_whole => stored.push((value as i8).cast_unsigned()),
+            _ => {
+                return Err(Problem::bad_request(format!(
+                    "number {at} of vectors is {value}, which {element} does not hold"
+                )));
+            }
+        }
+    }
+    Ok(stored)
+}
+
+/// The attributes of some rows as a table.
+///
+/// # Errors
+/// Where there are not as many objects as rows, or one has what the rows do not have.
+fn table_of(
+    attributes: &[Attribute],
+    objects: Option<Vec<&RawValue>>,
+    rows: usize,
+) -> std::result::Result<Option<RecordBatch>, Problem> {
+    let Some(objects) = objects else { return Ok(None) };
+    if objects.len() != rows {
+        let given = objects.len();
+        return Err(Problem::bad_request(format!("{rows} vectors have {given} attributes; give an object for each")));
+    }
+    let field = |attribute: &Attribute| Field::new(&attribute.name, attribute.kind.data_type(), true);
+    let schema = Arc::new(Schema::new(attributes.iter().map(field).collect::<Vec<_>>()));
+    let read = || {
+        let mut decoder = ReaderBuilder::new(schema).with_batch_size(rows).with_strict_mode(true).build_decoder()?;
+        for object in objects {
+            let _ = decoder.decode(object.get().as_bytes())?;
+            let _ = decoder.decode(b"\n")?; // an object that ends is not known as such before something follows
+        }
+        decoder.flush()
+    };
+    let table = read().map_err(|error: ArrowError| Problem::bad_request(format!("the attributes: {error}")))?;
+    match table {
+        Some(table) if table.num_rows() == rows => Ok(Some(table)),
+        _ => Err(Problem::bad_request("the attributes: give one object for each vector")),
+    }
+}
+
+/// Rows with their attributes.
+struct Rows<'a> {
+    of: Together<'a>,
+    table: Option<RecordBatch>,
+}
+
+impl VectorSource for Rows<'_> {
+    fn info(&self) -> &SourceInfo {
+        self.of.info()
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        self.of.scan(batch_bytes)
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        self.of.scan_bytes(batch_bytes)
+    }
+
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        self.table.as_ref().map(|_| self as _)
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        self.of.locate(row)
+    }
+}
+
+impl SourceAttributes for Rows<'_> {
+    fn schema(&self) -> Result<SchemaRef> {
+        let none = || Error::input("the rows have no attributes");
+        self.table.as_ref().map(RecordBatch::schema).ok_or_else(none)
+    }
+
+    fn tables(&self, _context: &Context) -> Result<AttributeTables<'_>> {
+        Ok(Box::new(self.table.iter().cloned().map(Ok)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::live::AttributeKind;
+    use arrow_array::cast::AsArray;
+
+    use super::*;
+
+    fn ids(text: &str) -> std::result::Result<Ids, Problem> {
+        json::parse::<GivenIds>(text.as_bytes()).map(|ids| ids.0)
+    }
+
+    #[test]
+    fn ids_are_all_integers_or_all_texts() {
+        assert_eq!(ids("[3, -7]").unwrap(), Ids::Int64(vec![3, -7]));
+        let Ids::Utf8(texts) = ids(r#"["a", "é\n"]"#).unwrap() else { panic!("not texts") };
+        assert_eq!([texts.get(0), texts.get(1)], [b"a", "é\n".as_bytes()]);
+        for (text, words) in [
+            ("[1, \"a\"]", "ids of one kind"),
+            ("[18446744073709551615]", "beyond 64-bit integers"),
+            ("[1.5]", "an integer or a text"),
+            ("[null]", "an integer or a text"),
+            ("7", "a list of ids"),
+        ] {
+            let problem = ids(text).unwrap_err();
+            assert!(problem.detail.contains(words), "{text}: {}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn numbers_become_elements_that_hold_them() {
+        let floats = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
+        assert_eq!(as_element(floats(&[0.0, 255.0]), Element::U8).unwrap(), [0, 255]);
+        assert_eq!(as_element(floats(&[-128.0, 1.0]), Element::I8).unwrap(), [0x80, 1]);
+        assert_eq!(as_element(floats(&[1.0]), Element::F16).unwrap(), f16::ONE.to_le_bytes());
+        for (value, element) in [(0.5, Element::U8), (-1.0, Element::U8), (128.0, Element::I8), (1e6, Element::F16)] {
+            let problem = as_element(floats(&[0.0, value]), element).unwrap_err();
+            assert!(problem.detail.contains("number 1 of vectors"), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn attributes_are_objects_that_become_columns() {
+        let attributes = |names: &[(&str, AttributeKind)]| -> Vec<Attribute> {
+            names.iter().map(|&(name, kind)| Attribute { name: name.into(), kind }).collect()
+        };
+        let known = attributes(&[("lang", AttributeKind::Text), ("year", AttributeKind::Int64)]);
+        let of = |text: &str, rows| table_of(&known, Some(serde_json::from_str(text).unwrap()), rows);
+        let table = of(r#"[{"lang": "en"}, {"year": 7, "lang": null}]"#, 2).unwrap().unwrap();
+        assert_eq!((table.num_rows(), table.column(0).as_string::<i32>().value(0)), (2, "en"));
+        assert_eq!((table.column(0).null_count(), table.column(1).null_count()), (1, 1));
+        for (text, rows) in [("[{}]", 2), (r#"[{"other": 1}]"#, 1), (r#"[{"year": "x"}]"#, 1), ("[7]", 1), ("[[]]", 1)]
+        {
+            assert_eq!(of(text, rows).unwrap_err().status, 400, "{text}");
+        }
+    }
+}
