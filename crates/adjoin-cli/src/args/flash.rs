@@ -142,6 +142,15 @@ pub(crate) struct FlashTables {
     pub(crate) model: ModelOptions,
     #[command(flatten)]
     pub(crate) searched: Searched,
+    /// Traces for a table of which device is best for which of them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Vec<PathBuf>,
+    /// Reads of a trace that are under way at the same time, at most
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub(crate) depth: usize,
+    /// Elements that each byte of a trace is compared with
+    #[arg(long, value_name = "N", default_value_t = 16.0)]
+    pub(crate) comparisons: f64,
     /// The tables, as Markdown; standard output where not given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

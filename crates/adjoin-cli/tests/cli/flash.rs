@@ -36,6 +36,8 @@ fn traces_of_every_command_run_on_every_device() {
         assert_eq!(inside, again);
         assert_eq!(json(&inside)["counts"]["link_bytes"], 0, "pages stay in the device");
     }
+    let jobs = place.done("flash tables --trace join.trace --trace buckets.trace --quiet").out;
+    assert_eq!(jobs.lines().filter(|line| line.contains(".trace | ")).count(), 10, "{jobs}");
     place.write("broken.trace", b"adjoin-trace 2\nfile 0 a\nread 0 0 4096 1 1 ok join 1 -\nread 0 0");
     place.refused("flash run --trace broken.trace", &["broken.trace: line 4 of the trace: it breaks off"]);
 }
@@ -65,7 +67,8 @@ fn a_sweep_has_a_line_for_each_value() {
     let lines: Vec<&str> = swept.lines().collect();
     assert_eq!(lines.len(), 4);
     let column = lines[0].split(',').position(|name| name == "seconds").unwrap();
-    let seconds: Vec<f64> = lines[1..].iter().map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect();
+    let seconds: Vec<f64> =
+        lines[1..].iter().map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect();
     assert!(seconds[0] < seconds[1] && seconds[1] < seconds[2], "{seconds:?}");
     place.done(&format!("{usual} --over platform=cpu,ndsearch"));
     place.refused(&format!("{usual} --over batch=x"), &["--over batch=x: x is no value of batch"]);
@@ -76,7 +79,10 @@ fn a_sweep_has_a_line_for_each_value() {
 fn devices_that_cannot_be_are_refused_in_one_line() {
     let place = workloads();
     let with = |figure: &str| format!("flash run set.u8bin --queries queries.u8bin --set {figure}");
-    place.refused(&with("geometry.planes_per_lun=0"), &["geometry.planes_per_lun is 0 count; give a whole number from 1"]);
+    place.refused(
+        &with("geometry.planes_per_lun=0"),
+        &["geometry.planes_per_lun is 0 count; give a whole number from 1"],
+    );
     place.refused(&with("timing.reed=1"), &["--set timing.reed=1", "there are timing.read"]);
     place.refused(&with("timing.read"), &["--set timing.read: give FIGURE=VALUE"]);
     place.refused(
@@ -101,8 +107,18 @@ fn devices_that_cannot_be_are_refused_in_one_line() {
 #[test]
 fn the_tables_of_the_paper_are_made_by_one_command() {
     let place = workloads();
-    let tables = place.done("flash tables set.u8bin --queries queries.u8bin --list 16 --degree 12 --batch 32 --quiet").out;
-    for title in ["Figure 4", "Figures 1, 2 and 13", "Figure 14", "Figure 15", "Figure 16", "Figure 17", "Figure 18", "Figure 19"] {
+    let tables =
+        place.done("flash tables set.u8bin --queries queries.u8bin --list 16 --degree 12 --batch 32 --quiet").out;
+    for title in [
+        "Figure 4",
+        "Figures 1, 2 and 13",
+        "Figure 14",
+        "Figure 15",
+        "Figure 16",
+        "Figure 17",
+        "Figure 18",
+        "Figure 19",
+    ] {
         assert!(tables.contains(&format!("## {title}")), "{title}");
     }
     assert!(tables.contains("## Figure 20") && tables.contains("## Table I") && tables.contains("5.64"), "{tables}");

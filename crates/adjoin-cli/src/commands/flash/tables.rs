@@ -4,18 +4,20 @@
 //! gains. Figure 21 needs the graphs HCNNG and TOGG, which are not here.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::flash::Searches;
 use adjoin::flash::model::{
-    Config, Device, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, search,
+    Config, Device, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, replay, search,
     storage_density,
 };
 use adjoin::index::Layout;
 use adjoin::output::check_free;
 
-use super::workload::{check, config, search_options, searches};
+use super::trace::Reads;
+use super::workload::{check, config, replay_options, search_options, searches};
 use super::write_text;
 use crate::Outcome;
 use crate::args::FlashTables;
@@ -30,22 +32,57 @@ const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
 /// Share of the vectors that fit in the memory of a processor where a set is larger than that: 24 GB of 500.
 const SMALL_MEMORY: f64 = 0.05;
+/// Platforms that a trace can run on: those that read from flash.
+const JOB_PLATFORMS: [Platform; 5] =
+    [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
 
 pub(super) fn tables(arguments: &FlashTables, stopped: &Stopped) -> Result<Outcome> {
-    let FlashTables { model, searched, output, force, resources } = arguments;
+    let FlashTables { model, searched, trace, depth, comparisons, output, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     let config = config(model)?;
     if let Some(path) = output {
         check_free(&*context.device, path, *force)?;
     }
-    let searches = searches(&context, searched)?;
-    let usual = search_options(searched, Platform::NdSearch, searches.dimensions());
-    let bench = Bench { context: &context, searches: &searches, config, usual };
-    let text = bench.all()?;
+    let mut text = String::new();
+    if !searched.inputs.is_empty() || trace.is_empty() {
+        let searches = searches(&context, searched)?;
+        let usual = search_options(searched, Platform::NdSearch, searches.dimensions());
+        text = Bench { context: &context, searches: &searches, config, usual }.all()?;
+    }
+    if !trace.is_empty() {
+        text += &jobs(&context, trace, (*depth, *comparisons))?;
+    }
     write_text(&context, output.as_deref(), *force, &text)?;
     Ok(Outcome::Done)
+}
+
+/// Milliseconds of each trace on each device, by where its vectors are compared.
+fn jobs(context: &Context, traces: &[PathBuf], (depth, comparisons): (usize, f64)) -> Result<String> {
+    let title = format!(
+        "Which device for which job: milliseconds of each trace, {depth} reads under way, each byte compared with \
+         {comparisons} elements"
+    );
+    let names = JOB_PLATFORMS.map(Platform::name);
+    let mut text = head(&title, &[&["trace", "device"][..], &names, &["fastest"]].concat());
+    for path in traces {
+        for model in Config::presets() {
+            let device = Device::new(&Config::preset(model)?)?;
+            let mut times = Vec::new();
+            for platform in JOB_PLATFORMS {
+                context.cancel.check()?;
+                let options = replay_options(&device, platform, (depth, comparisons));
+                times.push(replay(&device, Reads::open(path)?, &options)?.seconds * 1e3);
+            }
+            let fastest = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).map_or("", |of| names[of]);
+            let trace = path.file_name().unwrap_or_default().to_string_lossy();
+            let times: Vec<String> = times.into_iter().map(number).collect();
+            let times: Vec<&str> = times.iter().map(String::as_str).collect();
+            text += &row(&[&[&*trace, model][..], &times, &[fastest]].concat());
+        }
+    }
+    Ok(text)
 }
 
 /// What the tables are made with.

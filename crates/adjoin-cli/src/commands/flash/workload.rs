@@ -21,6 +21,8 @@ use crate::args::{FlashRun, ModelOptions, Searched};
 
 /// Bytes of a result of a comparison that stays in the device.
 const RESULT_BYTES: u32 = 8;
+/// Elements of a comparison that is long enough for its start not to count.
+const ELEMENTS: u32 = 1 << 20;
 
 /// The device that is meant.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
@@ -86,6 +88,20 @@ pub(super) fn search_options(searched: &Searched, platform: Platform, dimensions
     }
 }
 
+/// A replay whose bytes come to where a platform compares, and each of which is compared with so many elements there.
+pub(super) fn replay_options(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> ReplayOptions {
+    let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
+    ReplayOptions {
+        depth,
+        place: platform.place(),
+        compute_ps_per_byte: comparisons * per_byte,
+        result_bytes: if comparisons > 0.0 { RESULT_BYTES } else { 0 },
+        units: platform.units(device),
+        watts: platform.watts(device),
+        spans: 0,
+    }
+}
+
 /// How pages are given to planes, as typed.
 pub(super) fn mapping(searched: &Searched) -> Mapping {
     if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
@@ -117,16 +133,8 @@ impl Workload {
         let platform = arguments.platform.as_deref().map_or(Ok(usual), platform)?;
         match self {
             Self::Trace(path) => {
-                let per_byte = platform.comparison(&device, 1 << 20) as f64 / f64::from(1 << 20);
-                let options = ReplayOptions {
-                    depth: arguments.depth,
-                    place: platform.place(),
-                    compute_ps_per_byte: arguments.comparisons * per_byte,
-                    result_bytes: if arguments.comparisons > 0.0 { RESULT_BYTES } else { 0 },
-                    units: platform.units(&device),
-                    watts: platform.watts(&device),
-                    spans,
-                };
+                let how = (arguments.depth, arguments.comparisons);
+                let options = ReplayOptions { spans, ..replay_options(&device, platform, how) };
                 let report = replay(&device, Reads::open(path)?, &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
