@@ -175,8 +175,8 @@ mod tests {
         let device = device(&[("controller.request", 2.0), ("ecc.hard", 1.0)]);
         let reads = (0..1_000).map(|k| free(mixed(k) % (1 << 30) / 8_192 * 8_192, 8_192)).collect();
         let report = run(&device, reads, 1);
-        // Request 2, command 0.3, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 4000, latency 0.2.
-        let microseconds = 2.0 + 0.3 + 75.0 + 8_192.0 / 333.0 + 1.0 + 8_192.0 / 12_800.0 + 8_192.0 / 4_000.0 + 0.2;
+        // Request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 3282, latency 0.2.
+        let microseconds = 2.0 + 0.29 + 75.0 + 8_192.0 / 333.0 + 1.0 + 8_192.0 / 12_800.0 + 8_192.0 / 3_282.0 + 0.2;
         assert!(
             (report.latency_mean * 1e6 / microseconds - 1.0).abs() < 0.01,
             "{} {microseconds}",
@@ -195,14 +195,14 @@ mod tests {
         };
         let close = |rate: f64, expected: f64| assert!((rate / expected - 1.0).abs() < 0.02, "{rate} {expected}");
         // Of 8 channels.
-        close(rate(&[("link.host", 1e6), ("controller.dram", 1e6)]), 8.0 / (0.3e-6 + 8_192.0 / 333e6));
+        close(rate(&[("link.host", 1e6), ("controller.dram", 1e6)]), 8.0 / (0.29e-6 + 8_192.0 / 333e6));
         // Of the link.
         close(rate(&[("timing.read", 1.0), ("timing.channel", 4_000.0), ("link.host", 1_000.0)]), 1e9 / 8_192.0);
         // Of cores.
         close(rate(&[("controller.request", 100.0)]), 4.0 / 100e-6);
         // Of LUNs with one plane each.
         let slow = [("timing.read", 2_000.0), ("geometry.planes_per_lun", 1.0)];
-        close(rate(&slow), 64.0 / (2_000e-6 + 0.3e-6 + 8_192.0 / 333e6));
+        close(rate(&slow), 64.0 / (2_000e-6 + 0.29e-6 + 8_192.0 / 333e6));
     }
 
     #[test]
