@@ -65,7 +65,7 @@ fn jobs(context: &Context, traces: &[PathBuf], (depth, comparisons): (usize, f64
          {comparisons} elements"
     );
     let names = JOB_PLATFORMS.map(Platform::name);
-    let mut text = head(&title, &[&["trace", "device"][..], &names, &["fastest"]].concat());
+    let mut text = head(&title, &[&["trace", "device"][..], &names[..], &["fastest"][..]].concat());
     for path in traces {
         for model in Config::presets() {
             let device = Device::new(&Config::preset(model)?)?;
@@ -79,7 +79,7 @@ fn jobs(context: &Context, traces: &[PathBuf], (depth, comparisons): (usize, f64
             let trace = path.file_name().unwrap_or_default().to_string_lossy();
             let times: Vec<String> = times.into_iter().map(number).collect();
             let times: Vec<&str> = times.iter().map(String::as_str).collect();
-            text += &row(&[&[&*trace, model][..], &times, &[fastest]].concat());
+            text += &row(&[&[&*trace, model][..], &times[..], &[fastest][..]].concat());
         }
     }
     Ok(text)
