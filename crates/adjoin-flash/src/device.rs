@@ -133,7 +133,7 @@ impl Device {
             ));
         }
         let sector_bytes = count("controller.sector");
-        if geometry.page_bytes % sector_bytes != 0 {
+        if !geometry.page_bytes.is_multiple_of(sector_bytes) {
             let why = format!("is {sector_bytes} B, which does not divide the page of {} B", geometry.page_bytes);
             return Err(FlashError::figure("controller.sector", &why));
         }

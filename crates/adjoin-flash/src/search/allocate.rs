@@ -138,7 +138,7 @@ mod tests {
             let mut done = Vec::new();
             for round in &allocation.rounds {
                 let groups = &allocation.groups[round.clone()];
-                let mut queries_of = vec![0; 4];
+                let mut queries_of = [0; 4];
                 for group in groups {
                     queries_of[group.address.lun as usize] += group.queries as usize;
                     let tasks = &allocation.tasks[group.tasks.clone()];
