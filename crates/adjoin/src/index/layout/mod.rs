@@ -137,8 +137,8 @@ impl Arrangement {
 /// Where memory does not suffice, or the work is cancelled.
 pub(crate) fn whole_order(context: &Context, graph: &Graph, layout: Layout, records: usize) -> Result<Vec<u32>> {
     let vertices = graph.vertices();
-    let all = match vertices <= edges::WINDOW_MAX {
-        true => vec![0..vertices as u32],
+    let all: Vec<Range<u32>> = match vertices <= edges::WINDOW_MAX {
+        true => std::iter::once(0..vertices as u32).collect(),
         false => windows(vertices as u32, records).collect(),
     };
     let largest = all.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
