@@ -1,5 +1,6 @@
 //! Flags as typed.
 
+mod flash;
 mod live;
 mod serve;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, Searched};
 pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 pub(crate) use serve::{BenchServe, Serve};
 
@@ -51,6 +53,9 @@ pub(crate) enum Command {
     Groundtruth(Groundtruth),
     /// Make a page to look at from the pairs of a join
     Report(Report),
+    /// Model another device: what would it bring?
+    #[command(subcommand)]
+    Flash(Flash),
     /// Print the manual page
     Man,
     /// Print what a shell completes
@@ -58,7 +63,7 @@ pub(crate) enum Command {
 }
 
 /// What every command that computes takes.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Resources {
     /// Memory of the whole process, such as 51MB, 2GiB, or 80% of what the machine or its cgroup has; half of that where not given
     #[arg(long, value_name = "SIZE")]

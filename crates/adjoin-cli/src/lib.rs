@@ -64,6 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::BenchServe(arguments) => commands::bench_serve(&arguments, &stopped),
         Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
         Command::Report(arguments) => commands::report(&arguments, &stopped),
+        Command::Flash(arguments) => commands::flash(&arguments, &stopped),
         Command::Man => commands::man(),
         Command::Completions(arguments) => commands::completions(&arguments),
     };

@@ -66,5 +66,5 @@ pub use resident::{
     current_resident_bytes, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages, spare_memory,
 };
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
-pub use trace::{Recorder, ReplayReport, Trace, TraceError, TracedOperation, replay};
+pub use trace::{Recorder, ReplayReport, Trace, TraceError, TraceReader, TracedOperation, replay};
 pub use write_file::WRITE_BUFFER_BYTES;

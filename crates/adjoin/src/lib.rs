@@ -39,6 +39,7 @@ pub mod dedupe;
 pub mod error;
 pub mod estimate;
 mod execute;
+pub mod flash;
 pub mod geometry;
 pub mod graph;
 pub mod index;

@@ -3,6 +3,7 @@
 mod build;
 mod dedupe;
 mod explain;
+mod flash;
 mod generate;
 mod groundtruth;
 mod index;
@@ -23,6 +24,7 @@ mod without_server;
 pub(crate) use build::build;
 pub(crate) use dedupe::dedupe;
 pub(crate) use explain::explain;
+pub(crate) use flash::flash;
 pub(crate) use generate::generate;
 pub(crate) use groundtruth::groundtruth;
 pub(crate) use index::index;

@@ -7,6 +7,7 @@ mod dedupe;
 mod end_to_end;
 mod explain;
 mod filters;
+mod flash;
 mod formats;
 mod groups;
 mod ids;

@@ -29,7 +29,7 @@ mod parse;
 mod record;
 mod replay;
 
-pub use parse::{Trace, TraceError, TracedOperation};
+pub use parse::{Trace, TraceError, TraceReader, TracedOperation};
 pub use record::Recorder;
 pub use replay::{ReplayReport, replay};
 

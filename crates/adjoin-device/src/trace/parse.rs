@@ -1,18 +1,86 @@
 //! From the text of a trace to operations.
 
 use std::ffi::OsString;
+use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::{HEADER, HEADER_1};
 use crate::error::Operation;
 
+/// Longest line that a trace may have; a name takes three bytes for each of its own at most.
+const LINE_BYTES_MAX: u64 = 1 << 16;
+
 /// What was asked of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
+    names: Names,
+    operations: Vec<TracedOperation>,
+}
+
+/// What a trace gives numbers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Names {
     files: Vec<PathBuf>,
     consumers: Vec<String>,
-    operations: Vec<TracedOperation>,
+}
+
+/// The operations of a trace, one after another: no more of it is in memory than a line and the names.
+pub struct TraceReader<R> {
+    text: R,
+    names: Names,
+    tells_causes: bool,
+    /// Number of the last line, and its text.
+    line: usize,
+    bytes: Vec<u8>,
+}
+
+impl<R: BufRead> TraceReader<R> {
+    /// Reads the first line.
+    ///
+    /// # Errors
+    /// Where the text is no trace of this version or the one before, or cannot be read.
+    pub fn begin(text: R) -> Result<Self, TraceError> {
+        let mut reader = Self { text, names: Names::default(), tells_causes: false, line: 0, bytes: Vec::new() };
+        reader.read_line()?;
+        let is = |header: &str| reader.bytes.strip_suffix(b"\n") == Some(header.as_bytes());
+        reader.tells_causes = is(HEADER);
+        if !reader.tells_causes && !is(HEADER_1) {
+            return Err(TraceError { line: 1, why: format!("expected {HEADER:?}") });
+        }
+        Ok(reader)
+    }
+
+    /// The next operation; `None` at the end of the trace.
+    ///
+    /// # Errors
+    /// Where the text breaks off, is none of a trace, or cannot be read.
+    pub fn next_operation(&mut self) -> Result<Option<TracedOperation>, TraceError> {
+        while self.read_line()? {
+            let taken = self.names.take(&self.bytes, self.tells_causes);
+            if let Some(operation) = taken.map_err(|why| TraceError { line: self.line, why })? {
+                return Ok(Some(operation));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The name of a file that was named so far.
+    ///
+    /// # Panics
+    /// Where no operation until now has that number.
+    pub fn name(&self, file: usize) -> &Path {
+        &self.names.files[file]
+    }
+
+    /// Whether there was another line.
+    fn read_line(&mut self) -> Result<bool, TraceError> {
+        self.line += 1;
+        self.bytes.clear();
+        let read = (&mut self.text).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
+        read.map_err(|error| TraceError { line: self.line, why: format!("cannot be read: {error}") })?;
+        Ok(!self.bytes.is_empty())
+    }
 }
 
 /// An operation of a trace.
@@ -58,18 +126,12 @@ impl Trace {
     /// # Errors
     /// Where it is not one of this version or the one before, or breaks off.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
-        let mut trace = Self::default();
-        let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate();
-        let first = lines.next().map_or(&[][..], |(_, line)| line);
-        let is = |header: &str| first.strip_suffix(b"\n") == Some(header.as_bytes());
-        let tells_causes = is(HEADER);
-        if !tells_causes && !is(HEADER_1) {
-            return Err(TraceError { line: 1, why: format!("expected {HEADER:?}") });
+        let mut reader = TraceReader::begin(text)?;
+        let mut operations = Vec::new();
+        while let Some(operation) = reader.next_operation()? {
+            operations.push(operation);
         }
-        for (number, line) in lines {
-            trace.take(line, tells_causes).map_err(|why| TraceError { line: number + 1, why })?;
-        }
-        Ok(trace)
+        Ok(Self { names: reader.names, operations })
     }
 
     /// The operations in the order in which they ended.
@@ -82,7 +144,7 @@ impl Trace {
     /// # Panics
     /// Where no operation of this trace has that number.
     pub fn name(&self, file: usize) -> &Path {
-        &self.files[file]
+        &self.names.files[file]
     }
 
     /// The word for a consumer.
@@ -90,15 +152,18 @@ impl Trace {
     /// # Panics
     /// Where no operation of this trace has that number.
     pub fn consumer(&self, consumer: u8) -> &str {
-        &self.consumers[usize::from(consumer)]
+        &self.names.consumers[usize::from(consumer)]
     }
 
     /// Number of files and folders.
     pub fn files(&self) -> usize {
-        self.files.len()
+        self.names.files.len()
     }
+}
 
-    fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<(), String> {
+impl Names {
+    /// Takes a line: a name, or an operation.
+    fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<Option<TracedOperation>, String> {
         let line = line.strip_suffix(b"\n").ok_or("it breaks off")?;
         let line = str::from_utf8(line).map_err(|_| "it is not ASCII")?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -109,16 +174,15 @@ impl Trace {
                     return Err(format!("expected file {expected}"));
                 }
                 self.files.push(unescape(name)?);
+                Ok(None)
             }
             [operation, rest @ ..] => {
                 let operation =
                     Operation::of_word(operation).ok_or_else(|| format!("no operation {operation:?} is known"))?;
-                let asked = self.operation(operation, rest, tells_causes)?;
-                self.operations.push(asked);
+                self.operation(operation, rest, tells_causes).map(Some)
             }
             [] => unreachable!("a split has at least one part"),
         }
-        Ok(())
     }
 
     fn operation(
@@ -253,6 +317,13 @@ mod tests {
         let of_2 = Trace::parse(format!("adjoin-trace 2\nfile 0 a\n{operations}").as_bytes()).unwrap();
         assert_eq!(of_1, of_2);
         assert_eq!(of_1.operations().len(), 2);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_before_it_fills_memory() {
+        let endless = std::io::Read::chain(&b"adjoin-trace 2\nfile 0 "[..], std::io::repeat(b'a'));
+        let mut reader = TraceReader::begin(std::io::BufReader::new(endless)).unwrap();
+        assert_eq!(reader.next_operation().unwrap_err().to_string(), "line 2 of the trace: it breaks off");
     }
 
     #[test]

@@ -46,6 +46,7 @@ use self::changed::Sought;
 pub(crate) use self::changed::{Beside, Changes};
 use self::decide::decide;
 pub use self::layout::Layout;
+pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::merge::{Merge, Newcomers, Repair};
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};

@@ -18,7 +18,7 @@ use tree::Tree;
 /// Modules of the engine, highest layer first. `use crate::` goes from a layer to lower ones only; the last layer is
 /// the vocabulary, whose members may also use one another, sparingly.
 const LAYERS: &[&[&str]] = &[
-    &["dedupe", "estimate"],
+    &["dedupe", "estimate", "flash"],
     &["job"],
     &["serve"],
     &["live"],

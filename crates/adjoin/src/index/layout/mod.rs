@@ -27,7 +27,9 @@ use self::bnf::Turns;
 use self::edges::{Edges, Tie};
 use self::filling::Room;
 pub use self::name::Layout;
+use crate::context::Context;
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::report::Cancel;
 
 /// Vertices of a window, about.
@@ -126,6 +128,30 @@ impl Arrangement {
         order.iter_mut().for_each(|vertex| *vertex += window.start);
         Ok(Self { order, overlap_ratio })
     }
+}
+
+/// The vertices of a whole graph in the order of a layout that does not go by vectors, so many on a page: one window, where that
+/// can be, else several. By rows and by buckets, that is the order of their numbers.
+///
+/// # Errors
+/// Where memory does not suffice, or the work is cancelled.
+pub(crate) fn whole_order(context: &Context, graph: &Graph, layout: Layout, records: usize) -> Result<Vec<u32>> {
+    let vertices = graph.vertices();
+    let all: Vec<Range<u32>> = match vertices <= edges::WINDOW_MAX {
+        true => std::iter::once(0..vertices as u32).collect(),
+        false => windows(vertices as u32, records).collect(),
+    };
+    let largest = all.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let bytes = window_bytes(layout, largest, graph.options().degree) + 4 * vertices as u64;
+    let _working = context.reserve(bytes, "the order of a graph on pages")?;
+    let mut order = Vec::with_capacity(vertices);
+    for window in all {
+        let way = Way::usual(layout, records);
+        order.extend(
+            Arrangement::of_window(&context.cancel, way, window, |vertex| graph.neighbours(vertex), None)?.order,
+        );
+    }
+    Ok(order)
 }
 
 /// The windows of so many vertices, so many of which lie on a page: each has whole pages.

@@ -77,7 +77,7 @@ impl Layout {
     }
 
     /// Whether the order depends on the vectors themselves.
-    pub(in crate::index) fn goes_by_vectors(self) -> bool {
+    pub(crate) fn goes_by_vectors(self) -> bool {
         self == Self::Gp1
     }
 }

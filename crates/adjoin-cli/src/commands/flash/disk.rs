@@ -1,0 +1,87 @@
+//! Reads of a real disk: how long they take, and how long those of a trace do.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::device::{AlignedBuffer, Cause, Device, ReadFile};
+use adjoin::error::{Error, Result};
+use adjoin::flash::model::{Schedule, TraceRead};
+use adjoin::random::Random;
+use adjoin::report::Stopwatch;
+
+use super::trace::Reads;
+
+/// Longest read that is issued at once.
+const PIECE_BYTES: u64 = 16 << 20;
+
+/// Reads of one size at one depth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Kind {
+    pub(super) bytes: u64,
+    pub(super) depth: usize,
+}
+
+/// Carries out reads in the order of their dependencies; returns the seconds that they took. `file_of` says where a read lies.
+pub(super) fn carry_out(
+    device: &dyn Device,
+    reads: impl Iterator<Item = TraceRead>,
+    depth: usize,
+    file_of: impl Fn(&TraceRead) -> Result<(Arc<dyn ReadFile>, u64)>,
+) -> Result<f64> {
+    let mut queue = device.read_queue(depth)?;
+    let mut schedule = Schedule::new(reads, depth);
+    let mut buffers: Vec<AlignedBuffer> = Vec::new();
+    let watch = Stopwatch::start();
+    loop {
+        while let Some((slot, read)) = schedule.next_read() {
+            let (file, offset) = file_of(&read)?;
+            let bytes = read.bytes.min(PIECE_BYTES) as usize;
+            let fits = buffers.iter().position(|buffer| buffer.len() == bytes);
+            let buffer = fits.map_or_else(|| AlignedBuffer::zeroed(bytes), |place| buffers.swap_remove(place));
+            queue.submit(slot.into(), Cause::UNKNOWN, &file, offset, buffer)?;
+        }
+        let Some(done) = queue.wait() else { break };
+        done.result?;
+        if buffers.len() < depth {
+            buffers.push(done.buffer);
+        }
+        schedule.ended(done.token as u32);
+    }
+    Ok(watch.seconds())
+}
+
+/// Random reads of a kind, of a file of so many bytes: the same for the disk and for the model.
+pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u64) -> impl Iterator<Item = TraceRead> {
+    let mut random = Random::new(seed, "reads of a calibration");
+    let places = (file_bytes / kind.bytes).max(1);
+    (0..count).map(move |_| TraceRead {
+        consumer: 0,
+        step: None,
+        after: None,
+        offset: random.below(places) * kind.bytes,
+        bytes: kind.bytes,
+    })
+}
+
+/// Carries out a trace on the disk whose files lie where they lay; returns the seconds.
+pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, depth: usize) -> Result<f64> {
+    let mut open: HashMap<usize, Arc<dyn ReadFile>> = HashMap::new();
+    let names: HashMap<usize, PathBuf> = Reads::files(trace)?;
+    for (number, name) in names {
+        open.insert(number, device.open(&name)?);
+    }
+    let mut failed = None;
+    let reads = Reads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
+    let file_of = |read: &TraceRead| {
+        let (number, offset) = Reads::in_file(read);
+        let file = &open[&number];
+        if offset + read.bytes > file.len() {
+            let said = format!("{}: a read goes beyond the end of its file, which has changed since", trace.display());
+            return Err(Error::input(said));
+        }
+        Ok((file.clone(), offset))
+    };
+    let seconds = carry_out(device, reads, depth, file_of)?;
+    failed.map_or(Ok(seconds), |error| Err(error.into()))
+}

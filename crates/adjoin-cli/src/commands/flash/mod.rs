@@ -1,0 +1,121 @@
+//! The model of flash devices: what it is asked, and what becomes of its answers.
+
+mod calibrate;
+mod disk;
+mod run;
+mod tables;
+mod trace;
+mod workload;
+
+use std::io::Write;
+use std::path::Path;
+
+use adjoin::context::Context;
+use adjoin::error::Result;
+use adjoin::flash::model::{Span, Track};
+use adjoin::output::write_file;
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::args::Flash;
+use crate::print::print;
+use crate::signals::Stopped;
+
+pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
+    match command {
+        Flash::Run(arguments) => run::run(arguments, stopped),
+        Flash::Sweep(arguments) => run::sweep(arguments, stopped),
+        Flash::Calibrate(arguments) => calibrate::calibrate(arguments, stopped),
+        Flash::Tables(arguments) => tables::tables(arguments, stopped),
+    }
+}
+
+/// Writes text to a file, or to standard output where none is named.
+fn write_text(context: &Context, output: Option<&Path>, force: bool, text: &str) -> Result<()> {
+    match output {
+        Some(path) => write_file(context, path, force, |out| out.write_all(text.as_bytes())),
+        None => print(text),
+    }
+}
+
+/// Results as CSV: what is nested has its names joined by dots. All of them have the same figures.
+fn as_csv(results: &[Value]) -> String {
+    let mut rows: Vec<Vec<(String, String)>> = Vec::new();
+    for result in results {
+        let mut row = Vec::new();
+        flatten("", result, &mut row);
+        rows.push(row);
+    }
+    let line = |cells: &mut dyn Iterator<Item = &String>| cells.cloned().collect::<Vec<_>>().join(",") + "\n";
+    let head = rows.first().map(|row| line(&mut row.iter().map(|cell| &cell.0)));
+    head.into_iter().chain(rows.iter().map(|row| line(&mut row.iter().map(|cell| &cell.1)))).collect()
+}
+
+fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(field, value)| {
+            let dot = if name.is_empty() || field.is_empty() { "" } else { "." };
+            let name = format!("{name}{dot}{field}");
+            flatten(&name, value, cells);
+        }),
+        Value::String(text) if text.contains([',', '"']) => {
+            cells.push((name.to_owned(), format!("\"{}\"", text.replace('"', "\"\""))));
+        }
+        Value::String(text) => cells.push((name.to_owned(), text.clone())),
+        other => cells.push((name.to_owned(), other.to_string())),
+    }
+}
+
+/// Spans as ui.perfetto.dev shows them: a track for each LUN and channel, in microseconds.
+fn as_perfetto(spans: &[Span], out: &mut dyn Write) -> std::io::Result<()> {
+    let of = |track: Track| match track {
+        Track::Batch => (0, 0, "batch".to_owned()),
+        Track::Link => (0, 1, "link".to_owned()),
+        Track::Channel(channel) => (1, channel, format!("channel {channel}")),
+        Track::Lun(lun) => (2, lun, format!("LUN {lun}")),
+    };
+    let mut tracks: Vec<Track> = spans.iter().map(|span| span.track).collect();
+    tracks.sort_unstable();
+    tracks.dedup();
+    let names = tracks.into_iter().map(|track| {
+        let (process, thread, name) = of(track);
+        json!({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}})
+    });
+    let events = spans.iter().map(|span| {
+        let (process, thread, _) = of(span.track);
+        let (begins, takes) = (span.begins as f64 / 1e6, (span.ends - span.begins) as f64 / 1e6);
+        json!({"ph": "X", "name": span.name, "pid": process, "tid": thread, "ts": begins, "dur": takes})
+    });
+    out.write_all(b"[")?;
+    for (k, event) in names.chain(events).enumerate() {
+        out.write_all(if k == 0 { b"\n" } else { b",\n" })?;
+        serde_json::to_writer(&mut *out, &event)?;
+    }
+    out.write_all(b"\n]\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_figures_become_columns() {
+        let results = [json!({"a": 1, "b": {"c": 2.5, "d": "x"}}), json!({"a": 3, "b": {"c": 4, "d": "y, \"z\""}})];
+        assert_eq!(as_csv(&results), "a,b.c,b.d\n1,2.5,x\n3,4,\"y, \"\"z\"\"\"\n");
+        assert_eq!(as_csv(&[]), "");
+    }
+
+    #[test]
+    fn each_track_has_a_name_and_each_span_its_time() {
+        let spans = [
+            Span { track: Track::Lun(3), name: "sense", begins: 1_000_000, ends: 3_500_000 },
+            Span { track: Track::Channel(3), name: "page", begins: 0, ends: 1 },
+        ];
+        let mut text = Vec::new();
+        as_perfetto(&spans, &mut text).unwrap();
+        let events: Vec<Value> = serde_json::from_slice(&text).unwrap();
+        let names: Vec<_> = events.iter().filter_map(|event| event["args"]["name"].as_str()).collect();
+        assert_eq!(names, ["channel 3", "LUN 3"]);
+        assert_eq!((events[2]["ts"].as_f64(), events[2]["dur"].as_f64()), (Some(1.0), Some(2.5)));
+    }
+}

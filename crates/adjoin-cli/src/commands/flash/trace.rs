@@ -1,0 +1,67 @@
+//! The reads of a trace as the model takes them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use adjoin::device::{Operation, TraceReader};
+use adjoin::error::{Error, Result};
+use adjoin::flash::model::{FlashError, TraceRead};
+
+/// Where files begin on the device, as multiples of this: more than a file takes, and no power of two, which would put the
+/// beginnings of all of them on the same pages.
+const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
+
+/// The reads of a trace that succeeded, one after another.
+pub(super) struct Reads {
+    reader: TraceReader<BufReader<File>>,
+    path: PathBuf,
+}
+
+impl Reads {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let at = path.display();
+        let file = File::open(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
+        let reader = TraceReader::begin(BufReader::with_capacity(1 << 20, file));
+        let reader = reader.map_err(|error| Error::input(format!("{at}: {error}")))?;
+        Ok(Self { reader, path: path.to_owned() })
+    }
+
+    /// Where a read lies in its file.
+    pub(super) fn in_file(read: &TraceRead) -> (usize, u64) {
+        ((read.offset / FILE_SPACING) as usize, read.offset % FILE_SPACING)
+    }
+
+    /// The names of all files, which is another pass over the trace.
+    pub(super) fn files(path: &Path) -> Result<HashMap<usize, PathBuf>> {
+        let mut reads = Self::open(path)?;
+        let mut files = HashMap::new();
+        while let Some(read) = reads.next() {
+            let (file, _) = Self::in_file(&read?);
+            files.entry(file).or_insert_with(|| reads.reader.name(file).to_owned());
+        }
+        Ok(files)
+    }
+}
+
+impl Iterator for Reads {
+    type Item = std::result::Result<TraceRead, FlashError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            return match self.reader.next_operation() {
+                Ok(Some(asked)) if asked.operation != Operation::Read || !asked.ok => continue,
+                Ok(Some(asked)) => Some(Ok(TraceRead {
+                    consumer: asked.consumer.map_or(u32::MAX, u32::from),
+                    step: asked.step,
+                    after: asked.after,
+                    offset: (asked.file as u64 * FILE_SPACING).saturating_add(asked.offset % FILE_SPACING),
+                    bytes: asked.bytes.min(FILE_SPACING),
+                })),
+                Ok(None) => None,
+                Err(error) => Some(Err(FlashError::Input(format!("{}: {error}", self.path.display())))),
+            };
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What is run on a device: a trace, or the searches of a graph.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin::context::Context;
+use adjoin::error::{Error, Result};
+use adjoin::flash::model::{
+    Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
+    Use, bandwidth, replay, search,
+};
+use adjoin::flash::{LaidOut, Searches};
+use adjoin::graph::GraphOptions;
+use adjoin::index::Layout;
+use adjoin::job::open_source;
+use adjoin::source::{SourceOptions, VectorSource};
+use serde_json::{Value, json};
+
+use super::trace::Reads;
+use crate::args::{FlashRun, ModelOptions, Searched};
+
+/// Bytes of a result of a comparison that stays in the device.
+const RESULT_BYTES: u32 = 8;
+/// Elements of a comparison that is long enough for its start not to count.
+const ELEMENTS: u32 = 1 << 20;
+
+/// The device that is meant.
+pub(super) fn config(model: &ModelOptions) -> Result<Config> {
+    let mut config = match Config::presets().any(|name| name == model.model) {
+        true => Config::preset(&model.model)?,
+        false => read_config(&model.model)?,
+    };
+    for set in &model.set {
+        let (name, value) = set
+            .split_once('=')
+            .and_then(|(name, value)| Some((name, value.parse().ok()?)))
+            .ok_or_else(|| Error::option(format!("--set {set}: give FIGURE=VALUE, such as timing.read=77.5")))?;
+        config.set(name, value, "--set").map_err(|error| Error::option(format!("--set {set}: {error}")))?;
+    }
+    Ok(config)
+}
+
+fn read_config(path: &str) -> Result<Config> {
+    let presets = || Config::presets().collect::<Vec<_>>().join(", ");
+    if !Path::new(path).exists() {
+        let said = format!("--model {path} is neither a file nor a device that is known; there are {}", presets());
+        return Err(Error::option(said));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {path}: {error}")))?;
+    Config::parse(&text).map_err(|error| Error::input(format!("{path}: {error}")))
+}
+
+/// The platform of a name.
+pub(super) fn platform(name: &str) -> Result<Platform> {
+    Platform::named(name).ok_or_else(|| {
+        let names = Platform::ALL.map(Platform::name).join(", ");
+        Error::option(format!("--platform {name} is not known; give one of {names}"))
+    })
+}
+
+/// Reads the vectors and builds their graph.
+pub(super) fn searches(context: &Context, searched: &Searched) -> Result<Searches> {
+    if searched.inputs.is_empty() || searched.queries.is_empty() {
+        return Err(Error::option("nothing to run; give vectors and --queries, or --trace"));
+    }
+    let open =
+        |names: &[String]| -> Result<Arc<dyn VectorSource>> { open_source(context, names, &SourceOptions::default()) };
+    let (base, queries) = (open(&searched.inputs)?, open(&searched.queries)?);
+    let usual = GraphOptions::default();
+    let build_list = usual.build_list.max(searched.degree);
+    let options = GraphOptions { degree: searched.degree, build_list, ..usual };
+    Searches::load(context, (&*base, &*queries), &options)
+}
+
+/// Options of a search as typed.
+pub(super) fn search_options(searched: &Searched, platform: Platform, dimensions: u32) -> SearchOptions {
+    SearchOptions {
+        platform,
+        list: searched.list,
+        k: searched.k,
+        batch: searched.batch,
+        dimensions,
+        multi_plane: searched.mapping != "linear",
+        allocating: !searched.no_allocating,
+        speculating: !searched.no_speculating,
+        memory_share: searched.memory_share,
+        spans: 0,
+    }
+}
+
+/// A replay whose bytes come to where a platform compares, and each of which is compared with so many elements there.
+pub(super) fn replay_options(device: &Device, platform: Platform, (depth, comparisons): (usize, f64)) -> ReplayOptions {
+    let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
+    ReplayOptions {
+        depth,
+        place: platform.place(),
+        compute_ps_per_byte: comparisons * per_byte,
+        result_bytes: if comparisons > 0.0 { RESULT_BYTES } else { 0 },
+        units: platform.units(device),
+        watts: platform.watts(device),
+        spans: 0,
+    }
+}
+
+/// How pages are given to planes, as typed.
+pub(super) fn mapping(searched: &Searched) -> Mapping {
+    if searched.mapping == "linear" { Mapping::Linear } else { Mapping::MultiPlane }
+}
+
+/// What runs.
+pub(super) enum Workload {
+    Trace(PathBuf),
+    Searches(Box<Searches>),
+}
+
+impl Workload {
+    pub(super) fn of(context: &Context, arguments: &FlashRun) -> Result<Self> {
+        match &arguments.trace {
+            Some(path) => Ok(Self::Trace(path.clone())),
+            None => Ok(Self::Searches(Box::new(searches(context, &arguments.searched)?))),
+        }
+    }
+
+    /// Runs it: figures of the run, and so many spans of what happened.
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        (arguments, config): (&FlashRun, &Config),
+        spans: usize,
+    ) -> Result<(Value, Vec<Span>)> {
+        let device = Device::new(config)?;
+        let usual = if matches!(self, Self::Trace(_)) { Platform::Cpu } else { Platform::NdSearch };
+        let platform = arguments.platform.as_deref().map_or(Ok(usual), platform)?;
+        match self {
+            Self::Trace(path) => {
+                let how = (arguments.depth, arguments.comparisons);
+                let options = ReplayOptions { spans, ..replay_options(&device, platform, how) };
+                let report = replay(&device, Reads::open(path)?, &options)?;
+                Ok((of_replay(&device, platform, &report), report.spans))
+            }
+            Self::Searches(searches) => {
+                let searched = &arguments.searched;
+                let layout: Layout = searched.layout.parse()?;
+                let laid = searches.lay_out(context, device.geometry(), (layout, mapping(searched)))?;
+                let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
+                let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
+                check(searches, &laid, &report, &options)?;
+                let mut figures = of_search(&device, platform, &report);
+                figures["layout"] = json!({"name": layout.name(), "bandwidth": bandwidth(&laid.layout)});
+                Ok((figures, report.spans))
+            }
+        }
+    }
+}
+
+/// Refuses a run whose hits are not those of the search in memory: then something is lost in the model.
+pub(super) fn check(
+    searches: &Searches,
+    laid: &LaidOut<'_>,
+    report: &SearchReport,
+    options: &SearchOptions,
+) -> Result<()> {
+    for (query, hits) in (0..).zip(&report.hits) {
+        let expected = searches.nearest(query, options.list, options.k);
+        let is_same = hits.len() == expected.len()
+            && hits
+                .iter()
+                .zip(expected)
+                .all(|(hit, other)| laid.row(*hit) == other.vertex && hit.distance == other.distance);
+        assert!(is_same, "query {query} found other vectors on the modelled device than in memory");
+    }
+    Ok(())
+}
+
+fn of_replay(device: &Device, platform: Platform, report: &ReplayReport) -> Value {
+    json!({
+        "model": device.config().name(),
+        "platform": platform.name(),
+        "seconds": report.seconds,
+        "reads": report.reads,
+        "bytes": report.bytes,
+        "reads_per_second": report.reads as f64 / report.seconds.max(f64::MIN_POSITIVE),
+        "latency_us": {"mean": report.latency_mean * 1e6, "max": report.latency_max * 1e6},
+        "counts": of_counts(&report.counts),
+        "busy": of_uses(&report.uses, report.seconds),
+        "joules": of_energy(&report.energy),
+    })
+}
+
+fn of_search(device: &Device, platform: Platform, report: &SearchReport) -> Value {
+    let stages = report.stages;
+    let share = |time: u64| time as f64 / 1e12;
+    json!({
+        "model": device.config().name(),
+        "platform": platform.name(),
+        "seconds": report.seconds,
+        "queries": report.hits.len(),
+        "queries_per_second": report.queries_per_second(),
+        "distances": report.wanted,
+        "distances_in_memory": report.in_memory,
+        "distances_speculated": report.speculated,
+        "speculations": report.speculations,
+        "page_access_ratio": report.page_access_ratio(),
+        "steps": report.steps,
+        "rounds": report.rounds,
+        "luns_touched": report.luns_touched,
+        "stage_seconds": {
+            "io": share(stages.io), "allocating": share(stages.allocating), "searching": share(stages.searching),
+            "gathering": share(stages.gathering), "sorting": share(stages.sorting),
+        },
+        "counts": of_counts(&report.counts),
+        "busy": of_uses(&report.uses, report.seconds),
+        "joules": of_energy(&report.energy),
+    })
+}
+
+fn of_counts(counts: &Counts) -> Value {
+    json!({
+        "page_reads": counts.page_reads, "buffer_hits": counts.buffer_hits, "senses": counts.senses,
+        "channel_bytes": counts.channel_bytes, "pin_bytes": counts.pin_bytes, "link_bytes": counts.link_bytes,
+        "soft_decodes": counts.soft_decodes,
+    })
+}
+
+/// Shares of the time that resources were busy.
+fn of_uses(uses: &[Use], seconds: f64) -> Value {
+    uses.iter().map(|of| (of.name.to_owned(), json!(of.share((seconds * 1e12) as u64)))).collect()
+}
+
+fn of_energy(energy: &Energy) -> Value {
+    json!({"sensing": energy.sensing, "buses": energy.buses, "running": energy.running, "total": energy.total()})
+}

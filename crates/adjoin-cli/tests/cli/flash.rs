@@ -1,0 +1,125 @@
+//! The model of flash devices: traces and searches, swept, drawn, and refused.
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+/// Vectors, queries like them, and the traces of a join, of searches of an index and of buckets.
+fn workloads() -> Place {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 16 --element u8 -o set.u8bin --quiet");
+    place.done("gen --rows 60 --dimensions 16 --element u8 --seed 2 -o queries.u8bin --quiet");
+    place
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn traces_of_every_command_run_on_every_device() {
+    let place = workloads();
+    place.done("build set.u8bin -o store --quiet");
+    place.done("join store --eps 20 --trace join.trace --quiet -o pairs.csv");
+    place.done("search store --queries queries.u8bin -k 5 --nprobe 4 --trace buckets.trace --quiet -o hits.csv");
+    place.done("index build store -o index --quiet");
+    place.done("index search index --queries queries.u8bin -k 5 --list 20 --trace graph.trace --quiet -o near.csv");
+    for trace in ["join", "buckets", "graph"] {
+        let reads = place.text(&format!("{trace}.trace")).lines().filter(|line| line.starts_with("read ")).count();
+        for model in ["ndsearch", "mqsim", "femu-tlc", "z-nand", "virtual-disk"] {
+            let figures = json(&place.done(&format!("flash run --trace {trace}.trace --model {model} --quiet")).out);
+            assert_eq!(figures["reads"], reads, "{trace} {model}");
+            assert!(figures["seconds"].as_f64().unwrap() > 0.0);
+        }
+        let inside = format!("flash run --trace {trace}.trace --platform ndsearch --comparisons 4 --quiet");
+        let (inside, again) = (place.done(&inside).out, place.done(&inside).out);
+        assert_eq!(inside, again);
+        assert_eq!(json(&inside)["counts"]["link_bytes"], 0, "pages stay in the device");
+    }
+    let jobs = place.done("flash tables --trace join.trace --trace buckets.trace --quiet").out;
+    assert_eq!(jobs.lines().filter(|line| line.contains(".trace | ")).count(), 10, "{jobs}");
+    place.write("broken.trace", b"adjoin-trace 2\nfile 0 a\nread 0 0 4096 1 1 ok join 1 -\nread 0 0");
+    place.refused("flash run --trace broken.trace", &["broken.trace: line 4 of the trace: it breaks off"]);
+}
+
+#[test]
+fn searches_run_on_every_platform_and_are_drawn() {
+    let place = workloads();
+    let usual = "set.u8bin --queries queries.u8bin --list 20 --batch 32 --quiet";
+    for platform in ["cpu", "cpu-dram", "gpu", "smartssd", "deepstore-channel", "deepstore-chip", "ndsearch"] {
+        let figures = json(&place.done(&format!("flash run {usual} --platform {platform}")).out);
+        assert_eq!((&figures["platform"], &figures["queries"]), (&Value::from(platform), &Value::from(60)));
+        assert!(figures["joules"]["total"].as_f64().unwrap() > 0.0);
+    }
+    place.done(&format!("flash run {usual} --perfetto drawn.json -o figures.csv"));
+    let drawn = json(&place.text("drawn.json"));
+    let named = |name: &str| drawn.as_array().unwrap().iter().any(|event| event["args"]["name"] == name);
+    assert!(named("LUN 0") && named("channel 0") && named("batch"), "{drawn}");
+    assert!(place.text("figures.csv").starts_with("busy.") && place.text("figures.csv").lines().count() == 2);
+    place.refused(&format!("flash run {usual} -o figures.csv"), &["figures.csv exists already; give --force"]);
+}
+
+#[test]
+fn a_sweep_has_a_line_for_each_value() {
+    let place = workloads();
+    let usual = "flash sweep set.u8bin --queries queries.u8bin --list 20 --quiet";
+    let swept = place.done(&format!("{usual} --over timing.read=5,40,106")).out;
+    let lines: Vec<&str> = swept.lines().collect();
+    assert_eq!(lines.len(), 4);
+    let column = lines[0].split(',').position(|name| name == "seconds").unwrap();
+    let seconds: Vec<f64> =
+        lines[1..].iter().map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect();
+    assert!(seconds[0] < seconds[1] && seconds[1] < seconds[2], "{seconds:?}");
+    place.done(&format!("{usual} --over platform=cpu,ndsearch"));
+    place.refused(&format!("{usual} --over batch=x"), &["--over batch=x: x is no value of batch"]);
+    place.refused(&format!("{usual} --over timing.reed=3"), &["timing.reed is no figure", "timing.read"]);
+}
+
+#[test]
+fn devices_that_cannot_be_are_refused_in_one_line() {
+    let place = workloads();
+    let with = |figure: &str| format!("flash run set.u8bin --queries queries.u8bin --set {figure}");
+    place.refused(
+        &with("geometry.planes_per_lun=0"),
+        &["geometry.planes_per_lun is 0 count; give a whole number from 1"],
+    );
+    place.refused(&with("timing.reed=1"), &["--set timing.reed=1", "there are timing.read"]);
+    place.refused(&with("timing.read"), &["--set timing.read: give FIGURE=VALUE"]);
+    place.refused(
+        "flash run set.u8bin --queries queries.u8bin --set geometry.channels=1 --set geometry.chips_per_channel=1 --set \
+         geometry.luns_per_chip=1 --set geometry.planes_per_lun=1 --set geometry.blocks_per_plane=1 --set \
+         geometry.pages_per_block=1",
+        &["the data take", "the device holds 16384; give more geometry.blocks_per_plane"],
+    );
+    place.done("gen --rows 9 --dimensions 600 -o long.fbin --quiet");
+    place.refused(
+        "flash run long.fbin --queries long.fbin --set geometry.page=1024 --set controller.sector=512",
+        &["a vector takes 2400 bytes and a page of the device has 1024"],
+    );
+    place.refused("flash run set.u8bin --queries long.fbin", &["give queries of the same kind"]);
+    place.refused("flash run", &["nothing to run; give vectors and --queries, or --trace"]);
+    place.write("device.toml", b"like = \"ndsearch\"\n[timing]\nread = { value = 3, unit = \"us\" }\n");
+    place.refused("flash run --trace none --model device.toml", &["device.toml: timing.read has no source"]);
+    place.refused("flash run --trace none --model nothing", &["neither a file nor a device", "z-nand"]);
+    place.refused("flash run --trace none", &["cannot read none"]);
+}
+
+#[test]
+fn the_tables_of_the_paper_are_made_by_one_command() {
+    let place = workloads();
+    let tables =
+        place.done("flash tables set.u8bin --queries queries.u8bin --list 16 --degree 12 --batch 32 --quiet").out;
+    for title in [
+        "Figure 4",
+        "Figures 1, 2 and 13",
+        "Figure 14",
+        "Figure 15",
+        "Figure 16",
+        "Figure 17",
+        "Figure 18",
+        "Figure 19",
+    ] {
+        assert!(tables.contains(&format!("## {title}")), "{title}");
+    }
+    assert!(tables.contains("## Figure 20") && tables.contains("## Table I") && tables.contains("5.64"), "{tables}");
+}

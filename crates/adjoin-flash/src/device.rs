@@ -1,0 +1,214 @@
+//! A device as the model works with it: whole numbers, times in picoseconds.
+
+use crate::config::Config;
+use crate::error::FlashError;
+
+/// A time in picoseconds: whole numbers add up to the same in every order.
+pub type Ps = u64;
+
+/// Picoseconds of a second.
+pub const SECOND: Ps = 1_000_000_000_000;
+
+/// How many there are of what, and how large a page is. A chip is reached over its channel; a LUN is the smallest unit that
+/// carries out commands by itself; its planes can sense pages at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Buses between controller and chips.
+    pub channels: u32,
+    /// Chips on a channel.
+    pub chips_per_channel: u32,
+    /// LUNs of a chip.
+    pub luns_per_chip: u32,
+    /// Planes of a LUN, each with a page buffer.
+    pub planes_per_lun: u32,
+    /// Blocks of a plane.
+    pub blocks_per_plane: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+}
+
+impl Geometry {
+    /// Of all channels.
+    pub fn luns(&self) -> u32 {
+        self.channels * self.chips_per_channel * self.luns_per_chip
+    }
+
+    /// Of all channels.
+    pub fn chips(&self) -> u32 {
+        self.channels * self.chips_per_channel
+    }
+
+    /// Of all LUNs.
+    pub fn planes(&self) -> u64 {
+        u64::from(self.luns()) * u64::from(self.planes_per_lun)
+    }
+
+    /// Of all planes.
+    pub fn pages(&self) -> u64 {
+        self.planes() * u64::from(self.blocks_per_plane) * u64::from(self.pages_per_block)
+    }
+
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> u64 {
+        self.pages() * u64::from(self.page_bytes)
+    }
+
+    /// LUNs follow one another from channel to channel, then from chip to chip: neighbours share no bus.
+    pub(crate) fn channel_of(&self, lun: u32) -> u32 {
+        lun % self.channels
+    }
+
+    /// Number of the LUN's chip among those of all channels.
+    pub(crate) fn chip_of(&self, lun: u32) -> u32 {
+        let of_channel = lun / self.channels % self.chips_per_channel;
+        self.channel_of(lun) * self.chips_per_channel + of_channel
+    }
+}
+
+/// A device: the figures of a [`Config`] as the model uses them.
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub(crate) config: Config,
+    pub(crate) geometry: Geometry,
+    pub(crate) read: Ps,
+    pub(crate) command: Ps,
+    pub(crate) channel: Rate,
+    pub(crate) cores: u32,
+    pub(crate) request: Ps,
+    pub(crate) gather: Ps,
+    pub(crate) dram: Rate,
+    pub(crate) sector_bytes: u32,
+    pub(crate) host_link: Rate,
+    pub(crate) fpga_link: Rate,
+    pub(crate) latency: Ps,
+    pub(crate) hard: Ps,
+    pub(crate) soft: Ps,
+}
+
+/// Picoseconds for bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Rate {
+    ps_per_byte: f64,
+}
+
+impl Rate {
+    fn megabytes(per_second: f64) -> Self {
+        Self { ps_per_byte: 1e6 / per_second }
+    }
+
+    pub(crate) fn time(self, bytes: u64) -> Ps {
+        (bytes as f64 * self.ps_per_byte).round() as Ps
+    }
+}
+
+impl Device {
+    /// The device that a configuration describes.
+    ///
+    /// # Errors
+    /// Where its figures do not go together.
+    pub fn new(config: &Config) -> Result<Self, FlashError> {
+        let count = |name: &str| config.count(name) as u32;
+        let geometry = Geometry {
+            channels: count("geometry.channels"),
+            chips_per_channel: count("geometry.chips_per_channel"),
+            luns_per_chip: count("geometry.luns_per_chip"),
+            planes_per_lun: count("geometry.planes_per_lun"),
+            blocks_per_plane: count("geometry.blocks_per_plane"),
+            pages_per_block: count("geometry.pages_per_block"),
+            page_bytes: count("geometry.page"),
+        };
+        let luns = [geometry.channels, geometry.chips_per_channel, geometry.luns_per_chip].map(u64::from);
+        if luns.iter().product::<u64>() > u64::from(u16::MAX) {
+            let why =
+                format!("makes {} LUNs; give numbers of which there are at most 65535", luns.iter().product::<u64>());
+            return Err(FlashError::figure("geometry.channels", &why));
+        }
+        let blocks = config.count("geometry.blocks_per_plane") * config.count("geometry.planes_per_lun");
+        if blocks > 1 << 22 {
+            return Err(FlashError::figure(
+                "geometry.blocks_per_plane",
+                "makes more than 4194304 blocks of a LUN; give less",
+            ));
+        }
+        let sector_bytes = count("controller.sector");
+        if !geometry.page_bytes.is_multiple_of(sector_bytes) {
+            let why = format!("is {sector_bytes} B, which does not divide the page of {} B", geometry.page_bytes);
+            return Err(FlashError::figure("controller.sector", &why));
+        }
+        let us = |name: &str| (config.value(name) * 1e6).round() as Ps;
+        let ns = |name: &str| (config.value(name) * 1e3).round() as Ps;
+        let rate = |name: &str| Rate::megabytes(config.value(name));
+        Ok(Self {
+            geometry,
+            read: us("timing.read"),
+            command: ns("timing.command"),
+            channel: rate("timing.channel"),
+            cores: count("controller.cores"),
+            request: us("controller.request"),
+            gather: ns("controller.gather"),
+            dram: rate("controller.dram"),
+            sector_bytes,
+            host_link: rate("link.host"),
+            fpga_link: rate("link.fpga"),
+            latency: us("link.latency"),
+            hard: us("ecc.hard"),
+            soft: us("ecc.soft"),
+            config: config.clone(),
+        })
+    }
+
+    /// Its figures.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many there are of what.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) fn rate(&self, name: &str) -> Rate {
+        Rate::megabytes(self.config.value(name))
+    }
+}
+
+/// Seconds of a time.
+pub(crate) fn seconds(time: Ps) -> f64 {
+    time as f64 / SECOND as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_of_the_paper_has_512_gib() {
+        let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
+        assert_eq!(device.geometry().bytes(), 512 << 30);
+        assert_eq!((device.geometry().luns(), device.geometry().planes()), (256, 512));
+    }
+
+    #[test]
+    fn each_chip_has_its_luns_and_each_channel_its_chips() {
+        let geometry = *Device::new(&Config::preset("ndsearch").unwrap()).unwrap().geometry();
+        let mut of_chip = vec![Vec::new(); geometry.chips() as usize];
+        (0..geometry.luns()).for_each(|lun| of_chip[geometry.chip_of(lun) as usize].push(lun));
+        assert!(of_chip.iter().all(|luns| luns.len() == geometry.luns_per_chip as usize));
+        for (chip, luns) in (0..).zip(of_chip) {
+            assert!(luns.iter().all(|&lun| geometry.channel_of(lun) == chip / geometry.chips_per_channel));
+        }
+    }
+
+    #[test]
+    fn figures_that_do_not_go_together_are_refused() {
+        let with = |name: &str, value: f64| {
+            let mut config = Config::preset("ndsearch").unwrap();
+            config.set(name, value, "test").unwrap();
+            Device::new(&config).unwrap_err().to_string()
+        };
+        assert!(with("geometry.chips_per_channel", 4_096.0).contains("geometry.channels makes 262144 LUNs"));
+        assert!(with("controller.sector", 3_000.0).contains("does not divide the page of 16384 B"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Errors of pages and their decoding: which hard decisions fail.
+//!
+//! Planes differ (NDSearch, Figure 18(a)): the rate of raw bit errors of a plane is the mean one times a factor whose logarithm
+//! is about normal. A plane's share of hard decisions that fail follows its rate, and that of all planes is the one that is
+//! set, as a mean.
+
+/// Share of hard decisions that fail, by plane.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaneErrors {
+    shares: Vec<f64>,
+    seed: u64,
+}
+
+impl PlaneErrors {
+    pub(crate) fn new(planes: u64, mean: f64, spread: f64, seed: u64) -> Self {
+        let factors = error_factors(planes, spread, seed);
+        let shares = factors.into_iter().map(|factor| (mean * factor).min(1.0)).collect();
+        Self { shares, seed }
+    }
+
+    /// Whether the hard decision fails for this read of a plane, the reads of a run being numbered.
+    pub(crate) fn fails(&self, plane: u64, read: u64) -> bool {
+        let share = self.shares[plane as usize];
+        share > 0.0 && uniform(self.seed ^ mixed(plane << 40 ^ read)) < share
+    }
+}
+
+/// Each plane's rate of raw bit errors as a multiple of the mean of all.
+pub fn error_factors(planes: u64, spread: f64, seed: u64) -> Vec<f64> {
+    // About normal: twelve uniform numbers, of variance 1/12 each.
+    let normal = |plane: u64| (0..12).map(|k| uniform(mixed(seed ^ (plane * 12 + k)))).sum::<f64>() - 6.0;
+    let factors: Vec<f64> = (0..planes).map(|plane| (spread * normal(plane)).exp()).collect();
+    let mean = factors.iter().sum::<f64>() / planes.max(1) as f64;
+    factors.into_iter().map(|factor| factor / mean).collect()
+}
+
+/// Any number of a seed's stream: splitmix64 (Steele, Lea and Flood, 2014).
+pub(crate) fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+fn uniform(number: u64) -> f64 {
+    (mixed(number) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_of_all_planes_is_the_share_that_was_set() {
+        for share in [0.01, 0.05, 0.1, 0.3] {
+            let errors = PlaneErrors::new(512, share, 0.5, 1);
+            let failed = (0..400_000u64).filter(|read| errors.fails(read % 512, *read)).count() as f64 / 400_000.0;
+            assert!((failed / share - 1.0).abs() < 0.05, "{failed} of {share}");
+        }
+    }
+
+    #[test]
+    fn planes_differ_and_none_fails_without_errors() {
+        let factors = error_factors(512, 0.5, 1);
+        let (least, most) = factors.iter().fold((f64::MAX, 0.0f64), |(a, b), &f| (a.min(f), b.max(f)));
+        assert!(least < 0.5 && most > 2.0, "{least} {most}");
+        let none = PlaneErrors::new(8, 0.0, 0.5, 1);
+        assert!((0..1_000).all(|read| !none.fails(read % 8, read)));
+    }
+}

@@ -1,0 +1,177 @@
+//! What a discrete-event model is made of: events in the order of their times, and servers with a queue.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::device::Ps;
+
+/// Events that are to come. Those of the same time come in the order in which they were added.
+#[derive(Debug)]
+pub(crate) struct Events<E> {
+    heap: BinaryHeap<Reverse<Event<E>>>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Event<E> {
+    at: (Ps, u64),
+    what: E,
+}
+
+impl<E> PartialEq for Event<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<E> Eq for Event<E> {}
+
+impl<E> PartialOrd for Event<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Event<E> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl<E> Default for Events<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), added: 0 }
+    }
+}
+
+impl<E> Events<E> {
+    pub(crate) fn add(&mut self, time: Ps, what: E) {
+        self.added += 1;
+        self.heap.push(Reverse(Event { at: (time, self.added), what }));
+    }
+
+    /// When the next event comes.
+    pub(crate) fn next_time(&self) -> Option<Ps> {
+        self.heap.peek().map(|event| event.0.at.0)
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(Ps, E)> {
+        self.heap.pop().map(|Reverse(event)| (event.at.0, event.what))
+    }
+}
+
+/// One server or several equal ones; who comes first is served first. Whoever comes must come in the order of time.
+#[derive(Debug, Clone)]
+pub(crate) struct Station {
+    /// When each server has ended all that it was given.
+    free_at: BinaryHeap<Reverse<Ps>>,
+    servers: u32,
+    busy: Ps,
+}
+
+impl Station {
+    pub(crate) fn new(servers: u32) -> Self {
+        Self { free_at: (0..servers).map(|_| Reverse(0)).collect(), servers, busy: 0 }
+    }
+
+    /// When what comes now and takes so long begins and ends.
+    pub(crate) fn serve(&mut self, now: Ps, takes: Ps) -> (Ps, Ps) {
+        let mut first = self.free_at.peek_mut().expect("a station has servers");
+        let begins = now.max(first.0);
+        first.0 = begins + takes;
+        self.busy += takes;
+        (begins, begins + takes)
+    }
+
+    /// How long its servers were busy, added up.
+    pub(crate) fn busy(&self) -> Ps {
+        self.busy
+    }
+
+    pub(crate) fn servers(&self) -> u32 {
+        self.servers
+    }
+}
+
+/// A bus: one transfer at a time. Commands go before data that wait, so that what they start goes on beside those.
+#[derive(Debug)]
+pub(crate) struct Bus<T> {
+    commands: VecDeque<(Ps, T)>,
+    data: VecDeque<(Ps, T)>,
+    is_busy: bool,
+    busy: Ps,
+}
+
+impl<T> Default for Bus<T> {
+    fn default() -> Self {
+        Self { commands: VecDeque::new(), data: VecDeque::new(), is_busy: false, busy: 0 }
+    }
+}
+
+impl<T> Bus<T> {
+    pub(crate) fn add_command(&mut self, takes: Ps, what: T) {
+        self.commands.push_back((takes, what));
+    }
+
+    pub(crate) fn add_data(&mut self, takes: Ps, what: T) {
+        self.data.push_back((takes, what));
+    }
+
+    /// The transfer that begins now, and how long it takes; `None` where one is under way or none waits.
+    pub(crate) fn begin(&mut self) -> Option<(Ps, T)> {
+        if self.is_busy {
+            return None;
+        }
+        let next = self.commands.pop_front().or_else(|| self.data.pop_front())?;
+        self.is_busy = true;
+        self.busy += next.0;
+        Some(next)
+    }
+
+    /// The transfer that was under way has ended.
+    pub(crate) fn end(&mut self) {
+        self.is_busy = false;
+    }
+
+    /// How long it was busy.
+    pub(crate) fn busy(&self) -> Ps {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_as_they_were_added() {
+        let mut events = Events::default();
+        [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')].into_iter().for_each(|(time, what)| events.add(time, what));
+        assert_eq!(events.next_time(), Some(3));
+        let order: Vec<_> = std::iter::from_fn(|| events.next()).collect();
+        assert_eq!(order, [(3, 'b'), (3, 'd'), (5, 'a'), (5, 'c')]);
+    }
+
+    #[test]
+    fn commands_go_before_data_and_after_what_is_under_way() {
+        let mut bus = Bus::default();
+        [(5, 'a'), (6, 'b')].into_iter().for_each(|(takes, what)| bus.add_data(takes, what));
+        assert_eq!(bus.begin(), Some((5, 'a')));
+        bus.add_command(1, 'c');
+        assert_eq!(bus.begin(), None);
+        bus.end();
+        assert_eq!(bus.begin(), Some((1, 'c')));
+        bus.end();
+        assert_eq!((bus.begin(), bus.busy()), (Some((6, 'b')), 12));
+    }
+
+    #[test]
+    fn the_first_free_server_takes_who_comes_first() {
+        let mut two = Station::new(2);
+        assert_eq!(
+            [two.serve(0, 10), two.serve(0, 4), two.serve(1, 4), two.serve(20, 1)],
+            [(0, 10), (0, 4), (4, 8), (20, 21)]
+        );
+        assert_eq!(two.busy(), 19);
+    }
+}

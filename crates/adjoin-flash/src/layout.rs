@@ -1,0 +1,306 @@
+//! A graph and its vectors as they lie on a device: LUNCSR (NDSearch, section IV-B).
+//!
+//! Vectors lie on pages without their neighbours. Offsets, neighbours, and the LUN and the block of each vertex are arrays in
+//! the device's DRAM; page and place on the page follow from the number of the vertex. A refresh moves a block and changes the
+//! two arrays, nothing else.
+
+use crate::device::Geometry;
+use crate::error::FlashError;
+use crate::machine::PageAddress;
+
+/// How pages of vertices that follow one another are given to planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// A page of each plane of a LUN with the same number in their blocks, then the next LUN (NDSearch, Figure 11).
+    MultiPlane,
+    /// Equal parts of all pages, one a plane, each in the order of its addresses.
+    Linear,
+}
+
+/// Where a refresh may put a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefreshTo {
+    /// Into the same plane, which keeps what multi-plane commands need (NDSearch, section VI-A).
+    SamePlane,
+    /// Anywhere.
+    Anywhere,
+}
+
+/// A graph and where its vertices lie.
+#[derive(Debug, Clone)]
+pub struct LunCsr {
+    offsets: Vec<u64>,
+    neighbours: Vec<u32>,
+    entry: u32,
+    lun: Vec<u16>,
+    /// Of the LUN: block of the plane times planes, plus plane.
+    block: Vec<u32>,
+    per_page: u32,
+    vector_bytes: u32,
+    mapping: Mapping,
+    geometry: Geometry,
+    /// Blocks of each plane that hold nothing.
+    free: Vec<Vec<u32>>,
+}
+
+impl LunCsr {
+    /// Lays out a graph whose vertices are in the order in which they shall lie: `neighbours` gives those of each. A vector
+    /// takes so many bytes, and none lies on two pages.
+    ///
+    /// # Errors
+    /// Where a page is smaller than a vector, the device holds less than all vectors, there are none, or a neighbour or the
+    /// entry is no vertex.
+    pub fn new<'g>(
+        geometry: &Geometry,
+        (vertices, entry): (u32, u32),
+        neighbours: impl Fn(u32) -> &'g [u32],
+        vector_bytes: u32,
+        mapping: Mapping,
+    ) -> Result<Self, FlashError> {
+        let page_bytes = geometry.page_bytes;
+        if vector_bytes > page_bytes || vector_bytes == 0 {
+            return Err(FlashError::Page { vector_bytes: vector_bytes.into(), page_bytes: page_bytes.into() });
+        }
+        let per_page = page_bytes / vector_bytes;
+        let mut offsets = Vec::with_capacity(vertices as usize + 1);
+        let mut all = Vec::new();
+        offsets.push(0);
+        for vertex in 0..vertices {
+            all.extend_from_slice(neighbours(vertex));
+            offsets.push(all.len() as u64);
+        }
+        if entry >= vertices || all.iter().any(|&neighbour| neighbour >= vertices) {
+            let said = format!("the graph has {vertices} vertices and names another one; give a graph that is whole");
+            return Err(FlashError::Input(said));
+        }
+        let mut layout = Self {
+            offsets,
+            neighbours: all,
+            entry,
+            lun: Vec::with_capacity(vertices as usize),
+            block: Vec::with_capacity(vertices as usize),
+            per_page,
+            vector_bytes,
+            mapping,
+            geometry: *geometry,
+            free: Vec::new(),
+        };
+        layout.place(vertices)?;
+        Ok(layout)
+    }
+
+    fn place(&mut self, vertices: u32) -> Result<(), FlashError> {
+        let (geometry, pages) = (self.geometry, self.pages_of(vertices));
+        let of_plane = pages.div_ceil(geometry.planes());
+        let blocks = of_plane.div_ceil(geometry.pages_per_block.into());
+        if blocks > geometry.blocks_per_plane.into() {
+            let needed_bytes = pages * u64::from(geometry.page_bytes);
+            return Err(FlashError::Capacity { needed_bytes, bytes: geometry.bytes() });
+        }
+        for vertex in 0..vertices {
+            let (plane, page) = self.plane_and_page(vertex);
+            let planes = u64::from(geometry.planes_per_lun);
+            self.lun.push((plane / planes) as u16);
+            let block = page / u64::from(geometry.pages_per_block);
+            self.block.push((block * planes + plane % planes) as u32);
+        }
+        let free = (blocks as u32..geometry.blocks_per_plane).rev();
+        self.free = vec![free.collect(); geometry.planes() as usize];
+        Ok(())
+    }
+
+    fn pages_of(&self, vertices: u32) -> u64 {
+        u64::from(vertices).div_ceil(self.per_page.into())
+    }
+
+    /// Of all planes, the plane of a vertex as it was laid out first, and its page there.
+    fn plane_and_page(&self, vertex: u32) -> (u64, u64) {
+        let (page, planes) = (u64::from(vertex / self.per_page), self.geometry.planes());
+        match self.mapping {
+            Mapping::MultiPlane => (page % planes, page / planes),
+            Mapping::Linear => {
+                let of_plane = self.pages_of(self.vertices()).div_ceil(planes);
+                (page / of_plane, page % of_plane)
+            }
+        }
+    }
+
+    /// Where a vertex lies now.
+    pub fn address(&self, vertex: u32) -> PageAddress {
+        let block = self.block[vertex as usize];
+        let page = self.plane_and_page(vertex).1 % u64::from(self.geometry.pages_per_block);
+        PageAddress {
+            lun: self.lun[vertex as usize].into(),
+            page: page as u32,
+            block: block / self.geometry.planes_per_lun,
+            plane: block % self.geometry.planes_per_lun,
+        }
+    }
+
+    /// Moves the block of a vertex, as a refresh does, and returns whether there was a free one. `which` chooses among planes.
+    pub fn refresh(&mut self, vertex: u32, to: RefreshTo, which: u64) -> bool {
+        let planes = u64::from(self.geometry.planes_per_lun);
+        let (lun, block) = (self.lun[vertex as usize], self.block[vertex as usize]);
+        let from_plane = u64::from(lun) * planes + u64::from(block) % planes;
+        let to_plane = match to {
+            RefreshTo::SamePlane => from_plane,
+            RefreshTo::Anywhere => which % self.geometry.planes(),
+        };
+        let Some(free) = self.free[to_plane as usize].pop() else { return false };
+        self.free[from_plane as usize].insert(0, block / self.geometry.planes_per_lun);
+        let (new_lun, new_block) = ((to_plane / planes) as u16, (u64::from(free) * planes + to_plane % planes) as u32);
+        for moved in 0..self.lun.len() {
+            if (self.lun[moved], self.block[moved]) == (lun, block) {
+                (self.lun[moved], self.block[moved]) = (new_lun, new_block);
+            }
+        }
+        true
+    }
+
+    /// Number of vertices.
+    pub fn vertices(&self) -> u32 {
+        self.offsets.len() as u32 - 1
+    }
+
+    /// Where searches begin.
+    pub fn entry(&self) -> u32 {
+        self.entry
+    }
+
+    /// The out-neighbours of a vertex.
+    ///
+    /// # Panics
+    /// Where there is no such vertex.
+    pub fn neighbours(&self, vertex: u32) -> &[u32] {
+        let [from, to] = [self.offsets[vertex as usize], self.offsets[vertex as usize + 1]];
+        &self.neighbours[from as usize..to as usize]
+    }
+
+    /// Bytes of a vector.
+    pub fn vector_bytes(&self) -> u32 {
+        self.vector_bytes
+    }
+
+    /// The first vertices that a search breadth first from the entry meets, `most` of them: the ones that most searches come to.
+    pub fn hottest(&self, most: usize) -> Vec<u32> {
+        let mut met = vec![false; self.vertices() as usize];
+        let mut order = vec![self.entry];
+        met[self.entry as usize] = true;
+        let mut next = 0;
+        while next < order.len() && order.len() < most {
+            for &neighbour in self.neighbours(order[next]) {
+                if !std::mem::replace(&mut met[neighbour as usize], true) {
+                    order.push(neighbour);
+                }
+            }
+            next += 1;
+        }
+        order.truncate(most);
+        order
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+}
+
+/// How far the farthest neighbour of a vertex is away, on average (NDSearch, equation 1).
+pub fn bandwidth(layout: &LunCsr) -> f64 {
+    let farthest =
+        |vertex: u32| layout.neighbours(vertex).iter().map(|&other| vertex.abs_diff(other)).max().unwrap_or(0);
+    let sum: u64 = (0..layout.vertices()).map(|vertex| u64::from(farthest(vertex))).sum();
+    sum as f64 / f64::from(layout.vertices().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn small() -> Geometry {
+        Geometry {
+            channels: 2,
+            chips_per_channel: 2,
+            luns_per_chip: 2,
+            planes_per_lun: 2,
+            blocks_per_plane: 4,
+            pages_per_block: 3,
+            page_bytes: 512,
+        }
+    }
+
+    fn laid(vertices: u32, mapping: Mapping) -> LunCsr {
+        LunCsr::new(&small(), (vertices, 0), |_| &[], 128, mapping).unwrap()
+    }
+
+    /// What lies on each page.
+    fn pages(layout: &LunCsr) -> HashMap<PageAddress, Vec<u32>> {
+        let mut pages: HashMap<_, Vec<u32>> = HashMap::new();
+        (0..layout.vertices()).for_each(|vertex| pages.entry(layout.address(vertex)).or_default().push(vertex));
+        pages
+    }
+
+    #[test]
+    fn pages_that_follow_one_another_go_together_in_a_lun() {
+        let layout = laid(700, Mapping::MultiPlane);
+        let (first, second, third) = (layout.address(0), layout.address(4), layout.address(8));
+        assert_eq!((first.lun, first.plane, first.page), (0, 0, 0));
+        assert_eq!((second.lun, second.plane, second.page), (0, 1, 0));
+        assert_eq!((third.lun, third.plane, third.page), (1, 0, 0));
+        assert_eq!(layout.address(64), PageAddress { lun: 0, page: 1, block: 0, plane: 0 });
+        let linear = laid(700, Mapping::Linear);
+        assert_eq!([0, 4, 8].map(|vertex| linear.address(vertex).page), [0, 1, 2]);
+        assert!([0, 4, 8].iter().all(|&vertex| linear.address(vertex).lun == 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let none: fn(u32) -> &'static [u32] = |_| &[];
+        let page = LunCsr::new(&small(), (9, 0), none, 513, Mapping::Linear).unwrap_err().to_string();
+        assert!(page.contains("a vector takes 513 bytes and a page of the device has 512"), "{page}");
+        let room = LunCsr::new(&small(), (10_000, 0), none, 128, Mapping::Linear).unwrap_err().to_string();
+        assert!(room.contains("the data take 1280000 bytes and the device holds 98304"), "{room}");
+        let edge = LunCsr::new(&small(), (2, 0), |_| &[2], 128, Mapping::Linear).unwrap_err().to_string();
+        assert!(edge.contains("has 2 vertices and names another one"), "{edge}");
+        assert!(LunCsr::new(&small(), (0, 0), none, 128, Mapping::Linear).is_err());
+    }
+
+    #[test]
+    fn the_hottest_vertices_come_breadth_first() {
+        let edges: [&[u32]; 5] = [&[3, 2], &[], &[1], &[4, 2], &[]];
+        let layout = LunCsr::new(&small(), (5, 0), |vertex| edges[vertex as usize], 128, Mapping::Linear).unwrap();
+        assert_eq!(layout.hottest(4), [0, 3, 2, 4]);
+        assert_eq!(layout.hottest(100).len(), 5);
+        assert_eq!(bandwidth(&layout), (3.0 + 0.0 + 1.0 + 1.0 + 0.0) / 5.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_holds_what_fits_and_a_refresh_moves_whole_blocks(
+            vertices in 1u32..768,
+            linear: bool,
+            anywhere: bool,
+            moves in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..30),
+        ) {
+            let mut layout = laid(vertices, if linear { Mapping::Linear } else { Mapping::MultiPlane });
+            let to = if anywhere { RefreshTo::Anywhere } else { RefreshTo::SamePlane };
+            let before: HashSet<Vec<u32>> = pages(&layout).into_values().collect();
+            prop_assert_eq!(before.len() as u64, u64::from(vertices).div_ceil(4));
+            for (vertex, which) in moves {
+                let vertex = vertex.index(vertices as usize) as u32;
+                let was = layout.address(vertex);
+                if layout.refresh(vertex, to, which) {
+                    let is = layout.address(vertex);
+                    prop_assert!((was.lun, was.block, was.plane) != (is.lun, is.block, is.plane));
+                    prop_assert_eq!(was.page, is.page);
+                    prop_assert!(anywhere || (was.lun, was.plane) == (is.lun, is.plane));
+                }
+                let after: HashSet<Vec<u32>> = pages(&layout).into_values().collect();
+                prop_assert_eq!(&after, &before);
+            }
+        }
+    }
+}

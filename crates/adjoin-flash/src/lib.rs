@@ -1,0 +1,49 @@
+//! A flash device as a model: *what would another device bring to this workload?*
+//!
+//! A [`Device`] is made of a [`Config`], in which each figure has a unit and a source. [`replay()`] takes the reads of a trace and
+//! says how long they would take there; [`search()`] takes a graph laid out on the device ([`LunCsr`]) and queries, and says how
+//! long a [`Platform`] would need for them: a machine that reads pages, or logic beside the page buffers as NDSearch (Wang et
+//! al., ISCA 2024) has it. All is computed, nothing measured: no file, clock or thread, and the same input gives the same
+//! result.
+//!
+//! `machine.rs` is the device at work, made of `events.rs`; `search/` drives it with the walks of queries, `replay.rs` with a
+//! trace in the order of `schedule.rs`.
+//!
+//! ```
+//! use adjoin_flash::{Config, Device, ReplayOptions, TraceRead, replay};
+//!
+//! let device = Device::new(&Config::preset("z-nand")?)?;
+//! // A thousand reads of 4 KiB, each after the one before.
+//! let read = |k: u64| TraceRead { consumer: 0, step: Some(k), after: k.checked_sub(1), offset: k << 20, bytes: 4_096 };
+//! let report = replay(&device, (0..1_000).map(read).map(Ok), &ReplayOptions::default())?;
+//! assert!(report.latency_mean > 5e-6 && report.latency_mean < 50e-6);
+//! # Ok::<(), adjoin_flash::FlashError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod config;
+mod device;
+mod ecc;
+mod error;
+mod events;
+mod layout;
+mod machine;
+mod platform;
+mod replay;
+mod report;
+mod schedule;
+mod search;
+mod timeline;
+
+pub use config::{Config, Figure};
+pub use device::{Device, Geometry, Ps, SECOND};
+pub use ecc::error_factors;
+pub use error::FlashError;
+pub use layout::{LunCsr, Mapping, RefreshTo, bandwidth};
+pub use machine::{PageAddress, Place};
+pub use platform::Platform;
+pub use replay::{ReplayOptions, ReplayReport, replay};
+pub use report::{Counts, Energy, Use, storage_density};
+pub use schedule::{Schedule, TraceRead};
+pub use search::{Distances, Hit, SearchOptions, SearchReport, Stages, search};
+pub use timeline::{Span, Track};

@@ -1,0 +1,561 @@
+//! The device at work: requests come, pages are sensed, moved, corrected and compared, requests end.
+//!
+//! A request asks for pages. Each waits for its LUN, which carries out one command at a time; a command may sense a page in
+//! several planes at once where that is allowed (multi-plane). What is sensed stays in the page buffer of its plane, and the
+//! LUN busy, until it was compared there or has left. Where it goes depends on the [`Place`] of comparisons:
+//!
+//! ```text
+//! page buffer -> Lun  | -> chip's pins -> Chip | -> channel -> Channel | -> DRAM -> link -> Fpga or Host
+//! ```
+//!
+//! Results go on from there over the channel. A hard decision that fails sends the page to a core of the controller, from a
+//! LUN or a chip over the channel and back (NDSearch, section IV-C5).
+
+use std::collections::VecDeque;
+
+use crate::device::{Device, Ps};
+use crate::ecc::PlaneErrors;
+use crate::events::{Bus, Events, Station};
+use crate::report::{Counts, Use};
+use crate::timeline::{Span, Timeline, Track};
+
+/// Seed of which decodings fail.
+const SEED_OF_ERRORS: u64 = 1;
+/// Waiting reads of a LUN among which those of other planes are sought that can go with the first.
+const TOGETHER_MAX: usize = 16;
+const NONE: u32 = u32::MAX;
+
+/// Where vectors are compared, from the inside out: pages travel that far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Beside the page buffers of a LUN (NDSearch).
+    Lun,
+    /// At the pins of a chip (DeepStore by chip).
+    Chip,
+    /// At the end of a channel (DeepStore by channel).
+    Channel,
+    /// On an FPGA behind the device's private link (SmartSSD).
+    Fpga,
+    /// On the machine that the device is in.
+    Host,
+}
+
+/// A page of a plane: block and page are one number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageAddress {
+    /// Of all LUNs of the device.
+    pub lun: u32,
+    /// Number in the block; planes of a LUN go together where theirs are the same.
+    pub page: u32,
+    /// Block of the plane.
+    pub block: u32,
+    /// Of the LUN.
+    pub plane: u32,
+}
+
+/// A page that is wanted, and what is to be done with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageRead {
+    pub(crate) address: PageAddress,
+    /// Bytes that go to the place of comparisons with the command: queries and addresses.
+    pub(crate) in_bytes: u32,
+    /// Bytes of the page that travel, where it leaves its plane.
+    pub(crate) page_bytes: u32,
+    /// Bytes of results.
+    pub(crate) out_bytes: u32,
+    /// Time of comparing.
+    pub(crate) compute: Ps,
+}
+
+/// How a device is used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) place: Place,
+    /// Planes of a LUN sense together where their addresses allow.
+    pub(crate) multi_plane: bool,
+    /// Units that compare at the FPGA or on the host.
+    pub(crate) units: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    BusFree(u32),
+    Arrive(u32),
+    Queue(u32),
+    Sensed(u32),
+    Computed(u32),
+    Transferred(u32),
+    SoftArrived(u32),
+    SoftDecoded(u32),
+    Corrected(u32),
+    Decoded(u32),
+    Buffered(u32),
+    Linked(u32),
+    Done(u32),
+}
+
+/// Something that goes over a channel, and what happens how long after its end.
+#[derive(Debug, Clone, Copy)]
+struct Transfer {
+    name: &'static str,
+    bytes: u64,
+    after: Ps,
+    then: Stage,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    read: PageRead,
+    request: u32,
+    /// The next operation of the request until it is queued, then the next of those that are sensed together.
+    next: u32,
+    fails: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    token: u64,
+    first: u32,
+    left: u32,
+}
+
+#[derive(Debug, Default)]
+struct Lun {
+    waiting: VecDeque<u32>,
+    /// Pages in buffers that were not yet compared or moved.
+    held: u32,
+    /// What lies in the buffer of each plane: block and page.
+    buffers: Vec<Option<(u32, u32)>>,
+    since: Ps,
+    busy: Ps,
+}
+
+/// A device and all that is under way on it.
+pub(crate) struct Machine<'d> {
+    device: &'d Device,
+    usage: Usage,
+    events: Events<Stage>,
+    now: Ps,
+    operations: Vec<Operation>,
+    operations_free: Vec<u32>,
+    requests: Vec<Request>,
+    requests_free: Vec<u32>,
+    luns: Vec<Lun>,
+    channels: Vec<Bus<Transfer>>,
+    pins: Vec<Station>,
+    accelerators: Vec<Station>,
+    cores: Station,
+    dram: Station,
+    link: Station,
+    errors: PlaneErrors,
+    pub(crate) counts: Counts,
+    timeline: Timeline,
+}
+
+impl<'d> Machine<'d> {
+    pub(crate) fn new(device: &'d Device, usage: Usage, timeline: Timeline) -> Self {
+        let geometry = &device.geometry;
+        let stations = |count: u32, servers: u32| vec![Station::new(servers); count as usize];
+        let (accelerators, servers) = match usage.place {
+            Place::Lun => (0, 1),
+            Place::Chip => (geometry.chips(), 1),
+            Place::Channel => (geometry.channels, 1),
+            Place::Fpga | Place::Host => (1, usage.units),
+        };
+        let lun = || Lun { buffers: vec![None; geometry.planes_per_lun as usize], ..Lun::default() };
+        let (mean, spread) = (device.config.value("ecc.hard_fails"), device.config.value("ecc.spread"));
+        Self {
+            device,
+            usage,
+            events: Events::default(),
+            now: 0,
+            operations: Vec::new(),
+            operations_free: Vec::new(),
+            requests: Vec::new(),
+            requests_free: Vec::new(),
+            luns: (0..geometry.luns()).map(|_| lun()).collect(),
+            channels: (0..geometry.channels).map(|_| Bus::default()).collect(),
+            pins: stations(geometry.chips(), 1),
+            accelerators: stations(accelerators, servers),
+            cores: Station::new(device.cores),
+            dram: Station::new(1),
+            link: Station::new(1),
+            errors: PlaneErrors::new(geometry.planes(), mean, spread, SEED_OF_ERRORS),
+            counts: Counts::default(),
+            timeline,
+        }
+    }
+
+    /// Asks for pages, all of which are in the device; `token` comes back when all are there.
+    pub(crate) fn submit(&mut self, at: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
+        let (mut first, mut left) = (NONE, 0);
+        let request = self.requests_free.pop().unwrap_or(self.requests.len() as u32);
+        let mut last = NONE;
+        for read in pages {
+            let operation = put(
+                &mut self.operations,
+                &mut self.operations_free,
+                Operation { read, request, next: NONE, fails: false },
+            );
+            match last {
+                NONE => first = operation,
+                last => self.operations[last as usize].next = operation,
+            }
+            (last, left) = (operation, left + 1);
+        }
+        assert!(left > 0, "a request asks for pages");
+        let what = Request { token, first, left };
+        match self.requests.get_mut(request as usize) {
+            Some(place) => *place = what,
+            None => self.requests.push(what),
+        }
+        self.counts.requests += 1;
+        self.events.add(at, Stage::Arrive(request));
+    }
+
+    /// Goes on until a request ends: when, and its token. `None` where none is under way.
+    pub(crate) fn next_end(&mut self) -> Option<(Ps, u64)> {
+        self.next_end_by(Ps::MAX)
+    }
+
+    /// The same for a request that ends by a time; `None` where none does, and all until then has happened.
+    pub(crate) fn next_end_by(&mut self, limit: Ps) -> Option<(Ps, u64)> {
+        while self.events.next_time().is_some_and(|time| time <= limit)
+            && let Some((now, stage)) = self.events.next()
+        {
+            debug_assert!(now >= self.now, "time goes forward");
+            self.now = now;
+            if let Some(token) = self.step(stage) {
+                return Some((now, token));
+            }
+        }
+        None
+    }
+
+    /// Gives up what waits for a LUN and was not begun, with the requests that it is part of; those must ask for one page each.
+    /// Returns how many there were.
+    pub(crate) fn give_up_waiting(&mut self) -> u64 {
+        let mut given_up = 0;
+        for lun in &mut self.luns {
+            for operation in lun.waiting.drain(..) {
+                self.requests_free.push(self.operations[operation as usize].request);
+                self.operations_free.push(operation);
+                given_up += 1;
+            }
+        }
+        given_up
+    }
+
+    fn step(&mut self, stage: Stage) -> Option<u64> {
+        match stage {
+            Stage::BusFree(channel) => {
+                self.channels[channel as usize].end();
+                self.begin_transfer(channel);
+            }
+            Stage::Arrive(request) => self.arrive(request),
+            Stage::Queue(request) => self.queue(request),
+            Stage::Sensed(operation) => self.sensed(operation),
+            Stage::Computed(operation) => self.computed(operation),
+            Stage::Transferred(operation) => self.transferred(operation),
+            Stage::SoftArrived(operation) => self.on_core(operation),
+            Stage::SoftDecoded(operation) => self.soft_decoded(operation),
+            Stage::Corrected(operation) => self.corrected(operation),
+            Stage::Decoded(operation) => self.decoded(operation),
+            Stage::Buffered(operation) => self.buffered(operation),
+            Stage::Linked(operation) => self.linked(operation),
+            Stage::Done(operation) => return self.done(operation),
+        }
+        None
+    }
+
+    /// A request of the host or the FPGA takes time of a core; the allocator of NDSearch and DeepStore addresses pages itself.
+    fn arrive(&mut self, request: u32) {
+        if self.usage.place < Place::Fpga {
+            return self.queue(request);
+        }
+        let (_, end) = self.cores.serve(self.now, self.device.request);
+        self.events.add(end, Stage::Queue(request));
+    }
+
+    fn queue(&mut self, request: u32) {
+        let mut operation = self.requests[request as usize].first;
+        while operation != NONE {
+            let of = &mut self.operations[operation as usize];
+            let (lun, next) = (of.read.address.lun, std::mem::replace(&mut of.next, NONE));
+            self.luns[lun as usize].waiting.push_back(operation);
+            self.begin(lun);
+            operation = next;
+        }
+    }
+
+    /// Starts the next command of a LUN that is free.
+    fn begin(&mut self, lun: u32) {
+        let of = &mut self.luns[lun as usize];
+        if of.held > 0 {
+            return;
+        }
+        let Some(first) = of.waiting.pop_front() else { return };
+        of.since = self.now;
+        let together = if self.usage.multi_plane { self.together_with(lun, first) } else { first };
+        let (mut member, mut bytes, mut senses, mut commands) = (together, 0, false, 0);
+        while member != NONE {
+            let Operation { read, next, .. } = self.operations[member as usize];
+            let PageAddress { page, block, plane, .. } = read.address;
+            let of = &mut self.luns[lun as usize];
+            let in_buffer = of.buffers[plane as usize].replace((block, page)) == Some((block, page));
+            // What a host reads again is sensed again, as in disks that people buy.
+            let stays = in_buffer && self.usage.place < Place::Fpga;
+            of.held += 1;
+            bytes += u64::from(read.in_bytes);
+            commands += 1;
+            senses |= !stays;
+            self.counts.page_reads += u64::from(!stays);
+            self.counts.buffer_hits += u64::from(stays);
+            self.operations[member as usize].fails = !stays && {
+                let plane = u64::from(lun) * u64::from(self.device.geometry.planes_per_lun) + u64::from(plane);
+                self.errors.fails(plane, self.counts.page_reads)
+            };
+            member = next;
+        }
+        self.counts.senses += u64::from(senses);
+        let takes = commands * self.device.command + self.device.channel.time(bytes);
+        let after = if senses { self.device.read } else { 0 };
+        let channel = self.device.geometry.channel_of(lun);
+        let command = Transfer { name: "command", bytes, after, then: Stage::Sensed(together) };
+        self.channels[channel as usize].add_command(takes, command);
+        self.begin_transfer(channel);
+    }
+
+    /// Takes waiting reads of other planes along whose page has the same number (ONFI's rule for multi-plane commands).
+    fn together_with(&mut self, lun: u32, first: u32) -> u32 {
+        let page = self.operations[first as usize].read.address.page;
+        let mut planes = 1u64 << self.operations[first as usize].read.address.plane;
+        let waiting = &mut self.luns[lun as usize].waiting;
+        let (mut last, mut place) = (first, 0);
+        while place < waiting.len().min(TOGETHER_MAX) {
+            let address = self.operations[waiting[place] as usize].read.address;
+            if address.page == page && planes & 1 << address.plane == 0 {
+                planes |= 1 << address.plane;
+                let taken = waiting.remove(place).expect("it is there");
+                self.operations[last as usize].next = taken;
+                last = taken;
+            } else {
+                place += 1;
+            }
+        }
+        first
+    }
+
+    /// Data go over the channel of a LUN; what follows then.
+    fn send(&mut self, lun: u32, takes: Ps, (name, bytes): (&'static str, u64), then: Stage) {
+        let channel = self.device.geometry.channel_of(lun);
+        self.channels[channel as usize].add_data(takes, Transfer { name, bytes, after: 0, then });
+        self.begin_transfer(channel);
+    }
+
+    fn begin_transfer(&mut self, channel: u32) {
+        let Some((takes, Transfer { name, bytes, after, then })) = self.channels[channel as usize].begin() else {
+            return;
+        };
+        let ends = self.now + takes;
+        self.counts.channel_bytes += bytes;
+        self.timeline.add(Track::Channel(channel), name, self.now, ends);
+        if let Stage::Sensed(operation) = then {
+            let lun = self.operations[operation as usize].read.address.lun;
+            self.timeline.add(Track::Lun(lun), "sense", ends, ends + after);
+        }
+        self.events.add(ends, Stage::BusFree(channel));
+        self.events.add(ends + after, then);
+    }
+
+    fn sensed(&mut self, together: u32) {
+        let mut member = together;
+        while member != NONE {
+            let Operation { read, next, fails, .. } = self.operations[member as usize];
+            let (lun, page_bytes) = (read.address.lun, u64::from(read.page_bytes));
+            match self.usage.place {
+                Place::Lun if fails => self.send_to_core(member),
+                Place::Lun => self.events.add(self.now + self.device.hard + read.compute, Stage::Computed(member)),
+                Place::Chip => {
+                    let chip = self.device.geometry.chip_of(lun);
+                    let takes = self.device.channel.time(page_bytes);
+                    let (_, end) = self.pins[chip as usize].serve(self.now, takes);
+                    self.counts.pin_bytes += page_bytes;
+                    self.events.add(end, Stage::Transferred(member));
+                }
+                _ => {
+                    let takes = self.device.channel.time(page_bytes);
+                    self.send(lun, takes, ("page", page_bytes), Stage::Transferred(member));
+                }
+            }
+            member = next;
+        }
+    }
+
+    /// A page that a LUN or a chip could not correct goes to the controller.
+    fn send_to_core(&mut self, operation: u32) {
+        let lun = self.operations[operation as usize].read.address.lun;
+        let bytes = u64::from(self.device.geometry.page_bytes);
+        self.send(lun, self.device.channel.time(bytes), ("soft decoding", bytes), Stage::SoftArrived(operation));
+    }
+
+    fn on_core(&mut self, operation: u32) {
+        self.counts.soft_decodes += 1;
+        let (_, end) = self.cores.serve(self.now, self.device.soft);
+        self.events.add(end, Stage::SoftDecoded(operation));
+    }
+
+    fn soft_decoded(&mut self, operation: u32) {
+        if self.usage.place > Place::Chip {
+            return self.decoded(operation);
+        }
+        let read = self.operations[operation as usize].read;
+        let bytes = u64::from(self.device.geometry.page_bytes);
+        let then = if self.usage.place == Place::Lun { Stage::Corrected(operation) } else { Stage::Decoded(operation) };
+        self.send(read.address.lun, self.device.channel.time(bytes), ("corrected", bytes), then);
+    }
+
+    fn corrected(&mut self, operation: u32) {
+        let compute = self.operations[operation as usize].read.compute;
+        self.events.add(self.now + compute, Stage::Computed(operation));
+    }
+
+    /// Compared in the LUN: the page buffer is free, results are in the output buffer.
+    fn computed(&mut self, operation: u32) {
+        let read = self.operations[operation as usize].read;
+        self.counts.compute += read.compute;
+        self.release(read.address.lun);
+        self.send_results(operation);
+    }
+
+    fn send_results(&mut self, operation: u32) {
+        let read = self.operations[operation as usize].read;
+        let bytes = u64::from(read.out_bytes);
+        let takes = if bytes == 0 { 0 } else { self.device.command + self.device.channel.time(bytes) };
+        self.send(read.address.lun, takes, ("results", bytes), Stage::Done(operation));
+    }
+
+    fn release(&mut self, lun: u32) {
+        let of = &mut self.luns[lun as usize];
+        of.held -= 1;
+        if of.held == 0 {
+            of.busy += self.now - of.since;
+            self.begin(lun);
+        }
+    }
+
+    /// The page has left its LUN.
+    fn transferred(&mut self, operation: u32) {
+        let Operation { read, fails, .. } = self.operations[operation as usize];
+        self.release(read.address.lun);
+        match (fails, self.usage.place) {
+            (false, _) => self.events.add(self.now + self.device.hard, Stage::Decoded(operation)),
+            (true, Place::Chip) => self.send_to_core(operation),
+            (true, _) => self.on_core(operation),
+        }
+    }
+
+    fn decoded(&mut self, operation: u32) {
+        let read = self.operations[operation as usize].read;
+        let accelerator = match self.usage.place {
+            Place::Lun => unreachable!("a LUN compares what it has sensed"),
+            Place::Chip => self.device.geometry.chip_of(read.address.lun),
+            Place::Channel => self.device.geometry.channel_of(read.address.lun),
+            Place::Fpga | Place::Host => {
+                let (_, end) = self.dram.serve(self.now, self.device.dram.time(u64::from(read.page_bytes)));
+                return self.events.add(end, Stage::Buffered(operation));
+            }
+        };
+        self.counts.compute += read.compute;
+        let (_, end) = self.accelerators[accelerator as usize].serve(self.now, read.compute);
+        match self.usage.place {
+            Place::Chip => self.events.add(end, Stage::Linked(operation)),
+            _ => self.events.add(end, Stage::Done(operation)),
+        }
+    }
+
+    fn buffered(&mut self, operation: u32) {
+        let bytes = u64::from(self.operations[operation as usize].read.page_bytes);
+        let rate = if self.usage.place == Place::Host { self.device.host_link } else { self.device.fpga_link };
+        let (begins, end) = self.link.serve(self.now, rate.time(bytes));
+        self.counts.link_bytes += bytes;
+        self.timeline.add(Track::Link, "page", begins, end);
+        self.events.add(end, Stage::Linked(operation));
+    }
+
+    /// Where it is compared: results of a chip go on over its channel, pages at the host or the FPGA are compared now.
+    fn linked(&mut self, operation: u32) {
+        if self.usage.place == Place::Chip {
+            return self.send_results(operation);
+        }
+        let read = self.operations[operation as usize].read;
+        self.counts.compute += read.compute;
+        let (_, end) = self.accelerators[0].serve(self.now, read.compute);
+        let latency = if self.usage.place == Place::Host { self.device.latency } else { 0 };
+        self.events.add(end + latency, Stage::Done(operation));
+    }
+
+    fn done(&mut self, operation: u32) -> Option<u64> {
+        let request = self.operations[operation as usize].request;
+        self.operations_free.push(operation);
+        let of = &mut self.requests[request as usize];
+        of.left -= 1;
+        (of.left == 0).then(|| {
+            self.requests_free.push(request);
+            of.token
+        })
+    }
+
+    /// How long each kind of resource was busy.
+    pub(crate) fn uses(&self) -> Vec<Use> {
+        let of = |name, stations: &[Station]| Use {
+            name,
+            servers: stations.iter().map(Station::servers).sum(),
+            busy: stations.iter().map(Station::busy).sum(),
+            busiest: stations.iter().map(|station| station.busy() / u64::from(station.servers())).max().unwrap_or(0),
+        };
+        let luns = Use {
+            name: "LUNs",
+            servers: self.luns.len() as u32,
+            busy: self.luns.iter().map(|lun| lun.busy).sum(),
+            busiest: self.luns.iter().map(|lun| lun.busy).max().unwrap_or(0),
+        };
+        let channels = Use {
+            name: "channels",
+            servers: self.channels.len() as u32,
+            busy: self.channels.iter().map(Bus::busy).sum(),
+            busiest: self.channels.iter().map(Bus::busy).max().unwrap_or(0),
+        };
+        let one = std::slice::from_ref::<Station>;
+        vec![
+            luns,
+            channels,
+            of("pins", &self.pins),
+            of("accelerators", &self.accelerators),
+            of("cores", one(&self.cores)),
+            of("DRAM", one(&self.dram)),
+            of("link", one(&self.link)),
+        ]
+    }
+
+    /// What it did, for a picture.
+    pub(crate) fn into_spans(self) -> Vec<Span> {
+        self.timeline.into_spans()
+    }
+}
+
+fn put(operations: &mut Vec<Operation>, free: &mut Vec<u32>, operation: Operation) -> u32 {
+    match free.pop() {
+        Some(place) => {
+            operations[place as usize] = operation;
+            place
+        }
+        None => {
+            operations.push(operation);
+            operations.len() as u32 - 1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Machines that the same searches can run on, and what is assumed of each.
+
+use crate::device::{Device, Ps};
+use crate::machine::Place;
+
+/// A machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Platform {
+    /// Processors that read from a disk what is not in their memory.
+    Cpu,
+    /// Processors with all in memory (CPU-T in NDSearch).
+    CpuDram,
+    /// A graphics processor that reads from a disk what is not in its memory.
+    Gpu,
+    /// An FPGA beside the disk.
+    SmartSsd,
+    /// DeepStore with an accelerator a channel.
+    DeepStoreChannel,
+    /// DeepStore with an accelerator a chip.
+    DeepStoreChip,
+    /// NDSearch: an accelerator a LUN.
+    NdSearch,
+}
+
+impl Platform {
+    /// All platforms, the paper's baseline first.
+    pub const ALL: [Self; 7] = [
+        Self::Cpu,
+        Self::CpuDram,
+        Self::Gpu,
+        Self::SmartSsd,
+        Self::DeepStoreChannel,
+        Self::DeepStoreChip,
+        Self::NdSearch,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::CpuDram => "cpu-dram",
+            Self::Gpu => "gpu",
+            Self::SmartSsd => "smartssd",
+            Self::DeepStoreChannel => "deepstore-channel",
+            Self::DeepStoreChip => "deepstore-chip",
+            Self::NdSearch => "ndsearch",
+        }
+    }
+
+    /// The platform of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|platform| platform.name() == name)
+    }
+
+    /// What the model takes for granted of it, in words.
+    pub fn assumptions(self) -> &'static str {
+        match self {
+            Self::Cpu => {
+                "all queries of a batch in step, all their reads under way at once, each query reading for itself; the \
+                 vertices nearest to the entry are in memory, as many as fit; the graph is in memory; vectors on disk \
+                 without their neighbours; reads of whole sectors over the host link; all threads compare"
+            }
+            Self::CpuDram => {
+                "as cpu with all vectors in memory: a miss of the cache for each vertex, all threads compare"
+            }
+            Self::Gpu => {
+                "as cpu, but a page that several queries of a batch want is read once, and each step starts a kernel; \
+                 its host takes no time and no power"
+            }
+            Self::SmartSsd => {
+                "as cpu, over the private link of the FPGA, with no vertices in memory; its logic as fast as all of NDSearch's"
+            }
+            Self::DeepStoreChannel => {
+                "whole pages leave over the channel, each query reading for itself; NDSearch's logic divided among channels"
+            }
+            Self::DeepStoreChip => {
+                "whole pages leave a LUN over the pins of its chip, one at a time, at the rate of a channel; dynamic allocating as \
+                 NDSearch has; NDSearch's logic divided among chips"
+            }
+            Self::NdSearch => {
+                "queries go to each LUN that holds a wanted vertex, once a step; planes of a LUN sense together where \
+                 addresses allow; all queries of a batch in step"
+            }
+        }
+    }
+
+    /// Where it compares.
+    pub fn place(self) -> Place {
+        match self {
+            Self::Cpu | Self::CpuDram | Self::Gpu => Place::Host,
+            Self::SmartSsd => Place::Fpga,
+            Self::DeepStoreChannel => Place::Channel,
+            Self::DeepStoreChip => Place::Chip,
+            Self::NdSearch => Place::Lun,
+        }
+    }
+
+    /// Whether queries can be made to share what is read for one of them.
+    pub(crate) fn can_allocate(self) -> bool {
+        matches!(self, Self::Gpu | Self::DeepStoreChip | Self::NdSearch)
+    }
+
+    /// Watts of what is switched on.
+    pub fn watts(self, device: &Device) -> f64 {
+        let [disk, logic, fpga] = ["disk", "logic", "sorter"].map(|of| device.config.value(&format!("power.{of}")));
+        match self {
+            Self::Cpu => device.config.value("power.cpu") + disk,
+            Self::CpuDram => device.config.value("power.cpu"),
+            Self::Gpu => device.config.value("power.gpu") + disk,
+            Self::SmartSsd => disk + fpga,
+            Self::DeepStoreChannel | Self::DeepStoreChip | Self::NdSearch => disk + logic + fpga,
+        }
+    }
+
+    /// Units that compare where vectors come together from all channels.
+    pub fn units(self, device: &Device) -> u32 {
+        match self {
+            Self::Cpu | Self::CpuDram => device.config.count("cpu.threads") as u32,
+            Self::Gpu => (device.config.count("gpu.lanes") / GPU_UNIT_LANES).max(1) as u32,
+            Self::SmartSsd => (logic_lanes(device) / FPGA_UNIT_LANES).max(1) as u32,
+            _ => 1,
+        }
+    }
+
+    /// Time of one unit for the comparison of a vector of so many elements.
+    pub fn comparison(self, device: &Device, elements: u32) -> Ps {
+        let figure = |name: &str| device.config.value(name);
+        // Cycles of so many lanes, at a clock in MHz.
+        let cycles = |lanes: u64, clock: f64| u64::from(elements).div_ceil(lanes.max(1)) as f64 * 1e6 / clock;
+        let logic = logic_lanes(device);
+        let ps = match self {
+            Self::Cpu | Self::CpuDram => 1e3 * (figure("cpu.miss") + figure("cpu.element") * f64::from(elements)),
+            Self::Gpu => cycles(GPU_UNIT_LANES, figure("gpu.clock")),
+            Self::SmartSsd => cycles(FPGA_UNIT_LANES, figure("sorter.clock")),
+            Self::DeepStoreChannel => cycles(logic / u64::from(device.geometry.channels), figure("search.clock")),
+            Self::DeepStoreChip => cycles(logic / u64::from(device.geometry.chips()), figure("search.clock")),
+            Self::NdSearch => cycles(device.config.count("search.lanes"), figure("search.clock")),
+        };
+        ps.round() as Ps
+    }
+
+    /// Time of vertices that are in memory: as long as all units take, or their memory.
+    pub(crate) fn in_memory(self, device: &Device, elements: u32, (vertices, bytes): (u64, u64)) -> Ps {
+        let compared = vertices * self.comparison(device, elements) / u64::from(self.units(device));
+        let read = match self {
+            Self::Cpu | Self::CpuDram => device.rate("cpu.dram").time(bytes),
+            Self::Gpu => device.rate("gpu.dram").time(bytes),
+            _ => device.dram.time(bytes),
+        };
+        if self.place() == Place::Host { compared.max(read) } else { read }
+    }
+}
+
+/// Lanes of a warp.
+const GPU_UNIT_LANES: u64 = 32;
+/// Lanes of the FPGA that work on one vector.
+const FPGA_UNIT_LANES: u64 = 64;
+
+/// Lanes of all planes together, which every accelerator has to share (NDSearch, section VII-A: the same budget).
+fn logic_lanes(device: &Device) -> u64 {
+    device.config.count("search.lanes") * device.geometry.planes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn every_platform_has_its_name_and_says_what_it_assumes() {
+        for platform in Platform::ALL {
+            assert_eq!(Platform::named(platform.name()), Some(platform));
+            assert!(platform.assumptions().len() > 40);
+        }
+        assert_eq!(Platform::named("tpu"), None);
+    }
+
+    #[test]
+    fn accelerators_share_the_same_logic() {
+        let device = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
+        let rate =
+            |platform: Platform, accelerators: u64| accelerators as f64 / platform.comparison(&device, 128) as f64;
+        let all = [
+            rate(Platform::NdSearch, device.geometry.planes()),
+            rate(Platform::DeepStoreChip, device.geometry.chips().into()),
+            rate(Platform::DeepStoreChannel, device.geometry.channels.into()),
+        ];
+        assert!(all.iter().all(|rate| (rate / all[0] - 1.0).abs() < 1e-9), "{all:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! How long would the reads of a trace take on a device?
+
+use crate::device::{Device, Geometry, Ps, seconds};
+use crate::error::FlashError;
+use crate::machine::{Machine, PageAddress, PageRead, Place, Usage};
+use crate::report::{Counts, Energy, Use};
+use crate::schedule::{Schedule, TraceRead};
+use crate::timeline::{Span, Timeline};
+
+/// How a trace is replayed.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplayOptions {
+    /// Reads in flight, at least 1.
+    pub depth: usize,
+    /// Where the bytes are compared; [`Place::Host`] is a plain disk.
+    pub place: Place,
+    /// Picoseconds of comparing a byte of the trace, at one of the units of that place.
+    pub compute_ps_per_byte: f64,
+    /// Bytes of results for each page that is compared before it comes to the host.
+    pub result_bytes: u32,
+    /// Units that compare at the FPGA or on the host.
+    pub units: u32,
+    /// Power of all that is switched on, in watts.
+    pub watts: f64,
+    /// How many spans of the timeline are kept.
+    pub spans: usize,
+}
+
+impl Default for ReplayOptions {
+    /// A plain disk, reads that nobody compares.
+    fn default() -> Self {
+        Self {
+            depth: 32,
+            place: Place::Host,
+            compute_ps_per_byte: 0.0,
+            result_bytes: 0,
+            units: 1,
+            watts: 0.0,
+            spans: 0,
+        }
+    }
+}
+
+/// What a replay came to.
+#[derive(Debug, Clone)]
+pub struct ReplayReport {
+    /// From the start of the first read to the end of the last.
+    pub seconds: f64,
+    /// Reads of the trace.
+    pub reads: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Mean time of a read from its start to its end, in seconds.
+    pub latency_mean: f64,
+    /// The longest one.
+    pub latency_max: f64,
+    /// What was done for that.
+    pub counts: Counts,
+    /// How long resources were busy.
+    pub uses: Vec<Use>,
+    /// Energy.
+    pub energy: Energy,
+    /// The first spans of what happened.
+    pub spans: Vec<Span>,
+}
+
+/// Replays reads in the order of their dependencies. Bytes that follow one another lie on pages of all LUNs in turn; an offset
+/// beyond the end of the device begins again at its start. Holds no more reads than are in flight or wait within a window.
+///
+/// # Errors
+/// Where a read has no bytes.
+pub fn replay(
+    device: &Device,
+    reads: impl Iterator<Item = Result<TraceRead, FlashError>>,
+    options: &ReplayOptions,
+) -> Result<ReplayReport, FlashError> {
+    let usage = Usage { place: options.place, multi_plane: true, units: options.units.max(1) };
+    let mut machine = Machine::new(device, usage, Timeline::of(options.spans));
+    let mut failed = None;
+    let reads = reads.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
+    let mut schedule = Schedule::new(reads, options.depth);
+    let mut began: Vec<Ps> = Vec::new();
+    let (mut now, mut latency, mut latency_max) = (0, 0, 0);
+    let (mut count, mut bytes) = (0, 0);
+    loop {
+        while let Some((slot, read)) = schedule.next_read() {
+            began.resize(began.len().max(slot as usize + 1), 0);
+            began[slot as usize] = now;
+            (count, bytes) = (count + 1, bytes + read.bytes);
+            machine.submit(now, slot.into(), pages(device, read, options));
+        }
+        let Some((end, slot)) = machine.next_end() else { break };
+        let took = end - began[slot as usize];
+        (latency, latency_max) = (latency + took, latency_max.max(took));
+        now = end;
+        schedule.ended(slot as u32);
+    }
+    drop(schedule);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let counts = machine.counts;
+    Ok(ReplayReport {
+        seconds: seconds(now),
+        reads: count,
+        bytes,
+        latency_mean: seconds(latency) / count.max(1) as f64,
+        latency_max: seconds(latency_max),
+        counts,
+        uses: machine.uses(),
+        energy: Energy::of(device, &counts, (now, options.watts)),
+        spans: machine.into_spans(),
+    })
+}
+
+/// The pages of a read, and how much of each travels.
+fn pages<'a>(
+    device: &'a Device,
+    TraceRead { offset, bytes, .. }: TraceRead,
+    options: &'a ReplayOptions,
+) -> impl Iterator<Item = PageRead> + 'a {
+    let page_bytes = u64::from(device.geometry.page_bytes);
+    let sector = u64::from(device.sector_bytes);
+    let end = offset + bytes.max(1);
+    (offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
+        let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
+        let wanted = to - from;
+        let moved = (to.div_ceil(sector) - from / sector) * sector;
+        let is_compared_inside = options.place < Place::Fpga;
+        PageRead {
+            address: striped(&device.geometry, page % device.geometry.pages()),
+            in_bytes: 0,
+            page_bytes: moved as u32,
+            out_bytes: if is_compared_inside { options.result_bytes } else { 0 },
+            compute: (wanted as f64 * options.compute_ps_per_byte).round() as Ps,
+        }
+    })
+}
+
+/// Pages that follow one another lie on channels, then chips, LUNs, planes in turn (MQSim's CWDP).
+fn striped(geometry: &Geometry, page: u64) -> PageAddress {
+    let luns = u64::from(geometry.luns());
+    let (lun, of_lun) = ((page % luns) as u32, page / luns);
+    let plane = (of_lun % u64::from(geometry.planes_per_lun)) as u32;
+    let of_plane = of_lun / u64::from(geometry.planes_per_lun);
+    let page = (of_plane % u64::from(geometry.pages_per_block)) as u32;
+    let block = (of_plane / u64::from(geometry.pages_per_block)) as u32;
+    PageAddress { lun, page, block, plane }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::ecc::mixed;
+
+    fn device(changes: &[(&str, f64)]) -> Device {
+        let mut config = Config::preset("mqsim").unwrap();
+        changes.iter().for_each(|(name, value)| config.set(name, *value, "test").unwrap());
+        Device::new(&config).unwrap()
+    }
+
+    fn free(offset: u64, bytes: u64) -> Result<TraceRead, FlashError> {
+        Ok(TraceRead { consumer: 0, step: None, after: None, offset, bytes })
+    }
+
+    fn run(device: &Device, reads: Vec<Result<TraceRead, FlashError>>, depth: usize) -> ReplayReport {
+        replay(device, reads.into_iter(), &ReplayOptions { depth, ..ReplayOptions::default() }).unwrap()
+    }
+
+    #[test]
+    fn one_read_at_a_time_takes_the_sum_of_its_parts() {
+        let device = device(&[("controller.request", 2.0), ("ecc.hard", 1.0)]);
+        let reads = (0..1_000).map(|k| free(mixed(k) % (1 << 30) / 8_192 * 8_192, 8_192)).collect();
+        let report = run(&device, reads, 1);
+        // Request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 3282, latency 0.2.
+        let microseconds = 2.0 + 0.29 + 75.0 + 8_192.0 / 333.0 + 1.0 + 8_192.0 / 12_800.0 + 8_192.0 / 3_282.0 + 0.2;
+        assert!(
+            (report.latency_mean * 1e6 / microseconds - 1.0).abs() < 0.01,
+            "{} {microseconds}",
+            report.latency_mean * 1e6
+        );
+        assert!((report.seconds / (1_000.0 * report.latency_mean) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn saturated_devices_are_as_fast_as_what_limits_them() {
+        let rate = |changes: &[(&str, f64)]| {
+            let device = device(changes);
+            // Long enough for the start and the end not to count; pages of different blocks go to no plane together.
+            let report = run(&device, (0..120_000).map(|page| free(page * 8_192, 8_192)).collect(), 1_024);
+            report.reads as f64 / report.seconds
+        };
+        let close = |rate: f64, expected: f64| assert!((rate / expected - 1.0).abs() < 0.02, "{rate} {expected}");
+        // Of 8 channels.
+        close(rate(&[("link.host", 1e6), ("controller.dram", 1e6)]), 8.0 / (0.29e-6 + 8_192.0 / 333e6));
+        // Of the link.
+        close(rate(&[("timing.read", 1.0), ("timing.channel", 4_000.0), ("link.host", 1_000.0)]), 1e9 / 8_192.0);
+        // Of cores.
+        close(rate(&[("controller.request", 100.0)]), 4.0 / 100e-6);
+        // Of LUNs with one plane each.
+        let slow = [("timing.read", 2_000.0), ("geometry.planes_per_lun", 1.0)];
+        close(rate(&slow), 64.0 / (2_000e-6 + 0.29e-6 + 8_192.0 / 333e6));
+    }
+
+    #[test]
+    fn an_error_of_the_trace_ends_the_replay() {
+        let device = device(&[]);
+        let wrong = FlashError::Input("line 3".into());
+        let reads = vec![free(0, 1), Err(wrong.clone()), free(1, 1)];
+        assert_eq!(replay(&device, reads.into_iter(), &ReplayOptions::default()).unwrap_err(), wrong);
+    }
+
+    proptest! {
+        #[test]
+        fn laws_hold_for_all_traces_and_places(
+            reads in prop::collection::vec((0u64..1 << 24, 1u64..100_000, 0u64..5, prop::option::of(0u64..5)), 1..60),
+            depth in 1usize..40,
+            place in prop::sample::select(vec![Place::Lun, Place::Chip, Place::Channel, Place::Fpga, Place::Host]),
+            fails in 0.0f64..1.0,
+        ) {
+            let device = device(&[("geometry.channels", 2.0), ("ecc.hard_fails", fails), ("ecc.hard", 1.0), ("controller.sector", 2_048.0)]);
+            let reads: Vec<_> = reads.into_iter().map(|(offset, bytes, step, after)| {
+                Ok(TraceRead { consumer: 0, step: Some(step), after: after.filter(|&after| after < step), offset, bytes })
+            }).collect();
+            let options = ReplayOptions {
+                depth, place, compute_ps_per_byte: 50.0, result_bytes: 8, units: 3, watts: 1.0, spans: 100,
+            };
+            let report = replay(&device, reads.iter().cloned(), &options).unwrap();
+            // Again, it is the same.
+            let again = replay(&device, reads.iter().cloned(), &options).unwrap();
+            prop_assert_eq!(format!("{report:?}"), format!("{again:?}"));
+            // Nothing is lost.
+            let reads: Vec<TraceRead> = reads.into_iter().map(Result::unwrap).collect();
+            let page = 8_192u64;
+            let pages: u64 = reads.iter().map(|read| (read.offset + read.bytes).div_ceil(page) - read.offset / page).sum();
+            prop_assert_eq!(report.counts.page_reads + report.counts.buffer_hits, pages);
+            prop_assert_eq!((report.reads, report.bytes), (reads.len() as u64, reads.iter().map(|read| read.bytes).sum()));
+            let sectors: u64 = reads.iter().map(|read| ((read.offset + read.bytes).div_ceil(2_048) - read.offset / 2_048) * 2_048).sum();
+            let soft = if place <= Place::Chip { 2 * page * report.counts.soft_decodes } else { 0 };
+            let (channel, pins, link) = match place {
+                Place::Lun => (8 * pages + soft, 0, 0),
+                Place::Chip => (8 * pages + soft, sectors, 0),
+                Place::Channel => (sectors, 0, 0),
+                Place::Fpga | Place::Host => (sectors, 0, sectors),
+            };
+            prop_assert_eq!(report.counts.channel_bytes, channel);
+            prop_assert_eq!((report.counts.pin_bytes, report.counts.link_bytes), (pins, link));
+            // Between the largest bound of a resource and the sum of all.
+            let elapsed = (report.seconds * 1e12).round() as u64;
+            for of in &report.uses {
+                prop_assert!(of.busiest <= elapsed + 1, "{} {} {elapsed}", of.name, of.busiest);
+                prop_assert!(of.share(elapsed) <= 1.0 + 1e-9);
+            }
+            let waits = report.reads * device.latency + pages * device.hard;
+            let all: u64 = report.uses.iter().map(|of| of.busy).sum::<u64>() + waits;
+            prop_assert!(elapsed <= all + 1, "{elapsed} {all}");
+        }
+    }
+}

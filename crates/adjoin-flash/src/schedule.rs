@@ -1,0 +1,174 @@
+//! Which reads of a trace may be asked for now.
+//!
+//! A read waits for those of the step that it depends on, as a trace of version 2 has them: the reads before its own with this
+//! consumer and step. Others may be under way at the same time, up to a depth. The same schedule drives the model and a real
+//! disk, so both are asked for the same in the same order. It holds no more reads than its window, however long the trace.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Reads of a trace that are looked at before those before them have ended, for each of the depth.
+const WINDOW_PER_DEPTH: usize = 64;
+
+/// A read of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceRead {
+    /// Who asks.
+    pub consumer: u32,
+    /// The step that needs the bytes.
+    pub step: Option<u64>,
+    /// The step whose reads must have ended.
+    pub after: Option<u64>,
+    /// First byte on the device.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// A step whose reads have not all ended.
+#[derive(Debug, Default)]
+struct Step {
+    open: u32,
+    /// Reads that wait for it.
+    waiting: Vec<u32>,
+}
+
+/// The reads of a trace on their way.
+pub struct Schedule<I> {
+    reads: I,
+    depth: usize,
+    /// Reads that were taken from the trace and have not ended, by number.
+    slots: Vec<TraceRead>,
+    free: Vec<u32>,
+    steps: HashMap<(u32, u64), Step>,
+    ready: VecDeque<u32>,
+    in_flight: usize,
+    held: usize,
+    exhausted: bool,
+}
+
+impl<I: Iterator<Item = TraceRead>> Schedule<I> {
+    /// The schedule of a trace of which up to `depth` reads, at least 1, may be in flight.
+    pub fn new(reads: I, depth: usize) -> Self {
+        Self {
+            reads,
+            depth: depth.max(1),
+            slots: Vec::new(),
+            free: Vec::new(),
+            steps: HashMap::new(),
+            ready: VecDeque::new(),
+            in_flight: 0,
+            held: 0,
+            exhausted: false,
+        }
+    }
+
+    /// The next read to ask for, with a number for [`Schedule::ended`]; `None` where as many are in flight as may be, or all
+    /// others wait for these, or the trace has ended.
+    pub fn next_read(&mut self) -> Option<(u32, TraceRead)> {
+        if self.in_flight >= self.depth {
+            return None;
+        }
+        while self.ready.is_empty() && !self.exhausted && self.held < self.depth * WINDOW_PER_DEPTH {
+            match self.reads.next() {
+                Some(read) => self.take(read),
+                None => self.exhausted = true,
+            }
+        }
+        let slot = self.ready.pop_front()?;
+        self.in_flight += 1;
+        Some((slot, self.slots[slot as usize]))
+    }
+
+    fn take(&mut self, read: TraceRead) {
+        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
+        match self.slots.get_mut(slot as usize) {
+            Some(place) => *place = read,
+            None => self.slots.push(read),
+        }
+        self.held += 1;
+        let after = read.after.and_then(|after| self.steps.get_mut(&(read.consumer, after)));
+        match after {
+            Some(step) => step.waiting.push(slot),
+            None => self.ready.push_back(slot),
+        }
+        if let Some(step) = read.step {
+            self.steps.entry((read.consumer, step)).or_default().open += 1;
+        }
+    }
+
+    /// A read that [`Schedule::next_read`] gave has ended.
+    pub fn ended(&mut self, slot: u32) {
+        let TraceRead { consumer, step, .. } = self.slots[slot as usize];
+        self.free.push(slot);
+        self.in_flight -= 1;
+        self.held -= 1;
+        let Some(step) = step else { return };
+        let of = self.steps.get_mut(&(consumer, step)).expect("its step is open");
+        of.open -= 1;
+        if of.open == 0
+            && let Some(step) = self.steps.remove(&(consumer, step))
+        {
+            self.ready.extend(step.waiting);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(step: u64, after: Option<u64>, offset: u64) -> TraceRead {
+        TraceRead { consumer: 0, step: Some(step), after, offset, bytes: 1 }
+    }
+
+    #[test]
+    fn a_read_waits_for_all_of_the_step_before_it_and_no_other_does() {
+        let reads = [read(0, None, 0), read(0, None, 1), read(1, Some(0), 2), read(2, None, 3)];
+        let mut schedule = Schedule::new(reads.into_iter(), 8);
+        let mut begun = Vec::new();
+        while let Some((slot, read)) = schedule.next_read() {
+            begun.push((slot, read.offset));
+        }
+        assert_eq!(begun.iter().map(|read| read.1).collect::<Vec<_>>(), [0, 1, 3]);
+        schedule.ended(begun[0].0);
+        assert_eq!(schedule.next_read(), None);
+        schedule.ended(begun[1].0);
+        assert_eq!(schedule.next_read().unwrap().1.offset, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn every_read_is_asked_for_once_and_in_time(
+            steps in prop::collection::vec((0u32..3, 0u64..6, prop::option::of(0u64..6)), 0..200),
+            depth in 1usize..9,
+            order in prop::collection::vec(any::<prop::sample::Index>(), 400),
+        ) {
+            let reads: Vec<TraceRead> = (0..).zip(&steps).map(|(offset, &(consumer, step, after))| {
+                let after = after.filter(|&after| after < step);
+                TraceRead { consumer, step: Some(step), after, offset, bytes: 1 }
+            }).collect();
+            let mut schedule = Schedule::new(reads.iter().copied(), depth);
+            let (mut flying, mut ended, mut order) = (Vec::new(), vec![false; reads.len()], order.iter());
+            loop {
+                while let Some((slot, read)) = schedule.next_read() {
+                    let before = &reads[..read.offset as usize];
+                    let needed = before.iter().filter(|other| other.consumer == read.consumer && other.step == read.after);
+                    let needed: Vec<_> = needed.filter(|_| read.after.is_some()).collect();
+                    prop_assert!(needed.iter().all(|other| ended[other.offset as usize]));
+                    flying.push((slot, read));
+                    prop_assert!(flying.len() <= depth);
+                }
+                if flying.is_empty() {
+                    break;
+                }
+                let which = order.next().map_or(0, |index| index.index(flying.len()));
+                let (slot, read) = flying.swap_remove(which);
+                ended[read.offset as usize] = true;
+                schedule.ended(slot);
+            }
+            prop_assert!(ended.iter().all(|ended| *ended));
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Searches of a graph on a device: *how long would these queries take on that machine?*
+//!
+//! A batch of queries goes on in steps (NDSearch, Algorithm 1). Allocating finds what each query wants, searching reads pages and
+//! compares, gathering hands distances to the queries; the results of the batch are sorted while the next one begins. The
+//! walks are driven by what the modelled device delivers: a comparison that it lost would change the hits.
+
+mod allocate;
+mod speculate;
+mod walk;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use self::allocate::{Allocating, Allocation, Group};
+use self::speculate::speculate;
+pub use self::walk::Hit;
+use self::walk::Walk;
+use crate::device::{Device, Ps, seconds};
+use crate::error::FlashError;
+use crate::layout::LunCsr;
+use crate::machine::{Machine, PageRead, Place, Usage};
+use crate::platform::Platform;
+use crate::report::{Counts, Energy, Use};
+use crate::timeline::{Span, Timeline, Track};
+
+/// Tokens of speculative reads have this bit, and the step from this bit on.
+const SPECULATIVE: u64 = 1 << 63;
+const STEP_BIT: u32 = 32;
+/// Bytes of an offset in the arrays of a layout.
+const OFFSET_BYTES: u64 = 8;
+/// Bytes of a neighbour's number.
+const NEIGHBOUR_BYTES: u64 = 4;
+/// Bytes of the LUN and the block of a vertex.
+const PLACE_BYTES: u64 = 4;
+
+/// Distances between queries and vertices, which the caller knows.
+pub trait Distances {
+    /// The distance of a query, of those that are searched for, and a vertex.
+    fn distance(&self, query: u32, vertex: u32) -> f64;
+
+    /// A number of its own for each vertex: equally far ones come in this order.
+    fn rank(&self, vertex: u32) -> u32 {
+        vertex
+    }
+}
+
+/// How a search goes.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// Where it runs.
+    pub platform: Platform,
+    /// Candidates that a walk keeps.
+    pub list: usize,
+    /// Nearest that are wanted of each query.
+    pub k: usize,
+    /// Queries of a batch.
+    pub batch: usize,
+    /// Elements of a vector.
+    pub dimensions: u32,
+    /// Planes of a LUN sense together where their addresses allow.
+    pub multi_plane: bool,
+    /// Batch-wise dynamic allocating, on platforms that have it.
+    pub allocating: bool,
+    /// Speculative searching, in LUNs only.
+    pub speculating: bool,
+    /// Share of the vertices that are in the memory of the platform: host memory of processors, the device's DRAM elsewhere.
+    pub memory_share: f64,
+    /// How many spans of the timeline are kept.
+    pub spans: usize,
+}
+
+/// How long the stages of all batches took, in picoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// Queries and results over links.
+    pub io: Ps,
+    /// Finding what is wanted, and where it lies.
+    pub allocating: Ps,
+    /// Reading and comparing.
+    pub searching: Ps,
+    /// Handing distances to queries.
+    pub gathering: Ps,
+    /// Sorting lists, of which all but the last batch's is beside the next batch.
+    pub sorting: Ps,
+}
+
+/// What searches came to.
+#[derive(Debug, Clone)]
+pub struct SearchReport {
+    /// The nearest of each query.
+    pub hits: Vec<Vec<Hit>>,
+    /// From the start of the first batch to the end of the last.
+    pub seconds: f64,
+    /// By stages.
+    pub stages: Stages,
+    /// Distances that walks wanted: the lengths of their traces.
+    pub wanted: u64,
+    /// Of these, found in memory.
+    pub in_memory: u64,
+    /// Of these, found by speculation.
+    pub speculated: u64,
+    /// Distances that speculation computed.
+    pub speculations: u64,
+    /// Steps of all batches.
+    pub steps: u64,
+    /// Rounds of these: more than steps where queues were full.
+    pub rounds: u64,
+    /// LUNs that were busy at least once in a batch, as a mean share.
+    pub luns_touched: f64,
+    /// What was done.
+    pub counts: Counts,
+    /// How long resources were busy.
+    pub uses: Vec<Use>,
+    /// Energy.
+    pub energy: Energy,
+    /// The first spans of what happened.
+    pub spans: Vec<Span>,
+}
+
+impl SearchReport {
+    /// Queries a second.
+    pub fn queries_per_second(&self) -> f64 {
+        self.hits.len() as f64 / self.seconds
+    }
+
+    /// Pages read for each distance that was wanted (NDSearch, section VII-B: page access ratio).
+    pub fn page_access_ratio(&self) -> f64 {
+        self.counts.page_reads as f64 / self.wanted.max(1) as f64
+    }
+}
+
+/// Searches for queries numbered from 0.
+///
+/// # Errors
+/// Where an option is out of range, or the layout is of another device.
+pub fn search(
+    device: &Device,
+    layout: &LunCsr,
+    distances: &dyn Distances,
+    queries: u32,
+    options: &SearchOptions,
+) -> Result<SearchReport, FlashError> {
+    check(device, layout, queries, options)?;
+    let mut run = Run::new(device, layout, distances, options);
+    let mut hits = Vec::with_capacity(queries as usize);
+    let (mut sorted, mut touched) = (0, 0.0);
+    let batches: Vec<Range<u32>> = (0..queries)
+        .step_by(options.batch)
+        .map(|from| from..queries.min(from.saturating_add(options.batch as u32)))
+        .collect();
+    for batch in &batches {
+        hits.extend(run.batch(batch.clone()));
+        let sort = run.sorting(batch.len() as u64);
+        run.stages.sorting += sort;
+        sorted = run.now.max(sorted) + sort;
+        touched += run.touched.iter().filter(|touched| **touched).count() as f64 / run.touched.len() as f64;
+        run.touched.fill(false);
+    }
+    let elapsed = run.now.max(sorted);
+    let counts = run.machine.counts;
+    Ok(SearchReport {
+        hits,
+        seconds: seconds(elapsed),
+        stages: run.stages,
+        wanted: run.wanted,
+        in_memory: run.in_memory,
+        speculated: run.speculated,
+        speculations: run.speculations,
+        steps: run.steps,
+        rounds: run.rounds,
+        luns_touched: touched / batches.len().max(1) as f64,
+        counts,
+        uses: run.machine.uses(),
+        energy: Energy::of(device, &counts, (elapsed, options.platform.watts(device))),
+        spans: [run.timeline.into_spans(), run.machine.into_spans()].concat(),
+    })
+}
+
+fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions) -> Result<(), FlashError> {
+    let refuse = |said: String| Err(FlashError::Input(said));
+    let SearchOptions { list, k, batch, memory_share, dimensions, .. } = *options;
+    if list == 0 || k == 0 || k > list {
+        return refuse(format!("a list of {list} and the {k} nearest; give a list of at least as many as are wanted"));
+    }
+    if batch == 0 || queries == 0 || dimensions == 0 {
+        return refuse(format!(
+            "{queries} queries of {dimensions} elements in batches of {batch}; give at least 1 each"
+        ));
+    }
+    if !(0.0..=1.0).contains(&memory_share) {
+        return refuse(format!("a share of {memory_share} in memory; give 0 to 1"));
+    }
+    if layout.geometry() != device.geometry() {
+        return refuse("the graph was laid out for another device; lay it out for this one".into());
+    }
+    Ok(())
+}
+
+/// Distances of queries and vertices that a step found.
+type Found = Vec<(u32, Hit)>;
+
+struct Run<'a> {
+    device: &'a Device,
+    layout: &'a LunCsr,
+    distances: &'a dyn Distances,
+    options: SearchOptions,
+    machine: Machine<'a>,
+    /// Time of the batch under way.
+    now: Ps,
+    stages: Stages,
+    is_in_memory: Vec<bool>,
+    comparison: Ps,
+    /// Speculative reads under way: tasks and groups.
+    speculation: Allocation,
+    touched: Vec<bool>,
+    wanted: u64,
+    in_memory: u64,
+    speculated: u64,
+    speculations: u64,
+    steps: u64,
+    rounds: u64,
+    timeline: Timeline,
+}
+
+impl<'a> Run<'a> {
+    fn new(device: &'a Device, layout: &'a LunCsr, distances: &'a dyn Distances, options: &SearchOptions) -> Self {
+        let platform = options.platform;
+        let place = platform.place();
+        let usage =
+            Usage { place, multi_plane: options.multi_plane && place < Place::Fpga, units: platform.units(device) };
+        let share = if platform == Platform::CpuDram { 1.0 } else { options.memory_share };
+        let mut is_in_memory = vec![false; layout.vertices() as usize];
+        let held = (share * f64::from(layout.vertices())).floor() as usize;
+        match held == is_in_memory.len() {
+            true => is_in_memory.fill(true),
+            false => layout.hottest(held).into_iter().for_each(|vertex| is_in_memory[vertex as usize] = true),
+        }
+        Self {
+            device,
+            layout,
+            distances,
+            options: *options,
+            machine: Machine::new(device, usage, Timeline::of(options.spans)),
+            now: 0,
+            stages: Stages::default(),
+            is_in_memory,
+            comparison: platform.comparison(device, options.dimensions),
+            speculation: Allocation::default(),
+            touched: vec![false; device.geometry.luns() as usize],
+            wanted: 0,
+            in_memory: 0,
+            speculated: 0,
+            speculations: 0,
+            steps: 0,
+            rounds: 0,
+            timeline: Timeline::of(options.spans),
+        }
+    }
+
+    /// Searches for a batch of queries.
+    fn batch(&mut self, queries: Range<u32>) -> Vec<Vec<Hit>> {
+        let mut walks: Vec<Walk> = queries.clone().map(|_| Walk::new(self.options.list)).collect();
+        let first = queries.start;
+        self.io(queries.len() as u64 * u64::from(self.layout.vector_bytes()));
+        let mut wanted = Vec::new();
+        loop {
+            wanted.clear();
+            let mut leading = Vec::new();
+            let mut vertices = Vec::new();
+            for (query, walk) in queries.clone().zip(&mut walks) {
+                vertices.clear();
+                if let Some(vertex) = walk.next(self.layout, &mut vertices) {
+                    leading.push((query, vertex));
+                    wanted.extend(vertices.iter().map(|&vertex| (query, vertex)));
+                }
+            }
+            if leading.is_empty() {
+                break;
+            }
+            self.steps += 1;
+            self.allocating(&leading);
+            let found = self.searching(&wanted, (&leading, &walks, first));
+            self.gathering(found.len() as u64);
+            for (query, hit) in found {
+                walks[(query - first) as usize].take(hit, self.distances.rank(hit.vertex));
+            }
+        }
+        self.machine.give_up_waiting();
+        self.io(queries.len() as u64 * self.options.k as u64 * self.device.config.count("search.result"));
+        walks.iter().map(|walk| walk.hits(self.options.k)).collect()
+    }
+
+    fn spend(&mut self, name: &'static str, takes: Ps) {
+        self.timeline.add(Track::Batch, name, self.now, self.now + takes);
+        self.now += takes;
+    }
+
+    /// Moves bytes between host and device; processors have their queries already.
+    fn io(&mut self, bytes: u64) {
+        if self.options.platform.place() != Place::Host {
+            let takes = self.device.host_link.time(bytes) + self.device.latency;
+            self.stages.io += takes;
+            self.spend("host", takes);
+        }
+    }
+
+    /// The vertex generator: a pipeline that takes one neighbour a cycle, fed from DRAM (NDSearch, section IV-C2).
+    fn allocating(&mut self, leading: &[(u32, u32)]) {
+        if self.options.platform.place() > Place::Channel {
+            return;
+        }
+        let neighbours: u64 = leading.iter().map(|&(_, vertex)| self.layout.neighbours(vertex).len() as u64).sum();
+        let bytes = leading.len() as u64 * OFFSET_BYTES + neighbours * (NEIGHBOUR_BYTES + PLACE_BYTES);
+        let cycles = neighbours as f64 * 1e6 / self.device.config.value("search.clock");
+        let takes = (cycles.round() as Ps).max(self.device.dram.time(bytes));
+        self.stages.allocating += takes;
+        self.spend("allocating", takes);
+    }
+
+    /// Finds the distances that are wanted, and those that may be wanted next.
+    fn searching(&mut self, wanted: &[(u32, u32)], (leading, walks, first): (&[(u32, u32)], &[Walk], u32)) -> Found {
+        self.wanted += wanted.len() as u64;
+        let mut found = Found::with_capacity(wanted.len());
+        let known = self.speculated_until_now();
+        let begins = self.now;
+        let (mut in_memory, mut on_flash) = (0, Vec::with_capacity(wanted.len()));
+        for &(query, vertex) in wanted {
+            if let Some(&distance) = known.get(&(query, vertex)) {
+                found.push((query, Hit { distance, vertex }));
+                self.speculated += 1;
+            } else if self.is_in_memory[vertex as usize] {
+                found.push((query, self.compared(query, vertex)));
+                in_memory += 1;
+            } else {
+                on_flash.push((query, vertex));
+            }
+        }
+        self.in_memory += in_memory;
+        let allocation = Allocation::of(self.layout, &on_flash, self.allocating_rule());
+        self.rounds += allocation.rounds.len() as u64;
+        for round in &allocation.rounds {
+            self.read(&allocation, round.clone(), 0);
+            self.finish(&allocation, round.len(), &mut found);
+        }
+        let bytes = in_memory * u64::from(self.layout.vector_bytes());
+        let platform = self.options.platform;
+        let of_memory = platform.in_memory(self.device, self.options.dimensions, (in_memory, bytes));
+        let launch = if platform == Platform::Gpu { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
+        self.now = self.now.max(begins + of_memory) + launch;
+        self.timeline.add(Track::Batch, "searching", begins, self.now);
+        self.stages.searching += self.now - begins;
+        if self.options.speculating && platform.place() == Place::Lun {
+            self.begin_speculation((leading, walks, first), self.now - begins);
+        }
+        found
+    }
+
+    fn compared(&self, query: u32, vertex: u32) -> Hit {
+        Hit { distance: self.distances.distance(query, vertex), vertex }
+    }
+
+    fn allocating_rule(&self) -> Allocating {
+        let platform = self.options.platform;
+        let queue = match platform.place() {
+            Place::Lun => {
+                let bytes = self.device.config.count("search.query_queue") as usize;
+                (bytes / self.layout.vector_bytes() as usize).max(1)
+            }
+            _ => usize::MAX,
+        };
+        Allocating { together: self.options.allocating && platform.can_allocate(), queue }
+    }
+
+    /// Asks the device for the pages of some groups.
+    fn read(&mut self, allocation: &Allocation, groups: Range<usize>, token: u64) {
+        for number in groups {
+            let group = &allocation.groups[number];
+            self.touched[group.address.lun as usize] = true;
+            let page = self.page_of(allocation, group);
+            self.machine.submit(self.now, number as u64 | token, [page]);
+        }
+    }
+
+    fn page_of(&self, allocation: &Allocation, group: &Group) -> PageRead {
+        let figure = |name: &str| self.device.config.count(name) as u32;
+        let tasks = group.tasks.len() as u32;
+        let place = self.options.platform.place();
+        let (in_bytes, out_bytes) = match place {
+            Place::Lun | Place::Chip => {
+                let vectors = group.queries * self.layout.vector_bytes();
+                (vectors + tasks * figure("search.address"), tasks * figure("search.result"))
+            }
+            _ => (0, 0),
+        };
+        let page_bytes = match place {
+            Place::Lun | Place::Chip | Place::Channel => self.device.geometry.page_bytes,
+            _ => self.sector_bytes(allocation, group),
+        };
+        let compute = u64::from(tasks) * self.comparison;
+        PageRead { address: group.address, in_bytes, page_bytes, out_bytes, compute }
+    }
+
+    /// Bytes of the sectors in which a group's vectors lie.
+    fn sector_bytes(&self, allocation: &Allocation, group: &Group) -> u32 {
+        let (vector_bytes, sector) = (self.layout.vector_bytes(), self.device.sector_bytes);
+        let per_page = self.device.geometry.page_bytes / vector_bytes;
+        let sectors = allocation.tasks[group.tasks.clone()].iter().flat_map(|task| {
+            let first = task.vertex % per_page * vector_bytes;
+            first / sector..(first + vector_bytes).div_ceil(sector)
+        });
+        let mut sectors: Vec<u32> = sectors.collect();
+        sectors.sort_unstable();
+        sectors.dedup();
+        sectors.len() as u32 * sector
+    }
+
+    /// Waits for so many groups, and takes the distances of their tasks.
+    fn finish(&mut self, allocation: &Allocation, mut groups: usize, found: &mut Found) {
+        while groups > 0 {
+            let (end, token) = self.machine.next_end().expect("groups are under way");
+            if token & SPECULATIVE == 0 {
+                groups -= 1;
+                self.now = self.now.max(end);
+                let tasks = &allocation.tasks[allocation.groups[token as usize].tasks.clone()];
+                found.extend(tasks.iter().map(|task| (task.query, self.compared(task.query, task.vertex))));
+            }
+        }
+    }
+
+    /// Begins to read what queries may want next. Finding that goes on beside the search of this step, and ends with it.
+    fn begin_speculation(&mut self, (leading, walks, first): (&[(u32, u32)], &[Walk], u32), searched: Ps) {
+        let most = self.device.config.count("search.speculated") as usize;
+        let (mut wanted, mut vertices, mut looked_at) = (Vec::new(), Vec::new(), 0);
+        for &(query, vertex) in leading {
+            vertices.clear();
+            looked_at += speculate(self.layout, (&walks[(query - first) as usize], vertex), most, &mut vertices);
+            if self.device.dram.time(looked_at * NEIGHBOUR_BYTES) > searched {
+                break;
+            }
+            let on_flash = vertices.iter().filter(|&&vertex| !self.is_in_memory[vertex as usize]);
+            wanted.extend(on_flash.map(|&vertex| (query, vertex)));
+        }
+        let mut speculation = Allocation::of(self.layout, &wanted, self.allocating_rule());
+        // What does not fit into the queues is left out.
+        speculation.rounds.truncate(1);
+        let groups = speculation.rounds.first().map_or(0, |round| round.end);
+        self.read(&speculation, 0..groups, self.speculation_token(self.steps));
+        self.speculation = speculation;
+    }
+
+    fn speculation_token(&self, step: u64) -> u64 {
+        SPECULATIVE | step << STEP_BIT
+    }
+
+    /// The distances of speculative reads that have ended by now; others that have not begun are given up.
+    fn speculated_until_now(&mut self) -> HashMap<(u32, u32), f64> {
+        let mut known = HashMap::new();
+        let ours = self.speculation_token(self.steps - 1);
+        while let Some((_, token)) = self.machine.next_end_by(self.now) {
+            if token >> STEP_BIT != ours >> STEP_BIT {
+                continue; // of a step before, whose results nobody wants any more
+            }
+            let group = &self.speculation.groups[token as u32 as usize];
+            for task in &self.speculation.tasks[group.tasks.clone()] {
+                known.insert((task.query, task.vertex), self.distances.distance(task.query, task.vertex));
+            }
+        }
+        self.machine.give_up_waiting();
+        self.speculations += known.len() as u64;
+        known
+    }
+
+    /// Enters distances into the lists of their queries: cores of the controller, or threads of a host.
+    fn gathering(&mut self, results: u64) {
+        let platform = self.options.platform;
+        let takes = match platform.place() {
+            Place::Host => self.device.gather * results / u64::from(platform.units(self.device)),
+            _ => {
+                let bytes = results * self.device.config.count("search.result");
+                (self.device.gather * results / u64::from(self.device.cores)).max(self.device.dram.time(bytes))
+            }
+        };
+        self.stages.gathering += takes;
+        self.spend("gathering", takes);
+    }
+
+    /// Sorts the lists of a batch on the FPGA: a bitonic network of log2(n) (log2(n) + 1) / 2 levels; lists come over its link.
+    fn sorting(&self, queries: u64) -> Ps {
+        if self.options.platform.place() == Place::Host {
+            return 0;
+        }
+        let list = (self.options.list as u64).next_power_of_two();
+        let levels = u64::from(list.ilog2()) * (u64::from(list.ilog2()) + 1) / 2;
+        let figure = |name: &str| self.device.config.value(name);
+        let cycles = (queries * levels * (list / 2)) as f64 / figure("sorter.comparators");
+        let bytes = queries * self.options.list as u64 * self.device.config.count("search.result");
+        (cycles * 1e6 / figure("sorter.clock")).round() as Ps + self.device.fpga_link.time(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

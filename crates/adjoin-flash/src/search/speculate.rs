@@ -1,0 +1,22 @@
+//! Which vertices a query may want next: second-order neighbours of the vertex that leads it on, those first that most of its
+//! neighbours know (NDSearch, section VI-B2).
+
+use super::walk::Walk;
+use crate::layout::LunCsr;
+
+/// Adds to `wanted` up to `most` vertices that the walk has not seen; returns how many numbers of neighbours were looked at.
+pub(super) fn speculate(layout: &LunCsr, (walk, vertex): (&Walk, u32), most: usize, wanted: &mut Vec<u32>) -> u64 {
+    let of_second_order = layout.neighbours(vertex).iter().flat_map(|&first| layout.neighbours(first));
+    let mut second: Vec<u32> = of_second_order.copied().collect();
+    let looked_at = second.len() + layout.neighbours(vertex).len();
+    second.sort_unstable();
+    let ties = second.chunk_by(|a, b| a == b).map(|same| (same.len(), same[0]));
+    let mut likely: Vec<(usize, u32)> = ties.filter(|&(_, vertex)| !walk.has_seen(vertex)).collect();
+    let order = |&(ties, vertex): &(usize, u32)| (std::cmp::Reverse(ties), vertex);
+    if likely.len() > most {
+        likely.select_nth_unstable_by_key(most, order);
+        likely.truncate(most);
+    }
+    wanted.extend(likely.iter().map(|&(_, vertex)| vertex));
+    looked_at as u64
+}

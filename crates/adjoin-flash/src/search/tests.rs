@@ -1,0 +1,184 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::config::Config;
+use crate::ecc::mixed;
+use crate::layout::{Mapping, RefreshTo};
+
+const VERTICES: u32 = 1_500;
+const QUERIES: u32 = 60;
+const LIST: usize = 12;
+const K: usize = 5;
+
+/// Points of a plane.
+struct Points;
+
+impl Points {
+    fn of(number: u64) -> [f64; 2] {
+        let number = mixed(number);
+        [(number >> 40) as f64, (number & 0xff_ffff) as f64]
+    }
+}
+
+fn squared([a, b]: [f64; 2], [c, d]: [f64; 2]) -> f64 {
+    (a - c).powi(2) + (b - d).powi(2)
+}
+
+impl Distances for Points {
+    fn distance(&self, query: u32, vertex: u32) -> f64 {
+        // Many are equally far.
+        (squared(Self::of(1 << 40 | u64::from(query)), Self::of(vertex.into())) / 1e12).round()
+    }
+
+    fn rank(&self, vertex: u32) -> u32 {
+        VERTICES - vertex
+    }
+}
+
+/// Each vertex knows the six nearest and two others.
+fn graph() -> Vec<Vec<u32>> {
+    let near = |vertex: u32| {
+        let mut others: Vec<u32> = (0..VERTICES).filter(|&other| other != vertex).collect();
+        let distance = |&other: &u32| squared(Points::of(vertex.into()), Points::of(other.into())) as u64;
+        others.sort_by_key(distance);
+        others.truncate(6);
+        others.extend([mixed(vertex.into()) as u32 % VERTICES, (vertex + 1) % VERTICES]);
+        others
+    };
+    (0..VERTICES).map(near).collect()
+}
+
+/// The same search as plain as can be.
+fn oracle(graph: &[Vec<u32>], query: u32) -> Vec<(u64, u32)> {
+    let key = |vertex: u32| (Points.distance(query, vertex).to_bits(), VERTICES - vertex);
+    let (mut seen, mut expanded) = (BTreeSet::from([key(0)]), BTreeSet::new());
+    while let Some(&next) = seen.iter().take(LIST).find(|&candidate| !expanded.contains(candidate)) {
+        expanded.insert(next);
+        seen.extend(graph[(VERTICES - next.1) as usize].iter().map(|&neighbour| key(neighbour)));
+    }
+    seen.into_iter().take(K).map(|(distance, rank)| (distance, VERTICES - rank)).collect()
+}
+
+fn device(changes: &[(&str, f64)]) -> Device {
+    let mut config = Config::preset("ndsearch").unwrap();
+    let small = [("geometry.channels", 2.0), ("geometry.chips_per_channel", 2.0), ("geometry.page", 4_096.0)];
+    small.iter().chain(changes).for_each(|(name, value)| config.set(name, *value, "test").unwrap());
+    Device::new(&config).unwrap()
+}
+
+fn laid(device: &Device, graph: &[Vec<u32>], mapping: Mapping) -> LunCsr {
+    LunCsr::new(device.geometry(), (VERTICES, 0), |vertex| &graph[vertex as usize], 128, mapping).unwrap()
+}
+
+fn options(platform: Platform) -> SearchOptions {
+    SearchOptions {
+        platform,
+        list: LIST,
+        k: K,
+        batch: 25,
+        dimensions: 128,
+        multi_plane: true,
+        allocating: true,
+        speculating: false,
+        memory_share: 0.0,
+        spans: 0,
+    }
+}
+
+#[test]
+fn every_platform_and_switch_finds_what_a_plain_search_finds() {
+    let graph = graph();
+    let expected: Vec<Vec<(u64, u32)>> = (0..QUERIES).map(|query| oracle(&graph, query)).collect();
+    let device = device(&[("search.query_queue", 640.0), ("ecc.hard_fails", 0.2)]);
+    let mut layouts = [Mapping::MultiPlane, Mapping::Linear].map(|mapping| laid(&device, &graph, mapping));
+    let moved = (0..40).filter(|&k| layouts[1].refresh(k * 37, RefreshTo::Anywhere, mixed(k.into()))).count();
+    assert!(moved > 20);
+    for platform in Platform::ALL {
+        for switches in 0..32 {
+            let on = |bit: u32| switches & 1 << bit != 0;
+            let options = SearchOptions {
+                multi_plane: on(0),
+                allocating: on(1),
+                speculating: on(2),
+                memory_share: if on(3) { 0.3 } else { 0.0 },
+                ..options(platform)
+            };
+            let report = search(&device, &layouts[usize::from(on(4))], &Points, QUERIES, &options).unwrap();
+            let found: Vec<Vec<(u64, u32)>> = report
+                .hits
+                .iter()
+                .map(|hits| hits.iter().map(|hit| (hit.distance.to_bits(), hit.vertex)).collect())
+                .collect();
+            assert_eq!(found, expected, "{platform:?} {options:?}");
+            let elapsed = (report.seconds * 1e12).round() as u64;
+            assert!(report.uses.iter().all(|of| of.busiest <= elapsed), "{:?}", report.uses);
+        }
+    }
+}
+
+#[test]
+fn each_distance_comes_from_memory_from_speculation_or_from_a_comparison() {
+    let (graph, device) = (graph(), device(&[]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    for platform in Platform::ALL {
+        let options = SearchOptions { memory_share: 0.2, ..options(platform) };
+        let report = search(&device, &layout, &Points, QUERIES, &options).unwrap();
+        let comparisons = report.counts.compute / platform.comparison(&device, 128);
+        assert_eq!(report.wanted, report.in_memory + comparisons, "{platform:?}");
+        assert!(report.speculations == 0 && (report.in_memory > 0), "{platform:?}");
+    }
+}
+
+#[test]
+fn sharing_pages_and_full_queues_show_in_what_is_read() {
+    let (graph, device) = (graph(), device(&[]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    let run = |device: &Device, options| search(device, &layout, &Points, QUERIES, &options).unwrap();
+    let (with, without) =
+        (options(Platform::NdSearch), SearchOptions { allocating: false, ..options(Platform::NdSearch) });
+    let [with, without] = [with, without].map(|options| run(&device, options));
+    assert!(4 * with.counts.page_reads < 3 * without.counts.page_reads, "{:?} {:?}", with.counts, without.counts);
+    assert!(with.seconds < without.seconds);
+    assert_eq!((with.wanted, with.rounds), (without.wanted, with.steps));
+    let mut config = device.config().clone();
+    config.set("search.query_queue", 256.0, "test").unwrap();
+    let narrow = run(&Device::new(&config).unwrap(), options(Platform::NdSearch));
+    assert!(narrow.rounds > 2 * narrow.steps && narrow.counts.page_reads > with.counts.page_reads);
+}
+
+#[test]
+fn speculation_reads_more_and_saves_searching() {
+    let graph = graph();
+    // Gathering that takes long leaves time for it.
+    let device = device(&[("controller.gather", 20_000.0), ("ecc.hard_fails", 0.0)]);
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    let [with, without] = [true, false].map(|speculating| {
+        let options = SearchOptions { speculating, ..options(Platform::NdSearch) };
+        search(&device, &layout, &Points, QUERIES, &options).unwrap()
+    });
+    assert!(with.speculated > 0 && with.speculated < with.speculations, "{} {}", with.speculated, with.speculations);
+    assert!(with.counts.page_reads > without.counts.page_reads);
+    assert!(with.stages.searching < without.stages.searching, "{:?} {:?}", with.stages, without.stages);
+}
+
+#[test]
+fn the_same_search_takes_the_same_time_again() {
+    let (graph, device) = (graph(), device(&[("ecc.hard_fails", 0.1)]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    let options = SearchOptions { speculating: true, spans: 1_000, ..options(Platform::NdSearch) };
+    let [first, second] = [0, 1].map(|_| format!("{:?}", search(&device, &layout, &Points, QUERIES, &options)));
+    assert!(first == second && first.contains("Lun(0)"));
+}
+
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let (graph, device) = (graph(), device(&[]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    let refused = |options| search(&device, &layout, &Points, 3, &options).unwrap_err().to_string();
+    let usual = options(Platform::NdSearch);
+    assert!(refused(SearchOptions { k: 13, ..usual }).contains("a list of 12 and the 13 nearest"));
+    assert!(refused(SearchOptions { batch: 0, ..usual }).contains("in batches of 0"));
+    assert!(refused(SearchOptions { memory_share: 1.5, ..usual }).contains("a share of 1.5 in memory"));
+    let other = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
+    assert!(search(&other, &layout, &Points, 3, &usual).unwrap_err().to_string().contains("another device"));
+}

@@ -1,0 +1,96 @@
+//! The walk of one query through a graph: from the nearest vertex that was not looked at on to its neighbours, until all of the
+//! nearest that were seen have been. What it finds depends on nothing but distances, so it is the same on every platform.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::ecc::mixed;
+use crate::layout::LunCsr;
+
+/// A vertex that a query found: its distance and its number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit {
+    /// As the caller's [`Distances`](super::Distances) gave it.
+    pub distance: f64,
+    /// The vertex.
+    pub vertex: u32,
+}
+
+/// Vertices by their mixed numbers.
+#[derive(Default)]
+pub(super) struct Mixing(u64);
+
+impl Hasher for Mixing {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = mixed(self.0 << 32 ^ u64::from(number));
+    }
+}
+
+pub(super) type VertexSet = HashSet<u32, BuildHasherDefault<Mixing>>;
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    hit: Hit,
+    rank: u32,
+    is_expanded: bool,
+}
+
+/// A query under way.
+pub(super) struct Walk {
+    /// The nearest vertices seen, ascending by distance, then rank.
+    list: Vec<Candidate>,
+    most: usize,
+    seen: VertexSet,
+    has_begun: bool,
+}
+
+impl Walk {
+    /// A walk that keeps so many of the nearest.
+    pub(super) fn new(most: usize) -> Self {
+        Self { list: Vec::with_capacity(most), most, seen: VertexSet::default(), has_begun: false }
+    }
+
+    /// The vertex that leads on now; adds to `wanted` whose distances are needed. `None` where the walk has ended; at its start
+    /// the entry is wanted, and leads on to itself.
+    pub(super) fn next(&mut self, layout: &LunCsr, wanted: &mut Vec<u32>) -> Option<u32> {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let entry = layout.entry();
+            self.seen.insert(entry);
+            wanted.push(entry);
+            return Some(entry);
+        }
+        let nearest = self.list.iter_mut().find(|candidate| !candidate.is_expanded)?;
+        nearest.is_expanded = true;
+        let vertex = nearest.hit.vertex;
+        wanted.extend(layout.neighbours(vertex).iter().copied().filter(|&neighbour| self.seen.insert(neighbour)));
+        Some(vertex)
+    }
+
+    pub(super) fn has_seen(&self, vertex: u32) -> bool {
+        self.seen.contains(&vertex)
+    }
+
+    /// Takes the distance of a vertex that was wanted; equally far ones come by their ranks.
+    pub(super) fn take(&mut self, hit: Hit, rank: u32) {
+        let before =
+            |other: &Candidate| other.hit.distance.total_cmp(&hit.distance).then(other.rank.cmp(&rank)).is_lt();
+        let place = self.list.partition_point(before);
+        if place < self.most {
+            self.list.truncate(self.most - 1);
+            self.list.insert(place, Candidate { hit, rank, is_expanded: false });
+        }
+    }
+
+    /// The nearest `k`, ascending.
+    pub(super) fn hits(&self, k: usize) -> Vec<Hit> {
+        self.list.iter().take(k).map(|candidate| candidate.hit).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! Searches of real vectors for the model of flash devices: *how long would these queries take on that machine?*
+//!
+//! [`adjoin_flash`] knows addresses and times; here are a graph, an order in which its vertices lie, and true distances.
+
+use adjoin_device::Reservation;
+use adjoin_kernels::{Kernel, Panel};
+
+pub use adjoin_flash as model;
+use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping};
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::graph::{Graph, GraphOptions, GreedySearch};
+use crate::index::{Layout, whole_order};
+use crate::message::{Argument, message};
+use crate::options::Metric;
+use crate::source::VectorSource;
+use crate::store::{read_all, read_all_bytes};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the graph and the vectors of a model";
+
+impl From<FlashError> for Error {
+    fn from(error: FlashError) -> Self {
+        Self::input(error.to_string()).caused_by(error)
+    }
+}
+
+/// A graph over vectors, and queries.
+pub struct Searches {
+    graph: Graph,
+    vectors: Box<dyn Vectors>,
+    /// Bytes of a vector as it is stored.
+    vector_bytes: u32,
+    dimensions: u32,
+    queries: u32,
+    _memory: Reservation,
+}
+
+/// Vectors of one type of coordinates.
+trait Vectors {
+    fn distance(&self, query: u32, row: u32) -> f64;
+
+    fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit>;
+}
+
+struct Loaded<T> {
+    kernel: Kernel,
+    base: Panel<T>,
+    queries: Panel<T>,
+}
+
+impl<T: Coordinate> Vectors for Loaded<T> {
+    fn distance(&self, query: u32, row: u32) -> f64 {
+        let mut distance = [T::Distance::default()];
+        self.kernel.one_to_some(self.queries.row(query as usize), &self.base, &[row], &mut distance);
+        T::distance_of(T::distance_key(distance[0]))
+    }
+
+    fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit> {
+        let mut search = GreedySearch::new(graph);
+        search.run(self.kernel, graph, &self.base, self.queries.row(query as usize), list);
+        let near = search.nearest(graph, k);
+        near.map(|near| Hit { distance: near.squared_distance, vertex: near.vertex }).collect()
+    }
+}
+
+impl Searches {
+    /// Reads vectors and queries, and builds a graph; L2 distances.
+    ///
+    /// # Errors
+    /// Where a source cannot be read, the two have other dimensions, there is nothing to search, or memory does not suffice.
+    pub fn load(
+        context: &Context,
+        (base, queries): (&dyn VectorSource, &dyn VectorSource),
+        options: &GraphOptions,
+    ) -> Result<Self> {
+        let [of_base, of_queries] = [base.info(), queries.info()];
+        if of_base.vectors != of_queries.vectors {
+            let [rows, asked] = [of_base.vectors, of_queries.vectors];
+            return Err(Error::input(message![
+                format!("vectors are of {} x {} and those of ", rows.dimensions, rows.element),
+                Argument::Queries,
+                format!(" of {} x {}; give queries of the same kind", asked.dimensions, asked.element)
+            ]));
+        }
+        let space = Space::plain(of_base.vectors, Metric::L2);
+        with_coordinates!(space, T => {
+            let rows = [&of_base, &of_queries].map(|info| info.rows as usize);
+            let panels = rows.map(|rows| Panel::<T>::bytes_for(rows, space.dimensions())).iter().sum::<u64>();
+            let memory = context.reserve(panels, PURPOSE)?;
+            let load = |source: &dyn VectorSource| -> Result<Panel<T>> {
+                let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
+                let all = read_all(context, source, Metric::L2)?;
+                let mut panel = Panel::zeroed(all.rows.len(), space.dimensions());
+                T::load(space, context.kernel, &all.stored, &mut panel);
+                Ok(panel)
+            };
+            let (base, queries) = (load(base)?, load(queries)?);
+            if base.rows() == 0 || queries.rows() == 0 {
+                return Err(Error::input("there are no vectors or no queries; give some of both"));
+            }
+            let graph = Graph::build(context, &base, options)?;
+            Ok(Self {
+                graph,
+                vector_bytes: of_base.vectors.bytes() as u32,
+                dimensions: space.dimensions() as u32,
+                queries: queries.rows() as u32,
+                vectors: Box::new(Loaded { kernel: context.kernel, base, queries }),
+                _memory: memory,
+            })
+        })
+    }
+
+    /// Number of vectors.
+    pub fn vertices(&self) -> u32 {
+        self.graph.vertices() as u32
+    }
+
+    /// Number of queries.
+    pub fn queries(&self) -> u32 {
+        self.queries
+    }
+
+    /// Elements of a vector.
+    pub fn dimensions(&self) -> u32 {
+        self.dimensions
+    }
+
+    /// What the graph's own search in memory finds of a query: rows.
+    pub fn nearest(&self, query: u32, list: usize, k: usize) -> Vec<Hit> {
+        self.vectors.nearest(&self.graph, query, list, k)
+    }
+
+    /// Lays the vectors out on a device, in the order of a layout of the graph.
+    ///
+    /// # Errors
+    /// Where the layout goes by vectors, the device holds too little, or memory does not suffice.
+    pub fn lay_out(
+        &self,
+        context: &Context,
+        geometry: &Geometry,
+        (layout, mapping): (Layout, Mapping),
+    ) -> Result<LaidOut<'_>> {
+        if layout.goes_by_vectors() {
+            let why = " goes by vectors; give one that goes by the edges of the graph";
+            return Err(Error::option(message![Argument::Layout.with(layout), why]));
+        }
+        // Orders, edges by places and where they begin, twice; LUN and block.
+        let of_vertex = 2 * (4 * self.graph.options().degree as u64 + 24) + 16;
+        let memory = context.reserve(u64::from(self.vertices()) * of_vertex, PURPOSE)?;
+        let records = (geometry.page_bytes / self.vector_bytes).max(1) as usize;
+        let order = whole_order(context, &self.graph, layout, records)?;
+        let mut place_of = vec![0; order.len()];
+        (0..).zip(&order).for_each(|(place, &row)| place_of[row as usize] = place);
+        let neighbours: Vec<Vec<u32>> = order
+            .iter()
+            .map(|&row| self.graph.neighbours(row).iter().map(|&neighbour| place_of[neighbour as usize]).collect())
+            .collect();
+        let entry = place_of[self.graph.entry().expect("a graph of some vectors has an entry") as usize];
+        let of = |place: u32| &neighbours[place as usize][..];
+        let layout = LunCsr::new(geometry, (self.vertices(), entry), of, self.vector_bytes, mapping)?;
+        Ok(LaidOut { searches: self, order, layout, _memory: memory })
+    }
+}
+
+/// Vectors as they lie on a device.
+pub struct LaidOut<'s> {
+    searches: &'s Searches,
+    /// The row at each place.
+    order: Vec<u32>,
+    /// The graph by places.
+    pub layout: LunCsr,
+    _memory: Reservation,
+}
+
+impl LaidOut<'_> {
+    /// The row of a hit.
+    pub fn row(&self, hit: Hit) -> u32 {
+        self.order[hit.vertex as usize]
+    }
+}
+
+impl Distances for LaidOut<'_> {
+    fn distance(&self, query: u32, vertex: u32) -> f64 {
+        self.searches.vectors.distance(query, self.order[vertex as usize])
+    }
+
+    fn rank(&self, vertex: u32) -> u32 {
+        self.order[vertex as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin_flash::{Config, Device, Platform, SearchOptions, search};
+
+    use super::*;
+    use crate::options::{Element, VectorType};
+    use crate::output::Target;
+    use crate::source::{Generated, generate, open};
+
+    #[test]
+    fn every_platform_finds_what_the_search_in_memory_finds() {
+        let (folder, context) = (tempfile::tempdir().unwrap(), Context::default().with_memory(256 << 20));
+        let set = |name: &str, rows, seed| {
+            let (path, vectors) = (folder.path().join(name), VectorType { element: Element::U8, dimensions: 12 });
+            let what = Generated { rows, vectors, hardness: 1.0, seed };
+            generate(&context, &what, &Target::File { path: path.clone(), force: false }).unwrap();
+            open(&context, &[path.display().to_string()], &Default::default()).unwrap()
+        };
+        let (base, queries) = (set("base.u8bin", 3_000, 1), set("queries.u8bin", 40, 2));
+        let options = GraphOptions { degree: 12, build_list: 24, ..GraphOptions::default() };
+        let searches = Searches::load(&context, (&*base, &*queries), &options).unwrap();
+        let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
+        let mut config = Config::preset("ndsearch").unwrap();
+        config.set("geometry.page", 4_096.0, "test").unwrap();
+        let device = Device::new(&config).unwrap();
+        for (layout, mapping) in [(Layout::Rows, Mapping::Linear), (Layout::Degree, Mapping::MultiPlane)] {
+            let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
+            for platform in Platform::ALL {
+                let options = SearchOptions {
+                    platform,
+                    list: 20,
+                    k: 10,
+                    batch: 16,
+                    dimensions: searches.dimensions(),
+                    multi_plane: true,
+                    allocating: true,
+                    speculating: true,
+                    memory_share: 0.1,
+                    spans: 0,
+                };
+                let found = search(&device, &laid.layout, &laid, searches.queries(), &options).unwrap();
+                let rows = |hits: &Vec<Hit>| hits.iter().map(|&hit| Hit { vertex: laid.row(hit), ..hit }).collect();
+                assert_eq!(found.hits.iter().map(rows).collect::<Vec<Vec<Hit>>>(), expected, "{platform:?} {layout}");
+            }
+        }
+        let refused = searches.lay_out(&context, device.geometry(), (Layout::Gp1, Mapping::Linear));
+        assert!(refused.err().unwrap().to_string().contains("goes by vectors"));
+    }
+}
