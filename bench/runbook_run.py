@@ -5,7 +5,7 @@ usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N
                       [--work DIR] [--only WORD]
 
 Prints Markdown. What was measured lies in WORK/runbooks.jsonl and is not measured again; each step of each run in a
-file beside it. The set is sift-900k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program;
+file beside it. The set is sift-200k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program;
 engines run in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within the same memory where
 PEERS_CGROUP names a cgroup (`search_peers.py` says which). DiskANN runs if DISKANN_LIVE names `diskann-benchmark`
 (crate of that name, 0.61, feature `bftree`).
@@ -59,11 +59,11 @@ class Setting:
     """What is followed, and in which memory."""
 
     shape: str = "expiry"
-    rows: int = 400_000
-    steps: int = 50
+    rows: int = 150_000
+    steps: int = 30
     queries: int = 200
     memory_mb: int = 512
-    file: str = "sift-900k.u8bin"
+    file: str = "sift-200k.u8bin"
 
     @property
     def name(self) -> str:

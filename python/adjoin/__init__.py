@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
@@ -299,14 +298,8 @@ class Collection:
         }
         index = {"metric": None, "force": False, **_index_options(degree, build_list, code_bytes, page)}
         seed = _options.integer("seed", seed, _options.U64_MAX)
-        folder = _options.path("path", path)
-        _engine.create_live(folder, wanted, index, seed)
-        try:
-            return cls(path, merge_at=merge_at, memory=memory, threads=threads)
-        except BaseException:
-            # So that it can be created with other options.
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        _engine.create_live(_options.path("path", path), wanted, index, seed)
+        return cls(path, merge_at=merge_at, memory=memory, threads=threads)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

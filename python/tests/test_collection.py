@@ -41,13 +41,6 @@ def test_what_was_written_is_found_before_and_after_a_merge(vectors, tmp_path):
             live.write(delete=[1])
 
 
-def test_what_cannot_be_opened_is_not_created(tmp_path):
-    for wrong in (dict(memory="1MB"), dict(merge_at=5)):
-        with pytest.raises(adjoin.AdjoinError):
-            adjoin.Collection.create(tmp_path / "live", 16, **wrong)
-    adjoin.Collection.create(tmp_path / "live", 16).close()
-
-
 def test_texts_name_rows(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16, ids="text", metric="cosine") as live:
         live.write(insert=(["a", "b", "c"], vectors[:3]), durability="buffered")
