@@ -22,7 +22,7 @@ const SEED: u64 = 1;
 
 /// What is open.
 pub(crate) enum Served {
-    Store(Store),
+    Store(Box<Store>),
     Index(Box<Index>),
     Live { collection: Arc<Collection>, _merger: Merger },
 }
@@ -49,7 +49,7 @@ impl Served {
     /// Where there is nothing that can be served, it is damaged, or the budget does not hold it.
     pub(crate) fn open(context: &Context, folder: &Path) -> Result<Self> {
         Ok(match kind_of(context, folder)? {
-            Some(Kind::Store) => Self::Store(Store::open(context, folder)?),
+            Some(Kind::Store) => Self::Store(Box::new(Store::open(context, folder)?)),
             Some(Kind::Index) => Self::Index(Box::new(Index::open(context, folder)?)),
             Some(Kind::Live) => {
                 let collection = Arc::new(Collection::open(context, folder)?);

@@ -18,12 +18,12 @@ fn an_index_is_served() {
     place.write("query.fbin", &fbin(8, &[0.5; 8]));
     let serving = Serving::start(&place, "set.index --memory 64MB");
     assert_eq!(serving.get("/v1/info").json()["kind"], "index");
-    let found = serving.post("/v1/search", &json!({"queries": [[0.5; 8]], "k": 3, "list": 100})).json();
+    let found = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "list": 100})).json();
     let wanted = place.done("index search set.index --queries query.fbin -k 3 --list 100 --quiet").out;
     let wanted: Vec<Value> =
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);
-    let refused = serving.post("/v1/search", &json!({"queries": [[0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
+    let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
     assert!(refused.contains("of a graph index give list or recall"), "{refused}");
     let refused = serving.post("/v1/vectors/delete", &json!({"ids": [1]})).problem(400);
     assert!(refused.contains("serve a live index to write"), "{refused}");

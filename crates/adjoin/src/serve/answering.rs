@@ -63,6 +63,9 @@ struct Asked<'q> {
     wish: usize,
 }
 
+/// Groups of queries, and for each query of a batch the buckets that it looks into, its group and its number there.
+type Grouped<'t, T> = (Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>);
+
 /// Queries of a batch with one wish.
 struct Together<T> {
     wish: usize,
@@ -315,12 +318,12 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
     }
 
-    /// Groups of queries, and for each of so many queries the buckets that it looks into, its group and its number there.
+    /// Those of so many queries.
     fn groups<'t>(
         &self,
         together: &'t [Together<T>],
         (wishes, asked): (&[(Wish, Decided)], usize),
-    ) -> Result<(Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>)>
+    ) -> Result<Grouped<'t, T>>
     where
         'a: 't,
     {

@@ -37,15 +37,15 @@ pub fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Vec<u32>>
     };
     let mut clusters = Similarities::of(sets, least);
     // For each query, the next one of its cluster, and the last one of the cluster that it is the first of.
-    let mut next = vec![NONE; sets.len()];
-    let mut last: Vec<u32> = (0..sets.len() as u32).collect();
-    let mut is_first = vec![true; sets.len()];
+    let mut next = vec![NONE; sets.count()];
+    let mut last: Vec<u32> = (0..sets.count() as u32).collect();
+    let mut is_first = vec![true; sets.count()];
     clusters.merge_all(|a, b| {
         next[last[a] as usize] = b as u32;
         last[a] = last[b];
         is_first[b] = false;
     });
-    let firsts = (0..sets.len() as u32).filter(|&query| is_first[query as usize]);
+    let firsts = (0..sets.count() as u32).filter(|&query| is_first[query as usize]);
     let of = |first: u32| {
         let mut members: Vec<u32> =
             std::iter::successors(Some(first), |&query| Some(next[query as usize]).filter(|&next| next != NONE))
@@ -64,7 +64,7 @@ pub(super) fn grouping_bytes(queries: usize) -> u64 {
 impl Similarities {
     /// Of single queries (equation 5).
     fn of(sets: &impl Overlap, least: f64) -> Self {
-        let count = sets.len();
+        let count = sets.count();
         let (mut all, mut common) = (vec![0; count * count], Vec::new());
         let sizes: Vec<u32> = (0..count).map(|i| sets.size(i)).collect();
         for i in 0..count {

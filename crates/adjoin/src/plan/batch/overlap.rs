@@ -16,7 +16,7 @@ pub struct HashedSets(Vec<HashSet<u32>>);
 /// Sets of which the overlap of one with others can be asked.
 pub trait Overlap {
     /// How many sets there are.
-    fn len(&self) -> usize;
+    fn count(&self) -> usize;
 
     /// Members of set `i`.
     fn size(&self, i: usize) -> u32;
@@ -37,7 +37,7 @@ impl Bitmaps {
 }
 
 impl Overlap for Bitmaps {
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.sizes.len()
     }
 
@@ -64,7 +64,7 @@ impl HashedSets {
 }
 
 impl Overlap for HashedSets {
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.0.len()
     }
 

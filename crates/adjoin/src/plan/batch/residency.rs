@@ -94,10 +94,16 @@ pub struct BucketCosts {
 }
 
 /// How long a bucket stays: those with the least go first.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Stay(u64, f64);
 
 impl Eq for Stay {}
+
+impl PartialOrd for Stay {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Ord for Stay {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
@@ -156,7 +162,7 @@ impl Residency {
     pub fn memory_bytes(buckets: usize) -> u64 {
         let of_costs = size_of::<u64>() + size_of::<f64>();
         let of_bucket = size_of::<Option<Stay>>() + 3 * size_of::<(Stay, u32)>() + size_of::<f64>();
-        (buckets * (of_costs + of_bucket + 8 * size_of::<u32>())) as u64
+        (buckets * (of_costs + of_bucket + size_of::<[u32; 8]>())) as u64
     }
 
     /// How many buckets there are.
