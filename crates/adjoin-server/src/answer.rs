@@ -6,7 +6,8 @@ use std::sync::Arc;
 use adjoin::device::Reservation;
 use adjoin::error::Result;
 use adjoin::options::Metric;
-use adjoin::report::{RecallStatistics, SearchStatistics};
+use adjoin::report::SearchStatistics;
+use adjoin::serve::{self, Recall};
 use adjoin::sink::{id_column, id_field, value_field};
 use adjoin::source::{IdKind, Ids};
 use arrow_array::{Float32Array, RecordBatch, UInt32Array};
@@ -34,10 +35,10 @@ pub(crate) struct Found {
 }
 
 /// How a request was answered: on average over the queries that were searched together.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Told {
     /// What is promised, and what is known of it; null where only a number of probes was asked for.
-    pub(crate) recall: Option<RecallStatistics>,
+    pub(crate) recall: Option<Recall>,
     /// Queries that were searched together.
     pub(crate) batch_queries: u64,
     pub(crate) probes_per_query: Option<f64>,
@@ -52,7 +53,7 @@ impl Told {
     pub(crate) fn of(statistics: &SearchStatistics) -> Self {
         let SearchStatistics { common, search } = statistics;
         Self {
-            recall: common.recall.clone(),
+            recall: common.recall.as_ref().and_then(Recall::of),
             batch_queries: search.queries,
             probes_per_query: search.probes_per_query,
             bytes_per_query: search.bytes_per_query,
@@ -60,6 +61,16 @@ impl Told {
             queue_ms: 0.0,
             search_ms: common.seconds.total * 1e3,
         }
+    }
+
+    /// Adds how one of so many queries was answered that a service answers.
+    pub(crate) fn add(&mut self, answer: &serve::Answer, queries: usize) {
+        let share = 1.0 / queries as f64;
+        self.recall = answer.recall;
+        self.batch_queries = self.batch_queries.max(answer.together.into());
+        *self.probes_per_query.get_or_insert(0.0) += share * answer.probes as f64;
+        self.bytes_per_query += share * answer.read_bytes as f64;
+        self.distances_per_query += share * answer.looked_at as f64;
     }
 }
 

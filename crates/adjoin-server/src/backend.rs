@@ -1,7 +1,9 @@
-//! Answers to batches of requests, from what is served: the one place that knows how a search is done.
+//! Answers to batches of requests, from what is served: the one place that knows how a search is done. Queries of a store are
+//! answered by a [`Service`], which keeps buckets in memory; where they have conditions, and of indexes, by a search.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
 use adjoin::device::MemoryBudget;
@@ -9,17 +11,26 @@ use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
 use adjoin::report::Written;
 use adjoin::search::Wanted;
+use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
+use adjoin::source::IdKind;
+use adjoin::store::Store;
 
 use crate::answer::{Answer, Found, Told};
 use crate::request::{Request, Sought, Together};
-use crate::served::{Facts, Generation, Served};
+use crate::served::{Facts, Generation, SEED, Served, effort};
 
 /// The weight of the last search in what is known of the cost of a query.
 const LEARNED: f64 = 0.2;
 /// Of the memory that is free once something is open, the share that searches have; what is left holds the next generation
 /// while it is opened.
 const SEARCH_SHARE: (u64, u64) = (3, 4);
+/// Of what a service has, the share that queries have which wait for it, and how many these may be.
+const WAITING_SHARE: u64 = 16;
+const WAITING: (u64, u64) = (64, 8_192);
+
+/// How long the first search may take: of a large store on a cold disk.
+const TRIAL: Duration = Duration::from_secs(3_600);
 
 /// Searches what is served.
 pub(crate) struct Backend {
@@ -27,6 +38,8 @@ pub(crate) struct Backend {
     /// Whatever is opened is held in this budget, searches in a part of it.
     context: Context,
     search: Context,
+    /// Of a store; none where it could not be opened, and searches do its work.
+    service: RwLock<Option<Service>>,
     /// What is held for clients.
     clients: MemoryBudget,
     served: RwLock<Arc<Served>>,
@@ -51,10 +64,15 @@ impl Backend {
                 search
             }
         };
+        let service = match &served {
+            Served::Store(store) => Some(open_service(&search, store)?),
+            Served::Index(_) | Served::Live { .. } => None,
+        };
         let backend = Self {
             folder: folder.to_owned(),
             context: context.clone(),
             search,
+            service: RwLock::new(service),
             clients,
             served: RwLock::new(Arc::new(served)),
             generation: Mutex::new(generation),
@@ -75,9 +93,11 @@ impl Backend {
         let (nprobe, list) = if facts.buckets.is_some() { (Some(1), None) } else { (None, Some(1)) };
         let sought = Sought { wanted: Wanted::Nearest(1), recall: None, exact: false, nprobe, list, condition: None };
         let memory = self.clients.reserve(0).expect("nothing can be reserved");
-        let request =
-            Request { sought, vectors, rows: 1, stored, deadline: std::time::Instant::now(), _memory: memory };
-        self.search_together(&[&request]).map(drop)
+        let deadline = Instant::now() + TRIAL;
+        let request = Request { sought, vectors, rows: 1, stored, deadline, _memory: memory };
+        let mut tried = Ok(());
+        self.answer(&[&request], &mut |_, answer| tried = answer.map(drop));
+        tried
     }
 
     /// What is served now.
@@ -100,13 +120,19 @@ impl Backend {
         &self.context
     }
 
+    /// What the service of a store has done since it was opened.
+    pub(crate) fn service_statistics(&self) -> Option<ServeStatistics> {
+        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
+        service.as_ref().map(Service::statistics)
+    }
+
     /// Bytes of vectors that some queries are predicted to be compared with: those of the buckets that they look into where
     /// that is said, else as many as others were.
     pub(crate) fn predicted_bytes(&self, sought: &Sought, queries: usize) -> f64 {
         let Facts { rows, vectors, buckets, .. } = self.facts();
         let rows = match (sought.nprobe, buckets) {
             (Some(nprobe), Some(buckets)) => rows as f64 * f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
-            _ => self.rows_compared.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or(rows as f64),
+            _ => lock(&self.rows_compared).unwrap_or(rows as f64),
         };
         queries as f64 * rows * vectors.bytes() as f64
     }
@@ -132,21 +158,87 @@ impl Backend {
                 self.folder.display()
             )));
         }
+        // Batches wait meanwhile, and requests for them.
+        let mut service = self.service.write().unwrap_or_else(PoisonError::into_inner);
+        if let Served::Store(store) = &served {
+            *service = None; // its memory is for the next one
+            *service = Some(open_service(&self.search, store)?);
+        }
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
         Ok(true)
     }
 
-    /// Searches for all requests, those that want the same together, and gives the answer of each with its place. Where a search
-    /// fails, each request of it is searched for alone, so that it fails for its own faults only.
+    /// Finds what all requests want, and gives the answer of each with its place.
     pub(crate) fn answer(&self, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
-        for group in groups(requests) {
+        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
+        let all = 0..requests.len();
+        let Some(service) = service.as_ref() else { return self.search(&self.search, (requests, all.collect()), give) };
+        let (served, searched): (Vec<usize>, Vec<usize>) = all.partition(|&k| requests[k].sought.condition.is_none());
+        self.serve(service, (requests, served), give);
+        self.search(&self.context, (requests, searched), give);
+    }
+
+    /// Lets a service answer some of the requests, as many queries at once as may wait for it.
+    fn serve(
+        &self,
+        service: &Service,
+        (requests, places): (&[&Request], Vec<usize>),
+        give: &mut dyn FnMut(usize, Result<Answer>),
+    ) {
+        let (begun, Facts { metric, ids, .. }) = (Instant::now(), self.facts());
+        let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
+        let mut asked = Vec::new();
+        for k in places {
+            match effort(&requests[k].sought) {
+                Ok(effort) => {
+                    open[k] = Some(Gathered::new(requests[k].rows));
+                    asked.extend((0..requests[k].rows).map(|query| (k, query, effort)));
+                }
+                Err(error) => give(k, Err(error)),
+            }
+        }
+        for some in asked.chunks(service.waiting_max()) {
+            let asked = some.iter().map(|&(k, query, effort)| serve::Request {
+                vector: requests[k].query(query),
+                wanted: requests[k].sought.wanted,
+                effort,
+                deadline: Some(requests[k].deadline),
+            });
+            service.answer_each(asked.collect(), |number, answer| {
+                let (k, query, _) = some[number];
+                // It may have failed before.
+                let Some(gathered) = &mut open[k] else { return };
+                let whole = match answer.map(|answer| gathered.add(query, answer)) {
+                    Ok(false) => return,
+                    Ok(true) => open[k].take().expect("it is there").whole(ids, &self.clients),
+                    Err(error) => Err(error),
+                };
+                open[k] = None;
+                let search_ms = begun.elapsed().as_secs_f64() * 1e3;
+                if let (Ok((_, told)), None) = (&whole, requests[k].sought.nprobe) {
+                    self.learn(told.distances_per_query);
+                }
+                give(k, whole.map(|(found, told)| Answer { metric, found, told: Told { search_ms, ..told } }));
+            });
+        }
+    }
+
+    /// Searches for some of the requests, those that want the same together. Where a search fails, each request of it is
+    /// searched for alone, so that it fails for its own faults only.
+    fn search(
+        &self,
+        context: &Context,
+        (requests, places): (&[&Request], Vec<usize>),
+        give: &mut dyn FnMut(usize, Result<Answer>),
+    ) {
+        for group in groups(requests, &places) {
             let together: Vec<&Request> = group.iter().map(|&k| requests[k]).collect();
-            match self.search_together(&together) {
+            match self.search_together(context, &together) {
                 Ok(answers) => group.iter().zip(answers).for_each(|(&k, answer)| give(k, Ok(answer))),
                 Err(error) if group.len() == 1 => give(group[0], Err(error)),
                 Err(_) => {
                     for &k in &group {
-                        let alone = self.search_together(&[requests[k]]);
+                        let alone = self.search_together(context, &[requests[k]]);
                         give(k, alone.map(|mut answers| answers.remove(0)));
                     }
                 }
@@ -166,7 +258,7 @@ impl Backend {
     }
 
     /// Searches once for requests that want the same.
-    fn search_together(&self, requests: &[&Request]) -> Result<Vec<Answer>> {
+    fn search_together(&self, context: &Context, requests: &[&Request]) -> Result<Vec<Answer>> {
         let served = self.served();
         let Facts { metric, ids, .. } = served.facts();
         let Request { sought, vectors, .. } = requests[0];
@@ -176,7 +268,7 @@ impl Backend {
             lock(&found).push(Found::none(ids, reserve(&self.clients, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: &self.clients };
-        let statistics = served.search(&self.search, queries, sought, Box::new(sink))?;
+        let statistics = served.search(context, queries, sought, Box::new(sink))?;
         let told = Told::of(&statistics);
         if sought.nprobe.is_none() {
             self.learn(told.distances_per_query);
@@ -186,15 +278,57 @@ impl Backend {
     }
 
     fn learn(&self, rows: f64) {
-        let mut known = self.rows_compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.rows_compared);
         *known = Some(known.map_or(rows, |known| (1.0 - LEARNED) * known + LEARNED * rows));
     }
 }
 
-/// The places of requests that are searched for together, in the order of the first of each group.
-fn groups(requests: &[&Request]) -> Vec<Vec<usize>> {
+/// A service of a store with memory of its own.
+fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
+    let share = context.budget().total() / WAITING_SHARE;
+    let waiting_max = share / ServeOptions::waiting_bytes(store.manifest().vectors.dimensions);
+    let waiting_max = waiting_max.clamp(WAITING.0, WAITING.1) as usize;
+    Service::open(context, store.clone(), ServeOptions { waiting_max, seed: SEED, ..ServeOptions::default() })
+}
+
+/// What the queries of a request have found so far.
+struct Gathered {
+    found: Vec<Option<serve::Answer>>,
+    left: usize,
+}
+
+impl Gathered {
+    fn new(queries: usize) -> Self {
+        Self { found: vec![None; queries], left: queries }
+    }
+
+    /// Adds what a query found; returns whether that was the last.
+    fn add(&mut self, query: usize, answer: serve::Answer) -> bool {
+        self.found[query] = Some(answer);
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// Where the memory for clients does not hold it.
+    fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(Found, Told)> {
+        let (queries, mut told) = (self.found.len(), Told::default());
+        let mut found = Found::none(ids, reserve(clients, 0)?);
+        for answer in self.found.iter().flatten() {
+            told.add(answer, queries);
+            found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes| reserve(clients, bytes))?;
+        }
+        Ok((found, told))
+    }
+}
+
+/// The places of requests that are searched for together, of those in `places`, in the order of the first of each group.
+fn groups(requests: &[&Request], places: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (k, request) in requests.iter().enumerate() {
+    for &k in places {
+        let request = requests[k];
         let is_like = |other: &Request| other.vectors == request.vectors && other.sought == request.sought;
         match groups.iter_mut().find(|group| is_like(requests[group[0]])) {
             Some(group) => group.push(k),
@@ -233,8 +367,8 @@ impl HitSink for Sharing<'_> {
     }
 }
 
-fn lock(found: &Mutex<Vec<Found>>) -> std::sync::MutexGuard<'_, Vec<Found>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory for what clients get.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adjoin::device::current_resident_bytes;
+use adjoin::serve::ServeStatistics;
 
 /// Upper ends of the buckets of durations, in seconds.
 const SECONDS: [f64; 15] =
@@ -69,6 +70,8 @@ pub(crate) struct Now {
     pub(crate) budget_bytes: u64,
     pub(crate) waiting: usize,
     pub(crate) rows: u64,
+    /// Of a store, since this generation of it was taken up.
+    pub(crate) service: Option<ServeStatistics>,
 }
 
 impl Metrics {
@@ -145,6 +148,16 @@ impl Metrics {
         ] {
             family(&mut text, (name, "gauge", help), [(String::new(), value)]);
         }
+        if let Some(ServeStatistics { counts, cache_bytes, .. }) = now.service {
+            for (name, help, value) in [
+                ("adjoin_cache_uses", "Buckets that queries looked into since the last generation.", counts.uses),
+                ("adjoin_cache_misses", "Of these, those that were not in memory.", counts.misses),
+                ("adjoin_cache_loads", "Buckets that were read.", counts.loads),
+                ("adjoin_cache_bytes", "Bytes of buckets that may stay in memory.", cache_bytes),
+            ] {
+                family(&mut text, (name, "gauge", help), [(String::new(), value)]);
+            }
+        }
         text
     }
 }
@@ -203,7 +216,7 @@ fn family(text: &mut String, (name, kind, help): (&str, &str, &str), values: imp
 mod tests {
     use super::*;
 
-    const NOW: Now = Now { budget_bytes: 100, waiting: 3, rows: 7 };
+    const NOW: Now = Now { budget_bytes: 100, waiting: 3, rows: 7, service: None };
 
     #[test]
     fn counts_are_as_prometheus_reads_them() {
@@ -236,13 +249,15 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+        assert!(!text.contains("adjoin_cache"), "nothing is cached of an index");
         drop(connected);
         assert!(metrics.text(&NOW).contains("\nadjoin_connections 0\n"));
     }
 
     #[test]
     fn every_name_is_declared_once_before_its_values() {
-        let text = Metrics::default().text(&NOW);
+        let now = Now { service: Some(ServeStatistics::default()), ..NOW };
+        let text = Metrics::default().text(&now);
         let mut declared = std::collections::HashSet::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {

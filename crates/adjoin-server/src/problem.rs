@@ -66,6 +66,8 @@ impl From<&Error> for Problem {
             ErrorKind::Input | ErrorKind::Option => StatusCode::BAD_REQUEST,
             ErrorKind::Budget => StatusCode::INSUFFICIENT_STORAGE,
             ErrorKind::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Late => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::Overloaded => return Self::crowded(error.spelled(as_member), 1),
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.spelled(as_member))

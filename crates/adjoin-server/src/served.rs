@@ -18,11 +18,11 @@ use serde::Serialize;
 use crate::request::Sought;
 
 /// Seed of what searches draw.
-const SEED: u64 = 1;
+pub(crate) const SEED: u64 = 1;
 
 /// What is open.
 pub(crate) enum Served {
-    Store(Box<Store>),
+    Store(Arc<Store>),
     Index(Box<Index>),
     Live { collection: Arc<Collection>, _merger: Merger },
 }
@@ -49,7 +49,7 @@ impl Served {
     /// Where there is nothing that can be served, it is damaged, or the budget does not hold it.
     pub(crate) fn open(context: &Context, folder: &Path) -> Result<Self> {
         Ok(match kind_of(context, folder)? {
-            Some(Kind::Store) => Self::Store(Box::new(Store::open(context, folder)?)),
+            Some(Kind::Store) => Self::Store(Arc::new(Store::open(context, folder)?)),
             Some(Kind::Index) => Self::Index(Box::new(Index::open(context, folder)?)),
             Some(Kind::Live) => {
                 let collection = Arc::new(Collection::open(context, folder)?);
@@ -174,7 +174,7 @@ impl Served {
 }
 
 /// How far a search of a store looks.
-fn effort(sought: &Sought) -> Result<Effort> {
+pub(crate) fn effort(sought: &Sought) -> Result<Effort> {
     if sought.list.is_some() {
         return Err(Error::option("list is for graph indexes; of a store give nprobe or recall"));
     }

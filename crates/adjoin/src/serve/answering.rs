@@ -262,8 +262,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let mut ids = Ids::empty(self.ids);
                 (named..named + hits.len()).for_each(|hit| ids.push_from(&all_ids, hit));
                 named += hits.len();
-                let (probes, together) = (buckets.count().into(), found.len() as u32);
-                let told = Told { probes, read_bytes, together, recall: recall_of(decided) };
+                let (probes, looked_at, together) = (buckets.count().into(), buckets.rows(), found.len() as u32);
+                let told = Told { probes, looked_at, read_bytes, together, recall: recall_of(decided) };
                 batch.answer(asked.number, Ok(answer(buckets.metric(), hits, ids, told)));
             }
             Ok(())
@@ -293,8 +293,10 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 count_reads(statistics, buckets);
                 let hits = looking.take_found(own);
                 let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
-                let (probes, read_bytes) = (lists[number].len() as u64, read_bytes / u64::from(together));
-                let told = Told { probes, read_bytes, together, recall: recall_of(&wishes[asked.wish].1) };
+                let (list, read_bytes) = (&lists[number], read_bytes / u64::from(together));
+                let looked_at = list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum();
+                let recall = recall_of(&wishes[asked.wish].1);
+                let told = Told { probes: list.len() as u64, looked_at, read_bytes, together, recall };
                 batch.answer(asked.number, Ok(answer(buckets.metric(), &hits, names.take(number, &held), told)));
             }
         };
@@ -432,6 +434,7 @@ fn count_reads(statistics: &Mutex<ServeStatistics>, buckets: &Buckets<'_>) {
 /// What an answer says beside its hits.
 struct Told {
     probes: u64,
+    looked_at: u64,
     read_bytes: u64,
     together: u32,
     recall: Option<Recall>,
@@ -443,10 +446,11 @@ fn recall_of(decided: &Decided) -> Option<Recall> {
 }
 
 /// The answer of a query that found these.
-fn answer(metric: Metric, hits: &[Hit], ids: Ids, Told { probes, read_bytes, together, recall }: Told) -> Answer {
+fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: Told) -> Answer {
     let rows = hits.iter().map(|hit| hit.row).collect();
     let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
-    Answer { rows, ids, values, probes, read_bytes, together, recall }
+    let Told { probes, looked_at, read_bytes, together, recall } = told;
+    Answer { rows, ids, values, probes, looked_at, read_bytes, together, recall }
 }
 
 /// Bytes of each bucket in memory.

@@ -14,7 +14,7 @@ mod pass;
 mod queue;
 mod service;
 
-pub use options::{Answer, Request, ServeOptions, ServeStatistics};
+pub use options::{Answer, Recall, Request, ServeOptions, ServeStatistics};
 pub use service::Service;
 
 /// What memory is for, as a refusal says it.

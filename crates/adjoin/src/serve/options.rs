@@ -31,6 +31,8 @@ pub struct Answer {
     pub values: Vec<f32>,
     /// Buckets that the query looked into.
     pub probes: u64,
+    /// Vectors in these.
+    pub looked_at: u64,
     /// Its share of the bytes that were read for the queries that were answered together.
     pub read_bytes: u64,
     /// How many that were.
@@ -40,7 +42,7 @@ pub struct Answer {
 }
 
 /// The recall that is promised of queries that are distributed as the rows of the store are.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Recall {
     /// What was asked for.
     pub target: f64,
@@ -49,8 +51,8 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// Of what is known of a rule.
-    pub(super) fn of(recall: &RecallStatistics) -> Option<Self> {
+    /// Of what a search reports.
+    pub fn of(recall: &RecallStatistics) -> Option<Self> {
         recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::options::{Answer, Request};
+use super::options::{Answer, Request, ServeOptions};
 use crate::error::{Error, Result};
 use crate::workers::lock;
 
@@ -17,6 +17,17 @@ pub(super) struct Waiting {
     pub(super) arrived: Instant,
     pub(super) reply: Reply,
 }
+
+impl ServeOptions {
+    /// Bytes that are reserved for each query that may wait, of so many dimensions: as many may wait while others are
+    /// answered.
+    pub fn waiting_bytes(dimensions: usize) -> u64 {
+        2 * (dimensions * size_of::<f32>() + size_of::<Waiting>() + REPLY_BYTES) as u64
+    }
+}
+
+/// Bytes of what takes an answer.
+const REPLY_BYTES: usize = 64;
 
 /// The queue.
 pub(super) struct Queue {
@@ -37,27 +48,27 @@ impl Queue {
         Self { state: Mutex::default(), changed: Condvar::new(), waiting_max }
     }
 
-    /// Lets a query wait, or refuses it at once.
-    pub(super) fn push(&self, waiting: Waiting) {
+    /// Lets queries wait, which no batch divides that has room for all of them; refuses at once those for whom there is no room.
+    pub(super) fn push(&self, mut waiting: Vec<Waiting>) {
         let mut state = lock(&self.state);
-        let refused = if state.closed {
-            Some(Error::overloaded("the service is ending; ask another one"))
-        } else if state.waiting.len() >= self.waiting_max {
-            Some(Error::overloaded(format!("{} queries wait already; ask again later", self.waiting_max)))
-        } else {
-            None
-        };
-        match refused {
-            Some(error) => {
-                drop(state);
-                (waiting.reply)(Err(error));
-            }
-            None => {
-                state.waiting.push_back(waiting);
-                drop(state);
-                self.changed.notify_one();
-            }
+        let room = if state.closed { 0 } else { self.waiting_max - state.waiting.len() };
+        let refused = waiting.split_off(room.min(waiting.len()));
+        let is_closed = state.closed;
+        state.waiting.extend(waiting);
+        drop(state);
+        self.changed.notify_one();
+        for refused in refused {
+            (refused.reply)(Err(Error::overloaded(if is_closed {
+                "the service is ending; ask another one".to_owned()
+            } else {
+                format!("{} queries wait already; ask again later", self.waiting_max)
+            })));
         }
+    }
+
+    /// How many may wait.
+    pub(super) fn waiting_max(&self) -> usize {
+        self.waiting_max
     }
 
     /// How many wait.
@@ -171,11 +182,11 @@ mod tests {
         let queue = Queue::new(2);
         let (waiting, replies) = queries(Instant::now(), &[None; 4]);
         let mut waiting = waiting.into_iter();
-        waiting.by_ref().take(3).for_each(|waiting| queue.push(waiting));
+        queue.push(waiting.by_ref().take(3).collect());
         let (number, refused) = replies.try_recv().unwrap();
         assert_eq!((number, refused.unwrap_err().kind(), queue.len()), (2, ErrorKind::Overloaded, 2));
         queue.close();
-        waiting.for_each(|waiting| queue.push(waiting));
+        queue.push(waiting.collect());
         assert_eq!(replies.try_recv().unwrap().1.unwrap_err().kind(), ErrorKind::Overloaded);
         assert_eq!(
             numbers(&queue.next_batch(9, Duration::from_secs(1_000)).unwrap()),
@@ -192,9 +203,9 @@ mod tests {
         std::thread::scope(|scope| {
             let batch = scope.spawn(|| queue.next_batch(9, Duration::ZERO).map(|batch| numbers(&batch)));
             let mut waiting = waiting.into_iter();
-            queue.push(waiting.next().unwrap());
+            queue.push(waiting.by_ref().take(1).collect());
             assert_eq!(batch.join().unwrap(), Some(vec![0]));
-            waiting.for_each(|waiting| queue.push(waiting));
+            queue.push(waiting.collect());
             assert_eq!(numbers(&queue.next_batch(9, Duration::from_millis(1)).unwrap()), [1, 2]);
         });
     }

@@ -68,21 +68,39 @@ impl Service {
     /// Lets a query wait for its answer, which `reply` is given on a thread of the service, or at once where it is refused: it must
     /// be quick. It is dropped where the service fails.
     pub fn submit(&self, request: Request, reply: impl FnOnce(Result<Answer>) + Send + 'static) {
-        self.shared.queue.push(Waiting { request, arrived: Instant::now(), reply: Box::new(reply) });
+        self.shared.queue.push(vec![Waiting { request, arrived: Instant::now(), reply: Box::new(reply) }]);
     }
 
-    /// What queries find, in their order; waits for that. May be called from any thread. Of more than may wait, some are refused.
-    pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
-        let (sender, replies) = unbounded();
-        let mut answers: Vec<Result<Answer>> = requests.iter().map(|_| Err(ended())).collect();
-        for (number, request) in requests.into_iter().enumerate() {
+    /// Tells what each of some queries finds, with its number, as soon as it is known; returns when all were told. They are
+    /// answered together. May be called from any thread. Of more than may wait, some are refused.
+    pub fn answer_each(&self, requests: Vec<Request>, mut told: impl FnMut(usize, Result<Answer>)) {
+        let ((sender, replies), arrived) = (unbounded(), Instant::now());
+        let mut is_open = vec![true; requests.len()];
+        let waiting = requests.into_iter().enumerate().map(|(number, request)| {
             let sender = sender.clone();
             // Received until the last is there.
-            self.submit(request, move |answer| drop(sender.send((number, answer))));
-        }
+            let reply = Box::new(move |answer| drop(sender.send((number, answer))));
+            Waiting { request, arrived, reply }
+        });
+        self.shared.queue.push(waiting.collect());
         drop(sender);
-        replies.iter().for_each(|(number, answer)| answers[number] = answer);
-        answers
+        for (number, answer) in &replies {
+            is_open[number] = false;
+            told(number, answer);
+        }
+        (0..).zip(is_open).filter(|&(_, is_open)| is_open).for_each(|(number, _)| told(number, Err(ended())));
+    }
+
+    /// What queries find, in their order, as [`Service::answer_each`] tells it.
+    pub fn answer(&self, requests: Vec<Request>) -> Vec<Result<Answer>> {
+        let mut answers: Vec<Option<Result<Answer>>> = requests.iter().map(|_| None).collect();
+        self.answer_each(requests, |number, answer| answers[number] = Some(answer));
+        answers.into_iter().map(|answer| answer.expect("each was told")).collect()
+    }
+
+    /// How many queries may wait to be answered.
+    pub fn waiting_max(&self) -> usize {
+        self.shared.queue.waiting_max()
     }
 
     /// How many queries wait to be answered.
@@ -130,9 +148,7 @@ fn serve<T: Coordinate>(
     shared: &Shared,
     ready: Sender<Result<()>>,
 ) -> Result<()> {
-    // As many may wait while others are answered.
-    let of_query = buckets.vectors().dimensions * size_of::<f32>() + WAITING_BYTES;
-    let waiting_bytes = 2 * options.waiting_max as u64 * of_query as u64;
+    let waiting_bytes = options.waiting_max as u64 * ServeOptions::waiting_bytes(buckets.vectors().dimensions);
     let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads, options);
     let context = &context.for_run(least, PURPOSE)?;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
@@ -146,6 +162,3 @@ fn serve<T: Coordinate>(
     }
     Ok(())
 }
-
-/// Bytes of a query that waits, beside its vector.
-const WAITING_BYTES: usize = size_of::<Waiting>() + 64;

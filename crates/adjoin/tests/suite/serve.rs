@@ -73,9 +73,11 @@ fn every_order_cache_and_number_of_threads_finds_what_a_search_finds() {
     ];
     for (kind, (element, metric)) in kinds.into_iter().enumerate() {
         let (setup, built, queries, set) = served(element, metric);
+        // As near as the fifth of the first query.
+        let (_, fifth) = searched(&setup, &built, &set, Wanted::Nearest(5), Effort::Every)[0][4];
         let within = match metric {
-            Metric::L2 => Wanted::Within(Predicate::l2(40.0).unwrap()),
-            Metric::Cosine => Wanted::Within(Predicate::cosine(0.98).unwrap()),
+            Metric::L2 => Wanted::Within(Predicate::l2(fifth.into()).unwrap()),
+            Metric::Cosine => Wanted::Within(Predicate::cosine(fifth.into()).unwrap()),
             Metric::Ip => Wanted::Nearest(100),
         };
         let wishes = [
