@@ -25,6 +25,8 @@ const LEARNED: f64 = 0.2;
 /// Of the memory that is free once something is open, the share that searches have; what is left holds the next generation
 /// while it is opened.
 const SEARCH_SHARE: (u64, u64) = (3, 4);
+/// The same of a store whose rows have attributes.
+const FILTERED_SHARE: (u64, u64) = (1, 2);
 /// Of what a service has, the share that queries have which wait for it, and how many these may be.
 const WAITING_SHARE: u64 = 16;
 const WAITING: (u64, u64) = (64, 8_192);
@@ -59,9 +61,9 @@ impl Backend {
         let search = match served {
             Served::Live { .. } => context.clone(), // merges and writes take their turns with searches
             Served::Store(_) | Served::Index(_) => {
-                let search = context.for_run(1, "serving")?;
-                search.budget().shrink(search.budget().total() / SEARCH_SHARE.1 * SEARCH_SHARE.0);
-                search
+                // Searches with conditions are done beside the service.
+                let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
+                context.with_reserved(context.budget().free() / share.1 * share.0, "serving")?
             }
         };
         let service = match &served {

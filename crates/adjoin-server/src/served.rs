@@ -142,9 +142,21 @@ impl Served {
     /// Where it has none.
     pub(crate) fn check(&self, sought: &Sought) -> Result<()> {
         match self {
+            // Told before a search takes memory.
+            Self::Store(store) if sought.condition.is_some() && store.attributes()?.is_empty() => {
+                Err(Error::option("the store has no attributes, which `where` asks for; leave that out"))
+            }
             Self::Store(_) => effort(sought).map(drop),
             _ => walk(sought).map(drop),
         }
+    }
+
+    /// Whether it is a store whose searches can have conditions.
+    ///
+    /// # Errors
+    /// Where its attributes cannot be read.
+    pub(crate) fn is_filtered(&self) -> Result<bool> {
+        Ok(matches!(self, Self::Store(_)) && !self.attributes()?.is_empty())
     }
 
     /// Finds what is wanted of each query.

@@ -230,6 +230,14 @@ impl Context {
         }
     }
 
+    /// The same with some of the memory that is free, which no run on this context waits for.
+    ///
+    /// # Errors
+    /// Where it is not free: says the least budget that would do.
+    pub fn with_reserved(&self, bytes: u64, purpose: &str) -> Result<Self> {
+        Ok(Self { budget: MemoryBudget::within(self.reserve(bytes, purpose)?), ..self.clone() })
+    }
+
     /// The same with three quarters of the memory that is free, for long work beside which others go on; it is given back with
     /// the last context of it.
     ///

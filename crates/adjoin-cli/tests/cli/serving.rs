@@ -109,8 +109,13 @@ impl Serving {
     }
 
     /// Asks the server to end, and waits until it has. Returns its exit code and what it said.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(self) -> (Option<i32>, String) {
         self.terminate();
+        self.wait()
+    }
+
+    /// Waits until the server, which was asked to, has ended. Returns its exit code and what it said.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().code(), said)

@@ -203,13 +203,13 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let (dimensions, vector) = (buckets.vectors().dimensions, &request.vector);
         if vector.len() != dimensions {
             return Err(Error::input(format!(
-                "the query has {} dimensions, the vectors of {} {dimensions}; give queries of the same model",
+                "queries have {} dimensions, the vectors of {} {dimensions}; give queries of the same model",
                 vector.len(),
                 store.folder().display()
             )));
         }
         if let Some((place, value)) = vector.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(Error::input(format!("element {place} of the query is {value}; give finite numbers")));
+            return Err(Error::input(format!("queries: element {place} of one is {value}; give finite numbers")));
         }
         if buckets.metric() == Metric::Cosine && vector.iter().all(|&value| value == 0.0) {
             return Err(Error::input("the query is all zeros, which have no cosine; give another vector"));
