@@ -161,7 +161,7 @@ fn what_is_no_query_is_refused_and_the_others_are_answered() {
         let of = |vector: &[f64]| request(vector, wanted, effort);
         all.push(of(&[1.0; 11]));
         all.push(of(&[f64::NAN; 12]));
-        let mut expected = vec!["has 11 dimensions", "element 0 of one is NaN"];
+        let mut expected = vec!["have 11 dimensions", "element 0 of one is NaN"];
         if metric == Metric::L2 {
             all.push(of(&[0.5; 12]));
             expected.push("queries hold whole numbers of that type");
