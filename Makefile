@@ -1,5 +1,5 @@
-# What a person types. Everything is built in one profile, so Arrow compiles once; tests add checks to our own crates. The
-# Python package is tested as people get it.
+# What a person types. Everything is built in one profile, so Arrow compiles once; tests add checks to our own crates,
+# those of the Python package too; `make python` tests it as people get it.
 
 CARGO ?= cargo
 CLI := target/release/adjoin
@@ -28,7 +28,7 @@ demo: tools
 
 test: tools
 	$(TEST)
-	python/test.sh
+	ADJOIN_CHECKED=1 python/test.sh
 
 # The Python package as a wheel in target/wheels, installed and tested in an environment of its own.
 python: tools

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a virtual environment of its own, and tests it there. Without Python 3.10 or a package
-# index nothing can be tested: that is said, and fails where ADJOIN_REQUIRE names python.
+# index nothing can be tested: that is said, and fails where ADJOIN_REQUIRE names python. With ADJOIN_CHECKED the wheel has
+# the checks of all tests, so that the engine which those compiled serves it too; nobody should install that one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python3}
@@ -18,9 +19,15 @@ skip() {
     'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas datasets pandas-stubs types-tqdm ||
     skip "the test's packages cannot be installed"
 
-rm -rf target/wheels
-"$venv/bin/maturin" build --release --locked --quiet --manifest-path python/Cargo.toml --out target/wheels
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/wheels/*.whl
+wheels=target/wheels
+config=()
+if [[ -n ${ADJOIN_CHECKED:-} ]]; then
+    wheels=target/wheels-checked
+    config=(--config checked.toml)
+fi
+rm -rf "$wheels"
+"$venv/bin/maturin" build --release --locked --quiet "${config[@]}" --manifest-path python/Cargo.toml --out "$wheels"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check tqdm
 cd python/tests
 "$venv/bin/python" -m pytest --quiet -p no:cacheprovider "$@"
