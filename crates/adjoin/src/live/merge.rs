@@ -18,7 +18,7 @@ use super::state::{Moment, State};
 use super::sync::lock;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::index::{Merge, Newcomers as _, Repair, build};
+use crate::index::{Index, Merge, Newcomers as _, Repair, build};
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 
@@ -55,6 +55,7 @@ impl Collection {
             moment
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
+        self.check_room(&moment)?;
         let merged = self.index_of(context, moment, method).and_then(|(manifest, bytes_written)| {
             self.replace(writer, manifest)?;
             let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
@@ -66,6 +67,16 @@ impl Collection {
             let _ = remove_unnamed(context, self.folder(), &self.manifest());
         }
         merged
+    }
+
+    /// Sees, before any work, that the index of a moment can be opened beside the one that there is, which searches use until
+    /// then.
+    fn check_room(&self, moment: &Moment) -> Result<()> {
+        let Some(base) = &moment.base else { return Ok(()) };
+        let facts = base.index.facts();
+        let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
+        let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
+        self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
     }
 
     /// Makes the index of a moment; returns the manifest that names it, and the bytes that this wrote.

@@ -77,7 +77,7 @@ impl Collection {
     /// What is known of the hits of queries.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
         let manifest = self.manifest();
-        HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric }
+        HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric, of_rows: false }
     }
 }
 

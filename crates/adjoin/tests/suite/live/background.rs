@@ -1,4 +1,4 @@
-//! Merges that come by themselves.
+//! Merges that come by themselves, and merges that memory does not suffice for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -107,4 +107,37 @@ fn a_merge_that_fails_is_told_of_and_writes_go_on() {
     let read_only = Arc::new(Collection::open_read_only(&context, &live).unwrap());
     let refused = Merger::start(&read_only, MergerOptions::of(&context)).err().unwrap();
     assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
+}
+
+#[test]
+fn a_merge_whose_index_could_not_be_opened_is_refused_before_its_work() {
+    const MANY: usize = 3 * ROWS;
+    const STEP: u64 = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let live = folder.path().join("live");
+    let mut of_codes = options(VECTORS, Metric::L2, IdKind::Int64);
+    (of_codes.index.graph.degree, of_codes.index.graph.build_list) = (8, 16);
+    of_codes.index.code_bytes = 128;
+    let context = Setup::default().context();
+    Collection::create(&context, &live, &of_codes).unwrap();
+    let collection = Collection::open(&context, &live).unwrap();
+    let rows = make(Shape::Clustered, Element::U8, MANY, 128, 6);
+    collection.load(&rows.in_batches_of(MANY), Put::Insert, Durability::Group).unwrap();
+    collection.merge(&context).unwrap();
+    drop(collection);
+    // A little more than what opening it and a write take, less than what opening it twice takes.
+    let opens = |&memory: &u64| Collection::open(&Setup { memory, ..Setup::default() }.context(), &live).is_ok();
+    let least = (0..).map(|step| (8 << 20) + step * STEP).find(opens).unwrap();
+    let small = Setup { memory: least + 16 * STEP, ..Setup::default() }.context();
+    let collection = Collection::open(&small, &live).unwrap();
+    let gone = Ids::Int64(vec![1]);
+    collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
+    let refused = collection.merge(&small).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Budget);
+    assert!(refused.to_string().contains("opening what a merge makes beside what there is needs"), "{refused}");
+    let facts = collection.facts();
+    assert_eq!((facts.rows, facts.gone), (MANY as u64 - 1, 1));
+    drop(collection);
+    let collection = Collection::open(&context, &live).unwrap();
+    assert_eq!(collection.merge(&context).unwrap().rows, MANY as u64 - 1);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adjoin::context::Context;
 use adjoin::device::Operation::{Remove, RemoveFolder, Rename, SyncFolder};
@@ -199,13 +200,25 @@ fn no_acknowledged_write_is_lost_wherever_a_run_ends() {
     let (_, operations) = undisturbed(of);
     assert!(operations > 5_000, "{operations}");
     let trials: Vec<u64> = match is_stress() {
-        true => (0..4).flat_map(|_| 0..operations).collect(),
+        true => (0..2).flat_map(|_| 0..operations).collect(),
         false => (0..TRIALS).map(|_| random.below(operations)).collect(),
     };
     println!("{} trials", trials.len());
-    for at in trials {
-        trial(of, at, &mut random).unwrap_or_else(|why| panic!("operation {at}: {why}"));
-    }
+    let next = AtomicUsize::new(0);
+    let some = || {
+        // Each trial draws by its number, whichever thread comes to it.
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&at) = trials.get(number) else { break };
+            let mut random = Random::new(number as u64, "trial");
+            trial(of, at, &mut random).unwrap_or_else(|why| panic!("operation {at}: {why}"));
+        }
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(some);
+        }
+    });
 }
 
 /// Where names change that say what is in force: every such operation of merges and of the log, failed or the last before the power
