@@ -20,8 +20,8 @@ class Failed(Exception):
 
 
 def run(command: list[str | Path]) -> Record:
-    """Runs a program to its end: `seconds`, `peak_bytes` of its resident memory as the system accounts it, its `output` and
-    its `words`, which are on its standard error.
+    """Runs a program to its end: `seconds`, `cpu_seconds` of all its threads, `peak_bytes` of its resident memory as the system
+    accounts it, its `output` and its `words`, which are on its standard error.
 
     The system counts what the caller held when it forked, so whoever calls this must stay small.
     """
@@ -38,7 +38,8 @@ def run(command: list[str | Path]) -> Record:
         told = words.read().decode(errors="replace")
         if process.returncode:
             raise Failed(why(process.returncode, told.strip().splitlines(), seconds))
-        return {"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024, "output": output.read().decode(), "words": told}
+        took = {"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
+        return {**took, "output": output.read().decode(), "words": told}
 
 
 def why(code: int, words: list[str], seconds: float) -> str:

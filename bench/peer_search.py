@@ -3,9 +3,9 @@
 
 The job of both: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
 `queries`, likewise; `k`; `effort`, which is what a peer lets its users raise for recall; `lone`, whether each query is
-asked and timed by itself, on one thread; `patience`, seconds after which no more queries are asked; `memory_bytes` for
-caches of the peer's own; `hits`, a file to write as k row numbers of 4 bytes for each query that was asked; `cgroup`, a
-folder that bounds memory, or null.
+asked and timed by itself, on one thread; `batch`, how many are asked at once otherwise; `patience`, seconds after which
+no more queries are asked; `memory_bytes` for caches of the peer's own; `hits`, a file to write as k row numbers of 4
+bytes for each query that was asked; `cgroup`, a folder that bounds memory, or null.
 
 The answer of a search: `rate` in queries a second or, of lone queries, `p99_ms`; `read_bytes` a query from the disk;
 `queries` that were asked. That of a build: `version`. Libraries and queries are in memory before the bound holds, the
@@ -31,8 +31,6 @@ from peer import read
 
 #: Rows that are converted and added at once.
 BLOCK = 100_000
-#: Queries that are asked at once.
-BATCH = 100
 #: Rows for each list that faiss learns its lists from; more than it asks for at least, 39.
 TRAINED = 64
 #: Dimensions for each byte of a code, as of adjoin's.
@@ -212,7 +210,7 @@ def read_bytes() -> int:
 
 def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
     """Hits of as many queries as patience allows, and the seconds of each batch of them."""
-    step, threads = (1, 1) if job["lone"] else (BATCH, job["threads"])
+    step, threads = (1, 1) if job["lone"] else (job["batch"], job["threads"])
     found: list[Any] = []
     spent: list[float] = []
     begun = time.monotonic()

@@ -26,6 +26,7 @@ from measure import Failed, Record, run
 
 if TYPE_CHECKING:
     from search import Bench
+    from serve_beside import Beside
 
 #: Seconds that the queries of one search may take; the figures are then of those that were asked, first ones first.
 PATIENCE = 15.0
@@ -60,7 +61,7 @@ def ask(name: str, what: str, job: Record) -> Record:
 class Judged:
     """The rows that a peer found, by their true distances: of equal ones all count, of those found twice one."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench | Beside) -> None:
         self.bench, self.truth = bench, bench.truth()
         self.row = struct.Struct(f"<{bench.dimensions}{'B' if bench.element == 'u8' else 'f'}")
 
@@ -81,8 +82,9 @@ class Judged:
 class Contender:
     """One peer at the set of a bench: its index, and searches within the memory that adjoin may take."""
 
-    def __init__(self, bench: Bench, name: str, memory_bytes: int) -> None:
+    def __init__(self, bench: Bench | Beside, name: str, memory_bytes: int, batch: int = 100) -> None:
         self.bench, self.name, self.peer, self.memory_bytes = bench, name, PEERS[name], memory_bytes
+        self.batch = batch
         self.folder = bench.work / name
         self.judged = Judged(bench)
 
@@ -115,7 +117,7 @@ class Contender:
             self.build()
         hits = self.bench.work / "hits.u32"
         job = {"folder": str(self.folder), "queries": str(self.bench.queries), "k": K, "threads": THREADS}
-        job |= {"effort": effort, "hits": str(hits), "memory_bytes": self.memory_bytes, "patience": PATIENCE}
+        job |= {"effort": effort, "batch": self.batch, "hits": str(hits), "memory_bytes": self.memory_bytes, "patience": PATIENCE}
         lone = self.bounded(job | {"lone": True})
         batch = self.bounded(job | {"lone": False})
         worst = {"peak_bytes": max(lone["peak_bytes"], batch["peak_bytes"])}

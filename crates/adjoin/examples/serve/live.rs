@@ -1,5 +1,7 @@
 //! Batches and arrivals against a service.
 
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -45,6 +47,14 @@ impl Asking {
         Ok(Self { service, queries, wanted, effort: Effort::Probes(options.value("nprobe", 30.0) as u32) })
     }
 
+    /// How many hits are asked for.
+    fn hits(&self) -> usize {
+        match self.wanted {
+            Wanted::Nearest(hits) => hits as usize,
+            Wanted::Within(_) => 0,
+        }
+    }
+
     fn request(&self, number: usize) -> Request {
         let vector = self.queries[number % self.queries.len()].clone();
         Request { vector, wanted: self.wanted, effort: self.effort, deadline: None }
@@ -70,13 +80,20 @@ fn between(before: &ServeStatistics, after: &ServeStatistics) -> Value {
 pub(crate) fn batches(store: &Path, file: &str, names: (&str, &str), options: &Options<'_>) -> Result<()> {
     let asking = Asking::open(store, file, names, options)?;
     let (size, count) = (options.value("batch", 1_000.0) as usize, options.value("batches", 5.0) as usize);
+    let mut hits = options.text("hits").map(|path| BufWriter::new(File::create(path).expect("a file to write")));
     let mut before = asking.service.statistics();
     for batch in 0..count {
         let requests = (batch * size..(batch + 1) * size).map(|number| asking.request(number)).collect();
         let begun = Instant::now();
         let answers = asking.service.answer(requests);
         let seconds = begun.elapsed().as_secs_f64();
-        answers.into_iter().collect::<Result<Vec<_>>>()?;
+        for answer in answers {
+            let rows = answer?.rows;
+            if let Some(file) = &mut hits {
+                let numbers = (0..asking.hits()).map(|at| rows.get(at).map_or(u32::MAX, |&row| row as u32));
+                numbers.for_each(|row| file.write_all(&row.to_le_bytes()).expect("room on the disk"));
+            }
+        }
         let after = asking.service.statistics();
         let done = between(&before, &after);
         println!(

@@ -4,7 +4,7 @@
 //! III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names: `nprobe`, `batch` queries, `entries` of
 //! the cache of the paper, `share` of the bytes of ours.
 //! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: batches one after the other. Names: `nprobe`, `batch`, `batches`,
-//! `share`, `memory`, `threads`, `k`.
+//! `share`, `memory`, `threads`, `k`, and `hits`, a file to write as k row numbers of 4 bytes for each query.
 //! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive when they do, whatever was answered (Figures 4
 //! and 10 to 13), timed from then. The same names, and `rate` a second, `burst` times that, `seconds` after `warm` seconds,
 //! `gather` seconds that a batch waits, `seed`.
@@ -25,8 +25,11 @@ struct Options<'a>(&'a [&'a str]);
 
 impl Options<'_> {
     fn value(&self, name: &str, usual: f64) -> f64 {
-        let given = self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        given.map_or(usual, |text| text.parse().expect("a number"))
+        self.text(name).map_or(usual, |text| text.parse().expect("a number"))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
