@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -34,6 +35,7 @@ from ._errors import (
 )
 from ._estimate import AtThreshold, Estimate, Interval
 from ._options import PathLike
+from ._source import files_of
 from ._types import ArrowStream
 from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, working
 
@@ -51,6 +53,7 @@ __all__ = [
     "Index",
     "InputError",
     "Interval",
+    "Neighbours",
     "OptionError",
     "OptionTypeError",
     "PromiseWarning",
@@ -62,6 +65,7 @@ __all__ = [
     "dedupe",
     "explain",
     "join",
+    "nearest",
 ]
 
 Metric = Literal["l2", "cosine"]
@@ -571,6 +575,63 @@ class Hits(Table):
         return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
 
 
+class Neighbours(Hits):
+    """The nearest neighbours of rows. They lie in a temporary folder until :meth:`close`, or the end of a ``with`` block.
+
+    Arrays go by the numbers of the rows, tables by the order in which the rows lie in the store."""
+
+    def __init__(self, found: _engine.Found, folder: Folder) -> None:
+        super().__init__(found, folder)
+        self._order: Optional[tuple[Any, Any]] = None
+
+    def hits(self) -> ArrowStream:
+        """Every neighbour: ``id`` and ``neighbour`` (ids, or row numbers), ``rank`` from 1, and ``distance``, ``similarity`` or ``score``."""
+        return self._found.hits()
+
+    @property
+    def rows(self) -> Any:
+        """The numbers of the rows, ascending: an array of numpy. Rows that were skipped are missing."""
+        return self._ordered()[0]
+
+    @property
+    def offsets(self) -> Any:
+        """Where the neighbours of each row begin, in the order of :attr:`rows`, and where those of the last one end: an array of numpy."""
+        import numpy
+
+        counts = numpy.diff(super().offsets)[self._ordered()[1]]
+        return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
+
+    def _ordered(self) -> tuple[Any, Any]:
+        """The numbers of the rows, and at which place of the file each is."""
+        import numpy
+
+        if self._order is None:
+            rows = numpy.frombuffer(self._found.rows(), "<u8").astype(numpy.int64)
+            places = numpy.argsort(rows)
+            self._order = rows[places], places
+        return self._order
+
+    def _both(self) -> tuple[Any, Any]:
+        import numpy
+
+        if self._arrays is None:
+            ids, values = super()._both()
+            places = self._ordered()[1]
+            if ids.ndim == 1:
+                # Each of a row moves as far as its first one does.
+                to, moved = self.offsets, super().offsets[:-1][places] - self.offsets[:-1]
+                places = numpy.arange(len(ids)) + numpy.repeat(moved, numpy.diff(to))
+            self._arrays = ids[places], values[places]
+        return self._arrays
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return int(self.stats["rows"])
+
+    def __repr__(self) -> str:
+        return f"<adjoin.Neighbours: {self.stats['nearest']['neighbours']} neighbours of {len(self)} rows>"
+
+
 class Result(Table):
     """What a join found. The pairs lie in a temporary folder until :meth:`close`, or the end of a ``with`` block."""
 
@@ -790,13 +851,31 @@ def build_index(
     return Index(target)
 
 
+@contextmanager
+def _files_of_other(other: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
+    """The files of the other set of a join, none where there is no such set."""
+    if other is None:
+        yield []
+        return
+    at = folder / "other"
+    at.mkdir()
+    with files_of(other, at, options, name="other") as files:
+        yield files
+
+
 def join(
     source: Any,
     *,
     eps: Optional[float] = None,
     min_similarity: Optional[float] = None,
+    target_rows: Optional[int] = None,
+    metric: Optional[Metric] = None,
     recall: Optional[float] = None,
     exact: bool = False,
+    other: Any = None,
+    where: Optional[str] = None,
+    where_other: Optional[str] = None,
+    where_pair: Optional[str] = None,
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
@@ -813,8 +892,14 @@ def join(
     """Finds the pairs of vectors within a threshold.
 
     ``source`` is a :class:`Store`, or what :func:`build` takes, with its options. ``eps`` is a true L2 distance, ``min_similarity`` a
-    cosine. ``recall`` is the share of pairs to find at least, of all and of the average vector's; ``exact`` finds every
-    pair; where neither is given, 0.95, and every pair where that costs at most twice as much. ``memory`` bounds what the
+    cosine. Instead of them ``target_rows`` takes the threshold at which :meth:`Result.kept` has about so many rows, of a source
+    with the ``metric`` (``"l2"`` where it is not given); ``stats["join"]`` says which it is. ``recall`` is the share of pairs to
+    find at least, of all and of the average vector's; ``exact`` finds every pair; where neither is given, 0.95, and every pair
+    where that costs at most twice as much. ``where`` is a condition as in SQL on the other columns of the source, or on the
+    attributes with which the store was built, such as ``"lang = 'en'"``: rows of which it is not true take no part.
+    ``where_pair`` is one on pairs, such as ``"left.source <> right.source"``, where the earlier row is the left one. What is
+    promised is promised for the pairs that are left. ``other`` is another set: each row of ``source`` is then joined with the rows
+    of that one, which are on the right of the pairs, and ``where_other`` is a condition on these. ``memory`` bounds what the
     process holds beside what it held before the call. Pairs, and what does not fit into memory, go to a folder in
     ``temporary`` until the result is closed.
 
@@ -822,13 +907,87 @@ def join(
     held than was given. Ctrl-C stops it and removes what is temporary.
     """
     wanted = _options.threshold(eps, min_similarity, recall, exact)
+    rows = _options.optional_integer("target_rows", target_rows, _options.U64_MAX)
+    meant = None if metric is None else _options.choice("metric", metric, METRICS)
+    if rows is None and meant is not None:
+        raise OptionError("metric is for target_rows: eps is a distance (L2), min_similarity a similarity (cosine); leave it out")
+    if rows is not None and (eps, min_similarity) != (None, None):
+        raise OptionError("give either eps, min_similarity or target_rows")
+    conditions = {
+        "rows": _options.text("where", where),
+        "other_rows": _options.text("where_other", where_other),
+        "pairs": _options.text("where_pair", where_pair),
+    }
+    if rows is not None and (other is not None or any(conditions.values())):
+        raise OptionError("target_rows counts all rows of one set; leave out other, where and where_pair")
+    if other is None and where_other is not None:
+        raise OptionError("where_other is for the rows of another set: give other, or where for those of the only one")
+    options, options_of_other = (
+        _options.store_options(
+            seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id,
+            _engine.condition_columns(conditions, number, other is not None),
+        )
+        for number in (0, 1)
+    )
+    resources = _options.resources(memory, threads)
+    with working(source, temporary, options, progress) as (files, folder, shown):
+        resources["temporary"] = folder.name
+        if rows is not None:
+            threshold = _engine.threshold_leaving(files, (rows, meant or "l2"), options, resources, shown)
+            wanted["min_similarity" if meant == "cosine" else "eps"] = threshold
+        with _files_of_other(other, Path(folder.name), options_of_other) as others:
+            joined = _engine.join((files, others), (wanted, conditions), options, resources, folder.name, shown)
+        result = Result(joined, folder)
+    check_memory(result.stats["memory"], result)
+    return result
+
+
+def nearest(
+    source: Any,
+    k: int,
+    *,
+    within: Optional[float] = None,
+    metric: Optional[SearchMetric] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Neighbours:
+    """Finds the ``k`` nearest neighbours of each row, itself left out: a k-NN graph.
+
+    ``source`` is a :class:`Store`, or what :func:`build` takes, with its options; ``metric`` is for those, ``"l2"`` where it is
+    not given. Of the ``k`` nearest only those ``within`` a threshold are found, a distance or, under cosine, a similarity.
+    ``recall`` is the share of that to find at least, on average over rows; ``exact`` finds all of it; where neither is given,
+    0.95. ``memory`` bounds what the process holds beside what it held before the call. What was found goes to a folder in
+    ``temporary`` until the result is closed.
+
+    Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
+    held than was given. Ctrl-C stops it and removes what is temporary.
+    """
+    wanted: dict[str, Any] = {
+        "k": _options.integer("k", k, _options.U64_MAX),
+        "within": _options.number("within", within),
+        "metric": None if metric is None else _options.choice("metric", metric, SEARCH_METRICS),
+        "recall": _options.number("recall", recall),
+        "exact": _options.flag("exact", exact),
+    }
     options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown):
         resources["temporary"] = folder.name
-        result = Result(_engine.join(files, wanted, options, resources, folder.name, shown), folder)
-    check_memory(result.stats["memory"], result)
-    return result
+        found = Neighbours(_engine.nearest(files, wanted, options, resources, folder.name, shown), folder)
+    check_memory(found.stats["memory"], found)
+    return found
 
 
 def explain(

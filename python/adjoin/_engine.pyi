@@ -14,16 +14,19 @@ __all__ = [
     "build",
     "build_index",
     "columns",
+    "condition_columns",
     "create_live",
     "dedupe",
     "explain",
     "info",
     "join",
     "main",
+    "nearest",
     "resident_from_now_on",
     "rows",
     "search",
     "spool",
+    "threshold_leaving",
     "write_columns",
 ]
 
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str]) -> int: ...
 def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: ...
 def write_columns(columns: Sequence[tuple[str, Any]], path: str) -> None: ...
 def columns(table: Any, options: dict[str, Any]) -> list[str]: ...
+def condition_columns(conditions: dict[str, Any], set: int, are_two_sets: bool) -> list[str]: ...
 def rows(files: Sequence[str]) -> ArrowStream: ...
 def dedupe(
     sources: Sequence[str],
@@ -66,6 +70,13 @@ def explain(
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> str: ...
+def threshold_leaving(
+    sources: Sequence[str],
+    wanted: tuple[int, str],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> float: ...
 def info(store: str) -> str: ...
 
 @final
@@ -81,8 +92,8 @@ class Joined:
     def close(self) -> None: ...
 
 def join(
-    sources: Sequence[str],
-    wanted: dict[str, Any],
+    sets: tuple[Sequence[str], Sequence[str]],
+    wanted: tuple[dict[str, Any], dict[str, Any]],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     folder: str,
@@ -97,9 +108,19 @@ class Found:
     def stats(self) -> str: ...
     def hits(self) -> ArrowStream: ...
     def counts(self) -> bytes: ...
+    def rows(self) -> bytes: ...
     def columns(self) -> tuple[Union[bytes, list[str]], str, bytes]: ...
 
 def search(
+    sources: Sequence[str],
+    wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    folder: str,
+    progress: Optional[Progress],
+) -> Found: ...
+
+def nearest(
     sources: Sequence[str],
     wanted: dict[str, Any],
     store_options: dict[str, Any],

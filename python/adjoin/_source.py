@@ -30,36 +30,38 @@ WANTED = (
 
 
 @contextmanager
-def files_of(source: Any, folder: Path, options: dict[str, Any], whole: bool = False) -> Iterator[list[str]]:
+def files_of(
+    source: Any, folder: Path, options: dict[str, Any], whole: bool = False, name: str = "source"
+) -> Iterator[list[str]]:
     """The files that hold ``source``; those that must be written first go to ``folder``, with the columns that ``options``
     name, or with all of them where the ``whole`` is wanted.
 
-    Errors raised meanwhile name the argument where they would name such a file.
+    Errors raised meanwhile name the argument, or what it is, where they would name such a file.
     """
     if isinstance(source, (str, bytes, os.PathLike)):
-        yield [path("source", source)]
-    elif _is_paths(source):
-        yield [path("source", part) for part in source]
+        yield [path(name, source)]
+    elif _is_paths(source, name):
+        yield [path(name, part) for part in source]
     else:
         source = split_of(source, options)
-        file, name = _written(source, folder, options, whole)
+        file, shown_as = _written(source, folder, options, whole, name)
         try:
             yield [os.fspath(file)]
         except AdjoinError as error:
             if os.fspath(file) not in str(error):
                 raise
-            raise type(error)(str(error).replace(os.fspath(file), name)) from None
+            raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
 
 
-def _is_paths(source: Any) -> bool:
+def _is_paths(source: Any, name: str) -> bool:
     if not isinstance(source, Sequence) or hasattr(source, "__array__"):
         return False
     if not source:
-        raise OptionError(f"source is {shown(source)}; give at least one path")
+        raise OptionError(f"{name} is {shown(source)}; give at least one path")
     return all(isinstance(part, (str, bytes, os.PathLike)) for part in source)
 
 
-def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) -> tuple[Path, str]:
+def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool, name: str) -> tuple[Path, str]:
     """Writes ``source`` to a file; returns it and what messages call it."""
     if type(source) is dict:
         _write_columns(source, folder / "vectors.arrow")
@@ -75,7 +77,7 @@ def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool) ->
     if any(hasattr(source, interface) for interface in ("__array_interface__", "__array__", "__dlpack__")):
         _write_array(source, folder / "vectors.npy")
         return folder / "vectors.npy", ARRAY
-    raise refused("source", source, WANTED)
+    raise refused(name, source, WANTED)
 
 
 def _write_array(source: Any, file: Path) -> None:

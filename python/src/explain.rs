@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use adjoin::error::Error;
-use adjoin::estimate::{Question, estimate};
+use adjoin::estimate::{self, Question, estimate};
 use adjoin::options::Metric;
 use adjoin::predicate::Predicate;
 use adjoin::store::kind_of;
@@ -38,5 +38,23 @@ pub(crate) fn explain(
         let build = store_options.build_options(metric, false)?;
         let source = store_options.open(context, &sources)?;
         json(&estimate(context, &*source, &Question { build: &build, asked, aim })?)
+    })
+}
+
+/// The threshold of a metric that leaves so many rows, about, where of near rows the first stays.
+#[pyfunction]
+pub(crate) fn threshold_leaving(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: (u64, String),
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<f64> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let (rows, metric) = &wanted;
+        let (source, build) = (store_options.source_options()?, store_options.build_options(metric.parse()?, false)?);
+        Ok(estimate::threshold_leaving(context, &sources, (&source, &build), *rows)?.threshold)
     })
 }

@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::job::{Job, Opened, Output};
+use adjoin::job::{Job, OpenedSets, Output, schema_of};
+use adjoin::join::Sets;
 use adjoin::output::{Target, check_free, parent};
 use adjoin::sink::{PairSchema, PairSink, PairWriter};
 use adjoin::source::IdKind;
-use adjoin::store::Store;
+use adjoin::store::BuildOptions;
 use adjoin_cli::{Names, write_page};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
 
-use crate::options::{Resources, StoreOptions, Wanted, json};
+use crate::options::{Resources, StoreOptions, Wanted, WantedConditions, json};
 use crate::pair_file::{self, PairFileWriter};
 use crate::run::{Running, lock, raised};
 
@@ -31,17 +32,17 @@ pub(crate) struct Joined {
     results: AtomicU64,
     /// None once it is closed.
     /// What was joined, whatever lies in the store's folder by then.
-    opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<OpenedSets>>>,
 }
 
 const PAIRS: &str = "pairs.arrows";
 
-/// Joins, into a file in `folder`.
+/// Joins a set with itself, or with another where one is given, into a file in `folder`.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
-    sources: Vec<String>,
-    wanted: Wanted,
+    sets: (Vec<String>, Vec<String>),
+    wanted: (Wanted, WantedConditions),
     store_options: StoreOptions,
     resources: Resources,
     folder: PathBuf,
@@ -49,15 +50,19 @@ pub(crate) fn join(
 ) -> PyResult<Joined> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let (stats, opened) = running.run(py, |context| {
+        let (wanted, conditions) = &wanted;
         let join = wanted.join_options(store_options.seed())?;
-        let sink = |store: &Store| -> Result<Box<dyn PairSink>> {
-            let manifest = store.manifest();
-            Ok(Box::new(PairFileWriter::create(&folder.join(PAIRS), manifest.ids, manifest.metric)?))
+        let build = store_options.build_options(join.predicate.metric(), false)?;
+        let sink = |pairs: PairSchema| -> Result<Box<dyn PairSink>> {
+            Ok(Box::new(PairFileWriter::create(&folder.join(PAIRS), pairs)?))
         };
         let job = Job {
-            inputs: &sources,
+            inputs: &sets.0,
+            with: &sets.1,
             source: store_options.source_options()?,
-            build: store_options.build_options(join.predicate.metric(), false)?,
+            // The columns that the conditions read are kept by the job.
+            build: BuildOptions { attributes: Vec::new(), ..build },
+            conditions: conditions.parse()?,
             join,
             output: Output::Sink(&sink),
             yes: true,
@@ -73,6 +78,18 @@ pub(crate) fn join(
         results: AtomicU64::new(0),
         opened: Mutex::new(Some(Arc::new(opened))),
     })
+}
+
+/// The columns that conditions on rows and pairs read of the only set (0), or of the first (0) or other one (1) of two.
+#[pyfunction]
+pub(crate) fn condition_columns(
+    py: Python<'_>,
+    conditions: WantedConditions,
+    set: usize,
+    are_two_sets: bool,
+) -> PyResult<Vec<String>> {
+    let columns = conditions.parse().map(|conditions| conditions.columns(set, are_two_sets));
+    columns.map_err(|error| raised(py, &error))
 }
 
 #[pymethods]
@@ -99,7 +116,7 @@ impl Joined {
                 "clusters" => Output::Clusters(Some(rows)),
                 _ => Output::Keep { rule: rule.parse()?, removed: Some(rows), kept: Some(kept) },
             };
-            let mut sink = output.rows(context, &opened.store, 0)?.expect("each of these is of rows");
+            let mut sink = output.rows(context, opened.sets(), 0)?.expect("each of these is of rows");
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish()?;
             let kept = if what == "keep" { &files[1] } else { &files[0] };
@@ -118,13 +135,13 @@ impl Joined {
             let context = &context.clone().or_temporary(parent(&path));
             let target = Target::File { path, force };
             let output = match what {
-                "pairs" => return self.write_pairs(context, &opened.store, &target),
+                "pairs" => return self.write_pairs(context, opened.sets(), &target),
                 "counts" => Output::Counts(Some(target)),
                 "clusters" => Output::Clusters(Some(target)),
                 "keep" => Output::Keep { rule: rule.parse()?, removed: Some(target), kept: None },
                 _ => Output::Keep { rule: rule.parse()?, removed: None, kept: Some(target) },
             };
-            let mut sink = output.rows(context, &opened.store, 0)?.expect("each of these is of rows");
+            let mut sink = output.rows(context, opened.sets(), 0)?.expect("each of these is of rows");
             pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
             sink.finish().map(drop)
         })
@@ -137,7 +154,7 @@ impl Joined {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let pairs = self.folder.join(format!("pairs-{number}.parquet"));
             let target = Target::File { path: pairs.clone(), force: false };
-            self.write_pairs(context, &self.opened()?.store, &target)?;
+            self.write_pairs(context, self.opened()?.sets(), &target)?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
             let names = names.as_ref().map(WantedNames::names);
             let written = write_page(context, (&pairs, Some(stats)), names, (&path, force));
@@ -169,16 +186,16 @@ impl WantedNames {
 }
 
 impl Joined {
-    fn write_pairs(&self, context: &Context, store: &Store, target: &Target) -> Result<()> {
-        let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
-        let bytes = PairWriter::memory_bytes(schema.ids != IdKind::None);
+    fn write_pairs(&self, context: &Context, sets: Sets<'_>, target: &Target) -> Result<()> {
+        let schema = schema_of(sets);
+        let bytes = PairWriter::memory_bytes(schema.ids != [IdKind::None; 2]);
         let _memory = context.reserve(bytes, "writing this result")?;
         let mut sink = Box::new(PairWriter::create(context, target, schema)?);
         pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
         sink.finish().map(drop)
     }
 
-    fn opened(&self) -> Result<Arc<Opened>> {
+    fn opened(&self) -> Result<Arc<OpenedSets>> {
         lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
     }
 }

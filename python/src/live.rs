@@ -239,7 +239,7 @@ impl Collection {
         let (wanted, store_options) = asked;
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
-        let (stats, counts) = running.run(py, |context| {
+        running.run(py, |context| {
             let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
             let like = wanted.like(context, &store_options)?;
@@ -248,8 +248,7 @@ impl Collection {
                     live.search(context, (&*queries, like.as_deref()), &options, sink)
                 })
             })
-        })?;
-        Ok(Found::new(stats, file, counts))
+        })
     }
 
     /// Makes rows in memory part of the index on disk; returns what that did, as JSON.

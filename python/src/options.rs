@@ -8,7 +8,7 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::graph::GraphOptions;
 use adjoin::index::IndexOptions;
-use adjoin::job::open_source;
+use adjoin::job::{Conditions, open_source};
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, parse_bytes};
 use adjoin::predicate::Predicate;
@@ -140,6 +140,21 @@ impl Wanted {
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
         let predicate = Predicate::of(self.eps, self.min_similarity)?;
         Ok(JoinOptions { seed, ..JoinOptions::approximate(predicate, self.aim()?) })
+    }
+}
+
+/// Which rows take part, and which pairs count.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedConditions {
+    rows: Option<String>,
+    other_rows: Option<String>,
+    pairs: Option<String>,
+}
+
+impl WantedConditions {
+    pub(crate) fn parse(&self) -> Result<Conditions> {
+        Conditions::parse(self.rows.as_deref(), self.other_rows.as_deref(), self.pairs.as_deref())
     }
 }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::options::Metric;
-use adjoin::sink::{PairBatch, PairSink, Written, id_column, id_field, value_field};
+use adjoin::sink::{PairBatch, PairSchema, PairSink, Written, id_column, id_field, value_field};
 use adjoin::source::{IdKind, Ids, TextIds};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
@@ -157,6 +156,8 @@ fn spool_failed(path: &Path, error: &dyn std::error::Error) -> PyErr {
 
 /// Columns of a file of pairs: the rows, and what Python is to see of them.
 const ROW_COLUMNS: [&str; 2] = ["left_row", "right_row"];
+/// Columns where either set has ids; one without has the rows in their place.
+const WITH_IDS: usize = 5;
 
 /// Writes pairs with rows and ids, to be read as often as needed.
 pub(crate) struct PairFileWriter {
@@ -167,10 +168,10 @@ pub(crate) struct PairFileWriter {
 }
 
 impl PairFileWriter {
-    pub(crate) fn create(path: &Path, ids: IdKind, metric: Metric) -> Result<Self> {
+    pub(crate) fn create(path: &Path, PairSchema { ids: kinds, metric }: PairSchema) -> Result<Self> {
         let mut fields: Vec<Field> = ROW_COLUMNS.map(|name| Field::new(name, DataType::UInt64, false)).into();
-        if ids != IdKind::None {
-            fields.extend(["left", "right"].map(|name| id_field(name, ids)));
+        if kinds != [IdKind::None; 2] {
+            fields.extend([("left", kinds[0]), ("right", kinds[1])].map(|(name, kind)| id_field(name, kind)));
         }
         fields.push(value_field(metric));
         let schema = Arc::new(Schema::new(fields));
@@ -195,7 +196,7 @@ impl PairSink for PairFileWriter {
         for rows in [&batch.left_rows, &batch.right_rows] {
             columns.push(Arc::new(UInt64Array::from(rows.clone())));
         }
-        if batch.left_ids != Ids::None {
+        if self.schema.fields().len() == WITH_IDS {
             columns.push(id_column(&batch.left_rows, &batch.left_ids));
             columns.push(id_column(&batch.right_rows, &batch.right_ids));
         }
@@ -232,7 +233,7 @@ impl PairFile {
 pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     let PairFile { reader, .. } = PairFile::open(path)?;
     let all = reader.schema();
-    let has_ids = all.fields().len() == 5;
+    let has_ids = all.fields().len() == WITH_IDS;
     let columns: Vec<usize> = if has_ids { vec![2, 3, 4] } else { vec![0, 1, 2] };
     let names = ["left", "right", all.field(all.fields().len() - 1).name()];
     let fields = columns.iter().zip(names).map(|(&k, name)| all.field(k).clone().with_name(name));
@@ -253,7 +254,7 @@ pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) ->
         let batch = batch.map_err(|error| Error::device(format!("cannot read {}: {error}", path.display())))?;
         let rows = |column: usize| batch.column(column).as_primitive::<UInt64Type>().values().to_vec();
         let values = batch.column(batch.num_columns() - 1).as_primitive::<Float32Type>().values().to_vec();
-        let has_ids = batch.num_columns() == 5 && sink.wants_ids();
+        let has_ids = batch.num_columns() == WITH_IDS && sink.wants_ids();
         let ids = |column: usize| if has_ids { ids_of(batch.column(column)) } else { Ids::None };
         let (left_rows, right_rows, left_ids, right_ids) = (rows(0), rows(1), ids(2), ids(3));
         sink.accept(&PairBatch { left_rows, right_rows, left_ids, right_ids, values })?;
@@ -263,6 +264,9 @@ pub(crate) fn replay(context: &Context, path: &Path, sink: &mut dyn PairSink) ->
 
 /// A column of ids, as [`id_column`] made it.
 fn ids_of(column: &ArrayRef) -> Ids {
+    if column.data_type() == &DataType::UInt64 {
+        return Ids::None;
+    }
     if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
         return Ids::Int64(numbers.values().to_vec());
     }

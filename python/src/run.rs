@@ -195,7 +195,10 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 
 /// An option as Python has it: an argument, with its value as a literal.
 fn as_argument(Mention { argument, value }: &Mention) -> String {
-    let name = argument.name().replace('-', "_");
+    let name = match argument {
+        Argument::With => "other".to_owned(), // `with` is a word of the language
+        _ => argument.name().replace('-', "_"),
+    };
     match value {
         Some(value) if matches!(argument, Argument::Threads | Argument::K | Argument::Nprobe) => {
             format!("{name}={value}")

@@ -7,7 +7,6 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index as GraphIndex, IndexEffort, IndexSearchOptions};
 use adjoin::output::Target;
-use adjoin::report::SearchStatistics;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted, hit_schema, search as find};
 use adjoin::sink::{HitBatch, HitSchema, HitSink, HitWriter, Written};
 use adjoin::source::VectorSource;
@@ -45,9 +44,19 @@ pub(crate) struct WantedHits {
 pub(crate) struct Found {
     stats: String,
     file: PathBuf,
-    /// Hits of each query.
+    queries: Queries,
+}
+
+/// What is held of the queries that were answered, in their order.
+#[derive(Default)]
+struct Queries {
+    rows: Vec<u64>,
+    /// Hits of each.
     counts: Vec<u64>,
 }
+
+/// Bytes that are held of a query.
+pub(crate) const QUERY_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
 /// Columns of hits: ids as little-endian integers, signed or not, or as texts, and values as f32.
 type Columns<'py> = (Bound<'py, PyAny>, &'static str, Bound<'py, PyBytes>);
@@ -55,7 +64,7 @@ type Columns<'py> = (Bound<'py, PyAny>, &'static str, Bound<'py, PyBytes>);
 /// Writes hits to a file, and counts those of each query.
 struct Counted<'a> {
     writer: HitWriter<'a>,
-    counts: Arc<Mutex<Vec<u64>>>,
+    queries: Arc<Mutex<Queries>>,
 }
 
 impl HitSink for Counted<'_> {
@@ -65,7 +74,10 @@ impl HitSink for Counted<'_> {
 
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
         let starts = std::iter::once(&0).chain(&batch.ends);
-        lock(&self.counts).extend(starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64));
+        let mut queries = lock(&self.queries);
+        queries.rows.extend(&batch.query_rows);
+        queries.counts.extend(starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64));
+        drop(queries);
         self.writer.accept(batch)
     }
 
@@ -87,7 +99,7 @@ pub(crate) fn search(
 ) -> PyResult<Found> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     let file = folder.join("hits.parquet");
-    let (stats, counts) = running.run(py, |context| {
+    running.run(py, |context| {
         let WantedHits { store, calibrate_with, k, radius, min_similarity, recall, exact, nprobe, condition } = wanted;
         let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, Effort::of(recall, exact, nprobe)?);
         let condition = condition.as_deref().map(Condition::parse).transpose()?;
@@ -100,24 +112,23 @@ pub(crate) fn search(
         into_file(context, &file, hit_schema(&store, queries), |sink| {
             find(context, &store, (queries, like), &options, sink)
         })
-    })?;
-    Ok(Found { stats, file, counts })
+    })
 }
 
-/// A search whose hits go into a file; returns its statistics and the number of hits of each query.
-pub(crate) fn into_file(
+/// A search whose hits go into a file.
+pub(crate) fn into_file<S: serde::Serialize>(
     context: &Context,
     file: &Path,
     schema: HitSchema,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<SearchStatistics>,
-) -> Result<(String, Vec<u64>)> {
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+) -> Result<Found> {
     let target = Target::File { path: file.to_owned(), force: false };
     let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
-    let counts = Arc::default();
+    let queries = Arc::default();
     let writer = HitWriter::new(context, &target, schema);
-    let statistics = search(Box::new(Counted { writer, counts: Arc::clone(&counts) }))?;
-    let counts = std::mem::take(&mut *lock(&counts));
-    Ok((json(&statistics)?, counts))
+    let statistics = search(Box::new(Counted { writer, queries: Arc::clone(&queries) }))?;
+    let queries = std::mem::take(&mut *lock(&queries));
+    Ok(Found { stats: json(&statistics)?, file: file.to_owned(), queries })
 }
 
 /// What is wanted of each query of an index, and how far its walk goes.
@@ -180,7 +191,7 @@ impl Index {
         let (wanted, store_options) = asked;
         let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
         let file = folder.join("hits.parquet");
-        let (stats, counts) = running.run(py, |context| {
+        running.run(py, |context| {
             let options = wanted.options(store_options.seed())?;
             let queries = store_options.open(context, &sources)?;
             let like = wanted.like(context, &store_options)?;
@@ -188,14 +199,7 @@ impl Index {
             into_file(context, &file, index::hit_schema(&self.0, &*queries), |sink| {
                 index::search(context, &self.0, sets, &options, sink)
             })
-        })?;
-        Ok(Found::new(stats, file, counts))
-    }
-}
-
-impl Found {
-    pub(crate) fn new(stats: String, file: PathBuf, counts: Vec<u64>) -> Self {
-        Self { stats, file, counts }
+        })
     }
 }
 
@@ -213,8 +217,12 @@ impl Found {
 
     /// Hits of each query, as little-endian u64.
     fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let bytes: Vec<u8> = self.counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        PyBytes::new(py, &bytes)
+        PyBytes::new(py, &little_endian(&self.queries.counts))
+    }
+
+    /// The row of each query in its set, as little-endian u64.
+    fn rows<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &little_endian(&self.queries.rows))
     }
 
     /// Ids and values of all hits, and what the ids are: `u8`, `i8` (of eight bytes) or `text`.
@@ -246,6 +254,10 @@ impl Found {
         };
         Ok((ids, kind, PyBytes::new(py, &values)))
     }
+}
+
+fn little_endian(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 /// The columns of ids and of values of a file of hits, batch by batch.

@@ -361,3 +361,85 @@ def test_the_command_comes_with_the_package(tmp_path: Path) -> None:
     assert output.read_text().startswith("left,right,similarity\n")
     refused = subprocess.run([*join, "--recall", "2"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2 and refused.stderr.startswith("adjoin: ")
+
+
+def test_a_threshold_is_found_that_leaves_so_many_rows(vectors: numpy.ndarray) -> None:
+    with adjoin.join(vectors, target_rows=100, exact=True) as result:
+        left = pyarrow.table(result.kept()).num_rows
+        assert abs(left - 100) <= 20 and result.stats["join"]["eps"] > 0, result.stats["join"]
+    with adjoin.join(vectors, target_rows=300, metric="cosine", exact=True) as result:
+        left = pyarrow.table(result.kept()).num_rows
+        assert abs(left - 300) <= 40 and result.stats["join"]["min_similarity"] < 1, result.stats["join"]
+    for options, words in [
+        ({"target_rows": 10, "eps": 1.0}, "either eps, min_similarity or target_rows"),
+        ({"eps": 1.0, "metric": "l2"}, "metric is for target_rows"),
+        ({"target_rows": 600}, "600 usable rows"),
+        ({"target_rows": 10, "where": "id = 1"}, "leave out other, where"),
+    ]:
+        with pytest.raises(adjoin.OptionError, match=words):
+            adjoin.join(vectors, **options)
+
+
+def test_only_rows_and_pairs_that_meet_conditions_are_joined(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    languages = ["en", "de", None]
+    table = pyarrow.table(
+        {
+            "vector": as_fixed_lists(vectors),
+            "lang": [languages[row % 3] for row in range(len(vectors))],
+            "year": [2000 + row % 7 for row in range(len(vectors))],
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
+    store = adjoin.build(table, tmp_path / "set.store", attributes=["lang", "year"])
+    every = pairs_within(vectors, EPS)
+    english = {pair for pair in every if pair[0] % 3 == 0 and pair[1] % 3 == 0}
+    other = {pair for pair in every if {pair[0] % 3, pair[1] % 3} == {0, 1} and pair[0] % 7 < pair[1] % 7}
+    assert english and other
+    for source in (store, table, tmp_path / "set.parquet", polars.DataFrame(table)):
+        with adjoin.join(source, eps=EPS, exact=True, where="lang = 'en'") as result:
+            assert {row[:2] for row in rows_of(result.pairs())} == english
+            assert result.stats["join"]["passing_rows"] == len(vectors[::3])
+            assert {row[0] for row in rows_of(result.counts())} == set(range(0, len(vectors), 3))
+        with adjoin.join(
+            source, eps=EPS, exact=True, where_pair="left.lang <> right.lang and left.year < right.year"
+        ) as result:
+            assert {row[:2] for row in rows_of(result.pairs())} == other
+    with pytest.raises(adjoin.AdjoinError, match="there is no column language"):
+        adjoin.join(store, eps=EPS, where="language = 'en'")
+    with pytest.raises(adjoin.OptionError, match="where_pair|condition on pairs"):
+        adjoin.join(store, eps=EPS, where_pair="left.lang <>")
+    with pytest.raises(adjoin.OptionTypeError, match="where is 3"):
+        adjoin.join(store, eps=EPS, where=3)  # type: ignore[arg-type]
+
+
+def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    left, right = vectors[:200], vectors[150:250]
+    apart = numpy.sqrt(((left[:, None].astype("f8") - right[None].astype("f8")) ** 2).sum(axis=2))
+    wanted = {(int(i), int(j)) for i, j in zip(*numpy.nonzero(apart <= EPS))}
+    near = {i for i, _ in wanted}
+    assert 50 < len(near) < 200
+    names = [f"n{row}" for row in range(len(right))]
+    store = adjoin.build(left, tmp_path / "left.store")
+    for first, second in [(left, right), (store, right), (left, [tmp_path / "right.npy"])]:
+        numpy.save(tmp_path / "right.npy", right)
+        with adjoin.join(first, other=second, eps=EPS, exact=True) as result:
+            assert {row[:2] for row in rows_of(result.pairs())} == wanted
+            counts = {row[0]: row[1] for row in rows_of(result.counts())}
+            assert counts == {i: sum(pair[0] == i for pair in wanted) for i in range(200)}
+            assert {row[0] for row in rows_of(result.kept())} == set(range(200)) - near
+            assert result.stats["join"]["with_rows"] == len(right)
+            with pytest.raises(adjoin.OptionError, match="clusters are of one set"):
+                result.clusters()
+    table = pyarrow.table({"id": names, "vector": as_fixed_lists(right), "even": [row % 2 == 0 for row in range(len(right))]})
+    with adjoin.join(left, other=table, eps=EPS, exact=True, where_other="even") as result:
+        assert {row[:2] for row in rows_of(result.pairs())} == {(i, names[j]) for i, j in wanted if j % 2 == 0}
+        assert {row[0] for row in rows_of(result.counts())} == set(range(200))
+        result.write(tmp_path / "pairs.csv")
+    assert (tmp_path / "pairs.csv").read_text().startswith("left,right,")
+    for options, words in [
+        ({"where_other": "even"}, "give other"),
+        ({"other": 3}, "other is 3"),
+        ({"other": right[:, :2]}, "f32"),
+    ]:
+        with pytest.raises(adjoin.AdjoinError, match=words):
+            adjoin.join(left, eps=EPS, **options)

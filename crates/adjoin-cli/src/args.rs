@@ -26,7 +26,7 @@ pub(crate) enum Command {
     /// Lay vectors on disk so that near ones lie together
     Build(Build),
     /// Find every pair of vectors within a threshold
-    Join(Join),
+    Join(Box<Join>),
     /// Write a data set again without its near-duplicates
     Dedupe(Dedupe),
     /// Find what is nearest to each of some queries
@@ -146,6 +146,24 @@ pub(crate) struct Threshold {
     pub(crate) min_similarity: Option<f64>,
 }
 
+/// Which pairs a join finds: exactly one of these.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SoughtPairs {
+    /// Pairs at most this far apart (L2, the true distance)
+    #[arg(long, value_name = "E", allow_negative_numbers = true)]
+    pub(crate) eps: Option<f64>,
+    /// Pairs at least this similar (cosine)
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    pub(crate) min_similarity: Option<f64>,
+    /// Each row with its so many nearest neighbours, itself left out
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "with", "condition", "where_other", "where_pair"])]
+    pub(crate) nearest: Option<u64>,
+    /// With --output keep, of a SOURCE: pairs within the threshold that leaves so many rows, about
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "condition", "where_other", "where_pair"])]
+    pub(crate) target_rows: Option<u64>,
+}
+
 /// The threshold, at most one of both: of a source, several are told of anyway.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
@@ -201,8 +219,26 @@ pub(crate) struct Join {
     /// A store, or what `build` takes: the store is then built in a temporary place first
     #[arg(required = true, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
     pub(crate) inputs: Vec<String>,
+    /// Join each row with those of this set instead of with each other: the other rows are on the right of pairs; counts are of the first set, and keep leaves out rows of it that are near one of the other
+    #[arg(long, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
+    pub(crate) with: Vec<String>,
+    /// Join only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"; of two sets those of the first
+    #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) condition: Option<String>,
+    /// The same for the rows of the set that is named by --with
+    #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) where_other: Option<String>,
+    /// Find only pairs of which this is true, such as "left.source <> right.source": comparisons of the two rows, of which the earlier one is on the left, or that of the first set
+    #[arg(long, value_name = "SQL", value_parser = NonEmpty::new())]
+    pub(crate) where_pair: Option<String>,
     #[command(flatten)]
-    pub(crate) threshold: Threshold,
+    pub(crate) sought: SoughtPairs,
+    /// With --nearest: only neighbours within this threshold, a distance (L2) or a similarity (cosine)
+    #[arg(long, value_name = "E", allow_negative_numbers = true, conflicts_with_all = ["eps", "min_similarity", "target_rows"])]
+    pub(crate) within: Option<f64>,
+    /// With --nearest or --target-rows, of a SOURCE: the metric, l2 (where not given), cosine, or of neighbours ip (inner products)
+    #[arg(long, value_name = "METRIC", value_parser = ["l2", "cosine", "ip"])]
+    pub(crate) metric: Option<String>,
     #[command(flatten)]
     pub(crate) wanted: Wanted,
     /// What is wanted: every pair; how many neighbours each row has; which rows are connected by chains of pairs; which rows to remove

@@ -15,7 +15,7 @@ use adjoin::job::{Output, open_source};
 use adjoin::kernels::Kernel;
 use adjoin::options::{format_bytes, format_count, parse_bytes};
 use adjoin::output::{Target, parent};
-use adjoin::plan::{Order, Policy, Rule};
+use adjoin::plan::{Lead, Order, Policy, Rule};
 use adjoin::report::{Interval, RecallStatistics};
 use adjoin::source::{self, IdChoice, SourceOptions, VectorSource};
 use adjoin::store::{BuildOptions, Centers, Kind, kind_of};
@@ -257,6 +257,7 @@ pub(crate) struct Strategy {
     pub(crate) rule: Option<Rule>,
     pub(crate) t: Option<f64>,
     pub(crate) order: Option<Order>,
+    pub(crate) lead: Option<Lead>,
     pub(crate) policy: Option<Policy>,
     pub(crate) centers: Option<Centers>,
 }
@@ -266,7 +267,7 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
     let mut strategy = Strategy::default();
     let mut keys_named = HashSet::new();
     for named in text.into_iter().flat_map(|text| text.split(',')) {
-        if let Some((key @ ("rule" | "threshold" | "order" | "cache" | "centers"), _)) = named.split_once('=')
+        if let Some((key @ ("rule" | "threshold" | "order" | "lead" | "cache" | "centers"), _)) = named.split_once('=')
             && !keys.contains(&key)
         {
             return Err(Error::option(format!(
@@ -287,13 +288,14 @@ pub(crate) fn strategy(text: Option<&str>, keys: &[&str]) -> Result<Strategy> {
                 strategy.t = Some(finite.ok_or_else(refused)?);
             }
             Some(("order", order)) => strategy.order = Some(order.parse()?),
+            Some(("lead", lead)) => strategy.lead = Some(lead.parse()?),
             Some(("cache", policy)) => strategy.policy = Some(policy.parse()?),
             Some(("centers", "trained")) => strategy.centers = Some(Centers::Trained),
             Some(("centers", "random")) => strategy.centers = Some(Centers::Random),
             _ => {
                 let rules: Vec<String> = Rule::ALL.iter().map(|rule| format!("rule={}", rule.name())).collect();
                 return Err(Error::option(format!(
-                    "there is no strategy {named}; choose from {}, threshold=, order=, cache=, centers=trained and centers=random",
+                    "there is no strategy {named}; choose from {}, threshold=, order=, lead=, cache=, centers=trained and centers=random",
                     rules.join(", ")
                 )));
             }
@@ -331,6 +333,13 @@ pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
     let estimated = |Interval { estimate, low, high }: Interval, of: &str| {
         format!("{} of {of} (between {} and {})", percent(estimate), percent(low), percent(high))
     };
-    let (pairs, vector) = (estimated(pair, "all pairs"), estimated(per_vector, "the pairs of a vector on average"));
+    let pairs = estimated(pair, "all pairs");
+    let vector = match recall.per_right_vector {
+        None => estimated(per_vector, "the pairs of a vector on average"),
+        Some(right) => {
+            let left = estimated(per_vector, "the pairs of a left vector on average");
+            format!("{left}, {}", estimated(right, "those of a right one"))
+        }
+    };
     format!("{pairs}, {vector}, measured with {}; {requested}", format_count(vectors, "sampled vector"))
 }

@@ -15,7 +15,12 @@ const EVERY: &[&str] = &[];
 /// What is guessed, for which commands (all of them where none is named), and what to do instead.
 type Guess = (&'static [&'static str], &'static [&'static str], &'static str);
 
-const GUESSES: [Guess; 9] = [
+const GUESSES: [Guess; 10] = [
+    (
+        &["-k", "--k", "--top-k", "--neighbors", "--neighbours"],
+        &["join"],
+        "--nearest K gives each row its K nearest neighbours",
+    ),
     (
         &["--metric"],
         COMPARE,

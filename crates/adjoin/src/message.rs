@@ -22,8 +22,14 @@ pub enum Argument {
     Split,
     /// The columns that are kept to filter searches by.
     Attributes,
-    /// What must be true of the rows that are found.
+    /// The set that another is joined with.
+    With,
+    /// What must be true of the rows that are found or joined.
     Where,
+    /// The same of the rows of the set that another is joined with.
+    WhereOther,
+    /// What must be true of pairs.
+    WherePair,
     /// What must be true of the rows that are deleted.
     DeleteWhere,
     /// The number of buckets.
@@ -54,6 +60,8 @@ pub enum Argument {
     K,
     /// The largest distance of a vector to its query.
     Radius,
+    /// The threshold of the nearest neighbours.
+    Within,
     /// The number of buckets that a query looks into.
     Nprobe,
     /// The vectors that are looked for.
@@ -88,7 +96,10 @@ impl Argument {
             Self::NoIds => "no-ids",
             Self::Split => "split",
             Self::Attributes => "attributes",
+            Self::With => "with",
             Self::Where => "where",
+            Self::WhereOther => "where-other",
+            Self::WherePair => "where-pair",
             Self::DeleteWhere => "delete-where",
             Self::Buckets => "buckets",
             Self::Centers => "centers",
@@ -104,6 +115,7 @@ impl Argument {
             Self::List => "list",
             Self::K => "k",
             Self::Radius => "radius",
+            Self::Within => "within",
             Self::Nprobe => "nprobe",
             Self::Queries => "queries",
             Self::Eps => "eps",

@@ -222,6 +222,14 @@ pub struct JoinCounts {
     pub center_distances: u64,
     pub edges: u64,
     pub buckets: u64,
+    /// Of the second set, where two are joined.
+    pub with_rows: Option<u64>,
+    /// Rows that meet the condition, where there is one; the same of the second set.
+    pub passing_rows: Option<u64>,
+    pub with_passing_rows: Option<u64>,
+    /// Buckets without a row that meets the condition of its set, which are never read, and their bytes; where there is one.
+    pub skipped_buckets: Option<u64>,
+    pub skipped_bytes: Option<u64>,
 }
 
 /// Everything that the writing of a data set without its near-duplicates reports.
@@ -276,6 +284,32 @@ pub struct SearchCounts {
     pub latency_ms: Option<LatencyStatistics>,
 }
 
+/// Everything that a run reports which finds the nearest neighbours of each row.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct NearestStatistics {
+    #[serde(flatten)]
+    pub common: CommonStatistics,
+    pub nearest: NearestCounts,
+}
+
+/// What was done for a row, on average, the calibration apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct NearestCounts {
+    pub k: u64,
+    pub within: Option<f64>,
+    pub neighbours: u64,
+    pub buckets: u64,
+    pub probes_per_row: f64,
+    pub distances_per_row: f64,
+    /// Of the distances to all other rows.
+    pub distances_share: f64,
+    pub center_distances_per_row: f64,
+    pub bytes_per_row: f64,
+    pub rows_per_second: f64,
+}
+
 /// How long queries took, each from its first step to its last, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
@@ -313,6 +347,8 @@ pub struct RecallStatistics {
     pub sample_queries: Option<u64>,
     pub pair: Option<Interval>,
     pub per_vector: Option<Interval>,
+    /// Of the vectors of the second set, where two are joined.
+    pub per_right_vector: Option<Interval>,
     pub sample_vectors: Option<u64>,
     pub sample_vectors_with_neighbours: Option<u64>,
     pub sample_pairs: Option<u64>,
@@ -330,6 +366,7 @@ impl RecallStatistics {
             sample_queries: None,
             pair: None,
             per_vector: None,
+            per_right_vector: None,
             sample_vectors: None,
             sample_vectors_with_neighbours: None,
             sample_pairs: None,
@@ -430,6 +467,7 @@ pub struct StrategyStatistics {
     pub sample_seed: Option<u64>,
     pub sample_distances: Option<u64>,
     pub order: Option<&'static str>,
+    pub lead: Option<&'static str>,
     pub cache: Option<&'static str>,
     pub centers: Option<&'static str>,
 }

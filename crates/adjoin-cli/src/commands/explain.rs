@@ -66,7 +66,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim)
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache"])?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.store.seed, strategy);
-    let options = JoinOptions { predicate, aim, rule, t, seed, order, policy, cache_bytes };
+    let options = JoinOptions { predicate, aim, rule, t, seed, order, lead: None, policy, cache_bytes };
     let store = Store::open(&context, folder)?;
     let curve = neighbour_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;

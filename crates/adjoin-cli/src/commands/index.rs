@@ -112,7 +112,7 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     if !run.resources.quiet {
         summarise_search(&statistics, run);
     }
-    Ok(verdict(&statistics))
+    Ok(verdict(&statistics.common))
 }
 
 fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
@@ -123,7 +123,7 @@ fn summarise_search(statistics: &SearchStatistics, run: &SearchRun) {
         "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
         search.queries_per_second
     );
-    print_recall(common, run, ("--list", "of the index"));
+    print_recall(common, run.calibrate_with.is_some(), ("--list", "of the index"));
     print_memory(&common.memory);
 }
 

@@ -1,10 +1,11 @@
 use std::path::Path;
 
 use adjoin::context::Context;
-use adjoin::error::Result;
-use adjoin::job::{Job, Output};
+use adjoin::error::{Error, Result};
+use adjoin::estimate::{Leaving, threshold_leaving};
+use adjoin::job::{Conditions, Job, Output};
 use adjoin::join::{Aim, JoinOptions};
-use adjoin::options::{format_count, format_number, parse_bytes};
+use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
 use adjoin::report::{CommonStatistics, JoinStatistics, MemoryStatistics, MemoryWatch};
@@ -13,6 +14,7 @@ use adjoin::sink::TableFormat;
 use serde::Serialize;
 
 use super::memory::{memory_verdict, print_memory};
+use super::nearest::nearest;
 use super::tracing::{Tracing, cannot_write};
 use crate::Outcome;
 use crate::args::Join;
@@ -21,20 +23,27 @@ use crate::resolve::{self, Strategy};
 use crate::signals::Stopped;
 
 pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
+    if let Some(k) = arguments.sought.nearest {
+        return nearest(arguments, k, stopped);
+    }
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
-    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
+    let predicate = predicate(&context, arguments)?;
     let strategy =
-        resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "cache", "centers"])?;
+        resolve::strategy(arguments.strategy.as_deref(), &["rule", "threshold", "order", "lead", "cache", "centers"])?;
     let aim = Aim::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
+    let [rows, other_rows, pairs] = [&arguments.condition, &arguments.where_other, &arguments.where_pair];
+    let conditions = Conditions::parse(rows.as_deref(), other_rows.as_deref(), pairs.as_deref())?;
     let seed = arguments.store.seed;
-    let Strategy { rule, t, order, policy, .. } = strategy;
-    let join = JoinOptions { predicate, aim, rule, t, seed, order, policy, cache_bytes };
+    let Strategy { rule, t, order, lead, policy, .. } = strategy;
+    let join = JoinOptions { predicate, aim, rule, t, seed, order, lead, policy, cache_bytes };
     let job = Job {
         inputs: &arguments.inputs,
+        with: &arguments.with,
         source: resolve::source_options(&arguments.store.columns)?,
         build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, (&[], false))?,
+        conditions,
         join,
         output: resolve::output(arguments)?,
         yes: arguments.yes,
@@ -59,14 +68,55 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     Ok(verdict(&statistics.common, arguments))
 }
 
+/// Which pairs are wanted: those within the threshold that was given, or within the one that leaves so many rows.
+fn predicate(context: &Context, arguments: &Join) -> Result<Predicate> {
+    let Some(rows) = arguments.sought.target_rows else {
+        if arguments.metric.is_some() {
+            return Err(Error::option(
+                "the threshold decides the metric: --eps is a distance (L2), --min-similarity a similarity (cosine); leave \
+                 out --metric",
+            ));
+        }
+        return Predicate::of(arguments.sought.eps, arguments.sought.min_similarity);
+    };
+    if arguments.what != "keep" {
+        return Err(Error::option("--target-rows says how many rows are to be left; add --output keep"));
+    }
+    if arguments.keep_rule != "greedy" {
+        return Err(Error::option(
+            "--target-rows counts rows that stay where the first of near ones does; give --keep-rule greedy",
+        ));
+    }
+    check_outputs(context, &resolve::output(arguments)?, arguments)?;
+    let metric = arguments.metric.as_deref().map_or(Ok(Metric::L2), str::parse)?;
+    let source = resolve::source_options(&arguments.store.columns)?;
+    let build = resolve::build_options(&arguments.store, metric, None, (&[], false))?;
+    let Leaving { predicate, threshold, rows } =
+        threshold_leaving(context, &arguments.inputs, (&source, &build), rows)?;
+    let [about, low, high] = [rows.estimate, rows.low, rows.high].map(|rows| format_number(rows.round() as u64));
+    let option = if metric == Metric::L2 { "--eps" } else { "--min-similarity" };
+    context.progress.note(&format!("{option} {threshold} leaves about {about} rows (between {low} and {high})"));
+    Ok(predicate)
+}
+
 /// Refuses names that are taken before any work is done.
 fn check_outputs(context: &Context, output: &Output<'_>, arguments: &Join) -> Result<()> {
-    let results = resolve::targets(output).map(|(option, target)| (option, target.and_then(Target::path)));
+    check_results(context, &resolve::targets(output), arguments)
+}
+
+/// The same for results, each with the option that names it.
+pub(super) fn check_results(
+    context: &Context,
+    results: &[(&'static str, Option<&Target>)],
+    arguments: &Join,
+) -> Result<()> {
+    let results = results.iter().map(|(option, target)| (*option, target.and_then(Target::path)));
     let others = [("--stats", &arguments.stats), ("--trace", &arguments.trace)];
     let others = others.map(|(option, path)| (option, path.as_deref()));
     let outputs = results.into_iter().chain(others);
     let outputs: Vec<(&str, &Path)> = outputs.filter_map(|(option, path)| Some((option, path?))).collect();
-    resolve::check_files(context, &arguments.inputs, &outputs)?;
+    let inputs = [&arguments.inputs[..], &arguments.with].concat();
+    resolve::check_files(context, &inputs, &outputs)?;
     for (option, path) in outputs {
         if matches!(option, "-o" | "--kept") {
             TableFormat::of(path)?;
@@ -117,7 +167,10 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
             eprintln!("{what} written to {}", path.display());
         }
     }
-    let all = common.rows as f64 * common.rows.saturating_sub(1) as f64 / 2.0;
+    summarise_rows(statistics);
+    let rows = join.passing_rows.unwrap_or(common.rows) as f64;
+    let others = join.with_passing_rows.or(join.with_rows);
+    let all = others.map_or(rows * (rows - 1.0) / 2.0, |others| rows * others as f64);
     let (verified, share) = (format_number(join.verified_pairs), percent(join.candidate_pairs as f64 / all.max(1.0)));
     eprintln!("distances computed: {verified} (candidates: {share} of all pairs)");
     if common.skipped_rows > 0 {
@@ -127,6 +180,17 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
         eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
     print_memory(&common.memory);
+}
+
+/// Says how many rows took part, where not all did.
+fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
+    let sides = [(join.passing_rows, Some(common.rows)), (join.with_passing_rows, join.with_rows)];
+    for (passing, all) in sides.into_iter().filter_map(|(passing, all)| passing.zip(all)) {
+        eprintln!("{} of {} meet the condition", format_number(passing), format_count(all, "row"));
+    }
+    if let Some((buckets, bytes)) = join.skipped_buckets.zip(join.skipped_bytes).filter(|skipped| skipped.0 > 0) {
+        eprintln!("not read: {} without such a row, {}", format_count(buckets, "bucket"), format_bytes(bytes));
+    }
 }
 
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.

@@ -151,10 +151,10 @@ fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     if !run.resources.quiet {
         let SearchStatistics { common, .. } = &statistics;
         print_found(&statistics, &run.output);
-        print_recall(common, run, ("--list", "of the live index"));
+        print_recall(common, run.calibrate_with.is_some(), ("--list", "of the live index"));
         print_memory(&common.memory);
     }
-    Ok(verdict(&statistics))
+    Ok(verdict(&statistics.common))
 }
 
 fn snapshot(arguments: &LiveSnapshot, stopped: &Stopped) -> Result<Outcome> {

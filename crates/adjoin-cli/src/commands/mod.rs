@@ -12,6 +12,7 @@ mod join;
 mod live;
 mod manual;
 mod memory;
+mod nearest;
 mod report;
 mod search;
 #[cfg(feature = "serve")]

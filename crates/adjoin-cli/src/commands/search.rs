@@ -48,7 +48,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     if !run.resources.quiet {
         summarise(&statistics, arguments);
     }
-    Ok(verdict(&statistics))
+    Ok(verdict(&statistics.common))
 }
 
 /// What is wanted of each query.
@@ -63,7 +63,7 @@ pub(super) fn like(context: &Context, run: &SearchRun) -> Result<Option<Arc<dyn 
 }
 
 /// Says which promise of a search was not kept.
-pub(super) fn verdict(SearchStatistics { common, .. }: &SearchStatistics) -> Outcome {
+pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     let outcome = memory_verdict(&common.memory);
     match common.recall.as_ref().filter(|recall| !recall.kept) {
         None => outcome,
@@ -95,12 +95,12 @@ pub(super) fn outputs<'a>(
 }
 
 /// A search whose hits are written.
-pub(super) fn with_writer(
+pub(super) fn with_writer<S>(
     context: &Context,
     target: &Target,
     schema: HitSchema,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<SearchStatistics>,
-) -> Result<SearchStatistics> {
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+) -> Result<S> {
     let _of_writer = context.reserve(HitWriter::memory_bytes(target, schema)?, "writing the hits")?;
     search(Box::new(HitWriter::new(context, target, schema)))
 }
@@ -130,12 +130,12 @@ fn summarise(statistics: &SearchStatistics, arguments: &Search) {
         let buckets = format_number(buckets);
         eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
     }
-    print_recall(common, &arguments.run, ("--nprobe", "of the store"));
+    print_recall(common, arguments.run.calibrate_with.is_some(), ("--nprobe", "of the store"));
     print_memory(&common.memory);
 }
 
 /// Says what recall is reached, and whose it is: that of rows or of the queries that were given. With one option none is.
-pub(super) fn print_recall(common: &CommonStatistics, run: &SearchRun, (unpromised, rows): (&str, &str)) {
+pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unpromised, rows): (&str, &str)) {
     let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {unpromised}") };
     let (Some(sample), Some(at_k), Some(p5)) = (recall.sample_queries, recall.at_k, recall.p5) else {
         return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
@@ -145,6 +145,6 @@ pub(super) fn print_recall(common: &CommonStatistics, run: &SearchRun, (unpromis
         "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more for 95 % of \
          queries, measured with {} {} as queries; at least {target} requested",
         format_count(sample, "row"),
-        if run.calibrate_with.is_some() { "of --calibrate-with" } else { rows }
+        if with_others { "of --calibrate-with" } else { rows }
     );
 }

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
 mod cgroup;
+mod cross;
 mod dedupe;
 mod end_to_end;
 mod explain;
+mod filtered_joins;
 mod filters;
 mod flash;
 mod formats;
@@ -22,6 +24,7 @@ mod live_ranges;
 mod live_refused;
 mod manual;
 mod memory;
+mod nearest;
 mod neighbours;
 mod options;
 mod pairs;
@@ -39,5 +42,6 @@ mod serving;
 mod signals;
 mod statistics;
 mod streams;
+mod target_rows;
 mod threads;
 mod verify;

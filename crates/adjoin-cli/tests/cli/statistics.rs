@@ -15,7 +15,7 @@ fn keys() -> Value {
         "seed": true, "skipped_rows": true, "duplicate_ids": true,
         "recall": {
             "target": true, "kept": true, "at_k": false, "p5": false, "queries": false, "sample_queries": false,
-            "pair": interval(), "per_vector": interval(),
+            "pair": interval(), "per_vector": interval(), "per_right_vector": false,
             "sample_vectors": false, "sample_vectors_with_neighbours": false, "sample_pairs": false,
         },
         "memory": {
@@ -33,12 +33,14 @@ fn keys() -> Value {
         "predicted": {"bytes_read": true, "verified_pairs": true, "center_distances": true, "seconds": false},
         "strategy": {
             "rule": true, "probes": false, "t": false, "per_margin": false, "sample_seed": true,
-            "sample_distances": true, "order": true, "cache": true, "centers": true,
+            "sample_distances": true, "order": true, "lead": false, "cache": true, "centers": true,
         },
         "threads": true, "kernel": true,
         "join": {
             "eps": false, "min_similarity": false, "pairs": true, "candidate_pairs": true, "verified_pairs": true,
             "exact_checks": true, "center_distances": true, "edges": true, "buckets": true,
+            "with_rows": false, "passing_rows": false, "with_passing_rows": false, "skipped_buckets": false,
+            "skipped_bytes": false,
         },
     })
 }

@@ -20,7 +20,7 @@ use self::place::Place;
 use self::removed::Removed;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::job::{Job, Output};
+use crate::job::{Conditions, Job, Output};
 use crate::join::JoinOptions;
 use crate::options::VectorType;
 use crate::output::Target;
@@ -102,7 +102,7 @@ impl Dedupe<'_> {
         let ids = tables.id_kind(&self.source)?;
         place.check_memory(&tables)?;
         let metric = self.join.predicate.metric();
-        let table = |target| RemovedTable::create(context, target, (ids, metric), true);
+        let table = |target| RemovedTable::create(context, target, ([ids; 2], metric), true);
         let table = self.removed.as_ref().map(table).transpose()?; // what is wrong with its name shows before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
@@ -162,7 +162,9 @@ impl Dedupe<'_> {
         let context = tables.context;
         let removals = Removals::new(places);
         let job = Job {
+            conditions: Conditions::default(),
             inputs: self.inputs,
+            with: &[],
             source,
             build: BuildOptions { left_out, ..self.build.clone() },
             join: self.join,

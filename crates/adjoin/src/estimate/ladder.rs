@@ -56,6 +56,12 @@ impl Ladder {
         Self { rungs, keys, metric, asked }
     }
 
+    /// Nearer thresholds, where nothing lies between a rung and that of equal vectors.
+    pub(super) fn finer(&self, rung: usize) -> Option<Self> {
+        let is_next = self.metric == Metric::L2 && rung == 1 && self.rungs[0] == 0.0;
+        is_next.then(|| Self::new(self.metric, self.rungs[rung], None))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rungs.len()
     }

@@ -12,6 +12,7 @@ mod memory;
 mod notes;
 mod removed;
 mod survey;
+mod target;
 
 use serde::Serialize;
 
@@ -20,9 +21,9 @@ use self::cost::Clock;
 pub use self::cost::Footprint;
 use self::ladder::Ladder;
 use self::memory::Sizes;
-use self::notes::{NO_RUNG, Notes};
-use self::removed::Traces;
+use self::removed::Going;
 use self::survey::{Scans, Survey};
+pub use self::target::{Leaving, threshold_leaving};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
@@ -111,6 +112,37 @@ pub struct AtThreshold {
 /// small.
 pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
     let watch = Stopwatch::start();
+    surveyed(context, source, question, |estimator, space, free| {
+        let Estimator { scans, survey, .. } = estimator;
+        let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+        let footprint = with_coordinates!(space, T => Footprint::new::<T>(scans, survey, free));
+        let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint };
+        let info = source.info();
+        let common = CommonStatistics {
+            rows: survey.scanned.usable_rows,
+            dimensions: info.vectors.dimensions,
+            element: info.vectors.element.to_string(),
+            metric: question.build.metric.to_string(),
+            seed: question.build.seed,
+            skipped_rows: survey.scanned.skipped_rows,
+            seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
+            predicted: explain
+                .asked()
+                .map(|at| PredictedStatistics { seconds: Some(at.seconds.estimate), ..PredictedStatistics::default() }),
+            ..scans.context.statistics("explain")
+        };
+        Ok(Estimate { common, explain })
+    })
+}
+
+/// Draws rows of a source, and lets `work` estimate something of them in the space where they are compared; it is told how much
+/// memory was free before.
+fn surveyed<R>(
+    context: &Context,
+    source: &dyn VectorSource,
+    question: &Question<'_>,
+    work: impl FnOnce(&Estimator<'_>, Space<'_>, u64) -> Result<R>,
+) -> Result<R> {
     let metric = question.build.metric;
     check(question, source)?;
     let least = Sizes::new(source, question.build, 0).bytes(context, source, metric);
@@ -125,25 +157,7 @@ pub fn estimate(context: &Context, source: &dyn VectorSource, question: &Questio
     let coding = survey.coding(&scans)?;
     let plain = Space::plain(scans.vectors(), metric);
     let space = Space { coding: coding.as_ref(), ..plain };
-    let estimator = Estimator { scans, question, survey: &survey };
-    let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
-    let of_join = with_coordinates!(space, T => Footprint::new::<T>(&scans, &survey, free));
-    let info = source.info();
-    let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint: of_join };
-    let common = CommonStatistics {
-        rows: survey.scanned.usable_rows,
-        dimensions: info.vectors.dimensions,
-        element: info.vectors.element.to_string(),
-        metric: metric.to_string(),
-        seed: question.build.seed,
-        skipped_rows: survey.scanned.skipped_rows,
-        seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
-        predicted: explain
-            .asked()
-            .map(|at| PredictedStatistics { seconds: Some(at.seconds.estimate), ..PredictedStatistics::default() }),
-        ..context.statistics("explain")
-    };
-    Ok(Estimate { common, explain })
+    work(&Estimator { scans, question, survey: &survey }, space, free)
 }
 
 fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
@@ -183,7 +197,7 @@ impl Estimator<'_> {
         let mean = |rung: usize| neighbours(rung).sum::<u64>() as f64 / count as f64;
         let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
         let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbours(rung).collect()).collect();
-        let removed = self.removed(&compared, &ladder, notes, (&rungs, &of))?;
+        let going = Going::new(&compared, &ladder, notes, &rungs, (survey.scanned.usable_rows, question.build.seed))?;
         let whole = count as u64 == survey.scanned.usable_rows;
         let numbers: Vec<Vec<f64>> = of.iter().map(|of| of.iter().map(|&n| n as f64).collect()).collect();
         let means = means(&numbers, whole, question.build.seed);
@@ -201,7 +215,7 @@ impl Estimator<'_> {
                 neighbours: means[k].estimate,
                 pairs,
                 pairs_bytes: clock.bytes(pairs),
-                removed_rows: removed[k],
+                removed_rows: going.removed(rung),
                 seconds: clock.seconds(&threshold, pairs, share),
             })
         };
@@ -227,34 +241,6 @@ impl Estimator<'_> {
         }
         let fewer = (all as f64 * NEIGHBOURS_MANY / many) as usize;
         Ok((ladder, fewer.max(COMPARED_MIN).min(all)))
-    }
-
-    /// Rows that go, at each of some rungs.
-    fn removed<T: Coordinate>(
-        &self,
-        compared: &Compared<'_, T>,
-        ladder: &Ladder,
-        notes: Vec<Notes>,
-        (rungs, neighbours): (&[usize], &[Vec<u64>]),
-    ) -> Result<Vec<Interval>> {
-        let rows = self.survey.scanned.usable_rows;
-        if compared.places.len() as u64 == rows {
-            let removal = compared.removal(ladder)?;
-            return Ok(rungs.iter().map(|&rung| certain(removal.removed(rung) as f64)).collect());
-        }
-        let first: Vec<u8> = notes.iter().flat_map(|notes| notes.earlier.iter().copied()).collect();
-        let with_earlier = |&rung: &usize| {
-            first.iter().map(|&first| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung))).collect()
-        };
-        let with_earlier: Vec<Vec<f64>> = rungs.iter().map(with_earlier).collect();
-        let with_earlier = means(&with_earlier, false, self.question.build.seed);
-        let traces = Traces::new(compared, ladder, notes, rungs)?;
-        let before = |row: usize| compared.places[row] as f64 / rows as f64;
-        let share = |(k, &rung): (usize, &usize)| {
-            let earlier: Vec<f64> = neighbours[k].iter().enumerate().map(|(row, &n)| n as f64 * before(row)).collect();
-            times(traces.share(rung, with_earlier[k], &earlier), rows as f64)
-        };
-        Ok(rungs.iter().enumerate().map(share).collect())
     }
 }
 

@@ -8,14 +8,65 @@ use std::collections::BTreeMap;
 
 use super::compare::Compared;
 use super::ladder::{Ladder, Rungs};
-use super::notes::{Note, Notes, TRACED_SHARE, surely_stays};
+use super::notes::{NO_RUNG, Note, Notes, Removal, TRACED_SHARE, surely_stays};
+use super::{certain, times};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::report::Interval;
-use crate::truth::least_share;
+use crate::truth::{least_share, means};
 
 /// Rounds after which the share of rows that go changes no more.
 const ROUNDS: usize = 64;
+
+/// How many rows go.
+pub(super) enum Going<'a> {
+    /// All were looked at.
+    Whole(Removal),
+    /// Some were.
+    Drawn {
+        /// The numbers of their neighbours.
+        notes: Vec<Notes>,
+        traces: Traces,
+        /// Their places among all rows, of which there are so many.
+        places: &'a [u64],
+        rows: u64,
+        seed: u64,
+    },
+}
+
+impl<'a> Going<'a> {
+    /// What can be told of some rungs, given the notes about compared rows, of so many in all.
+    pub(super) fn new<T: Coordinate>(
+        compared: &Compared<'a, T>,
+        ladder: &Ladder,
+        mut notes: Vec<Notes>,
+        rungs: &[usize],
+        (rows, seed): (u64, u64),
+    ) -> Result<Self> {
+        let places = compared.places;
+        if places.len() as u64 == rows {
+            return Ok(Self::Whole(compared.removal(ladder)?));
+        }
+        let traces = Traces::new(compared, ladder, &mut notes, rungs)?;
+        Ok(Self::Drawn { notes, traces, places, rows, seed })
+    }
+
+    /// Rows that go with a rung.
+    pub(super) fn removed(&self, rung: usize) -> Interval {
+        match self {
+            Self::Whole(removal) => certain(removal.removed(rung) as f64),
+            Self::Drawn { notes, traces, places, rows, seed } => {
+                let first = notes.iter().flat_map(|notes| &notes.earlier);
+                let has_earlier = |&first: &u8| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung));
+                let with_earlier = means(&[first.map(has_earlier).collect()], false, *seed)[0];
+                let neighbours = notes.iter().flat_map(|notes| notes.neighbours(rung));
+                let before = |place: u64| place as f64 / *rows as f64;
+                let earlier = neighbours.zip(*places).map(|(count, &place)| count as f64 * before(place));
+                times(traces.share(rung, with_earlier, &earlier.collect::<Vec<f64>>()), *rows as f64)
+            }
+        }
+    }
+}
 
 /// What is known of the rows whose earlier neighbours were looked at.
 pub(super) struct Traces {
@@ -33,17 +84,17 @@ struct Traced {
 
 impl Traces {
     /// Looks for the earlier neighbours of those that were noted, within some rungs.
-    pub(super) fn new<T: Coordinate>(
+    fn new<T: Coordinate>(
         compared: &Compared<'_, T>,
         ladder: &Ladder,
-        notes: Vec<Notes>,
+        notes: &mut [Notes],
         rungs: &[usize],
     ) -> Result<Self> {
         let mut wanted: BTreeMap<u64, Box<[u8]>> = BTreeMap::new();
         let mut traced = Vec::new();
         for notes in notes {
             let rows = notes.rows.clone().step_by(TRACED_SHARE as usize);
-            for (row, noted) in rows.zip(notes.traced) {
+            for (row, noted) in rows.zip(std::mem::take(&mut notes.traced)) {
                 traced.push(Traced { notes: noted.iter().map(|note| (note.rung, note.place)).collect(), row });
                 let is_wanted = |note: &Note| rungs.iter().any(|&rung| note.is_within(rung));
                 wanted.extend(noted.into_iter().filter(is_wanted).map(|note| (note.place, note.vector)));
@@ -64,7 +115,7 @@ impl Traces {
 
     /// The share of rows that go with a rung, given that of rows with an earlier neighbour and how many each compared row
     /// has, about.
-    pub(super) fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
+    fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
         let (mut all, mut surely, mut open) = (0u64, 0u64, Vec::new());
         for Traced { notes, row } in &self.traced {
             let mut within = notes.iter().filter(|(first, _)| usize::from(*first) <= rung).peekable();

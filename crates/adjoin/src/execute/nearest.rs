@@ -73,6 +73,11 @@ impl Nearest {
         Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, but }
     }
 
+    /// The same where only members within a threshold count.
+    pub(crate) fn only_within(self, within: Predicate) -> Self {
+        Self { within, ..self }
+    }
+
     /// All members within a threshold, that at `but` left out.
     pub(crate) fn within(within: Predicate, but: Option<(u32, u32)>) -> Self {
         Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, but }
@@ -289,12 +294,16 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                 }
                 found.select_nth_unstable(count - 1);
                 let others = found[..count].iter().map(|&(_, other)| other);
-                let (mut most, within) = (f64::NEG_INFINITY, nearest.within(query - first));
+                let (mut most, mut near, within) = (f64::NEG_INFINITY, 0, nearest.within(query - first));
                 queries.each_nearness((kernel, within), query, (queries, others), |_, nearness| {
                     most = most.max(nearness);
+                    near += 1;
                     within
                 });
-                nearest.bound(query - first, most);
+                // Where a threshold leaves fewer, it is the bound.
+                if near == count {
+                    nearest.bound(query - first, most);
+                }
             }
         }
         (all * all) as u64

@@ -8,7 +8,7 @@ use adjoin_device::{FileSystem, MemoryBudget, Operation, Recorder, Trace, Traced
 use super::*;
 use crate::context::Context;
 use crate::output::Target;
-use crate::plan::{BucketGraph, CacheStart, Policy, schedule};
+use crate::plan::{BucketGraph, CacheStart, Lead, Policy, schedule, tasks_of};
 use crate::source::{self, Generated};
 use crate::store::{BuildOptions, Store, build};
 
@@ -57,10 +57,10 @@ struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     fn new(buckets: &'a Buckets<'a>) -> Self {
-        let memory = |extent| LoadedBucket::<u8>::memory_bytes(extent, buckets.space(), false);
+        let memory = |number| LoadedBucket::<u8>::memory_bytes(buckets, number, false);
         let sizes = BucketSizes {
             extents: buckets.extents().iter().map(|extent| extent.bytes(false)).collect(),
-            memory: buckets.extents().iter().map(memory).collect(),
+            memory: (0..buckets.count()).map(memory).collect(),
         };
         let mut context = Context::default();
         context.threads = 2;
@@ -77,7 +77,7 @@ impl<'a> Setting<'a> {
         let buckets = self.buckets.count();
         let edges = (0..buckets).flat_map(|i| (i + 1..buckets).map(move |j| (i, j))).collect();
         let graph = BucketGraph { buckets: buckets as usize, edges };
-        schedule(graph, &self.sizes, start, None)
+        schedule(tasks_of(graph), &self.sizes, start, (None, &[Lead::Left]))
     }
 
     /// The pairs of rows that meet.

@@ -208,5 +208,5 @@ fn find(
 /// What is known of the hits of queries in an index.
 pub fn hit_schema(index: &Index, queries: &dyn VectorSource) -> HitSchema {
     let facts = index.facts();
-    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
+    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric, of_rows: false }
 }

@@ -1,28 +1,42 @@
 //! A join as a user asks for it: here are my vectors and a threshold, that is what I want to have. The command line and
 //! Python both come here.
 
+mod conditions;
+mod nearest;
 mod output;
 mod sources;
 
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::context::Context;
 use crate::error::Result;
-use crate::join::{JoinOptions, join, prepare};
+use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, join, prepare};
+use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
-use crate::report::JoinStatistics;
-use crate::source::{IdChoice, SourceOptions};
+use crate::options::VectorType;
+use crate::report::{CommonStatistics, JoinStatistics};
+use crate::source::{IdChoice, SourceOptions, VectorSource};
+use crate::sql::{Condition, PairCondition};
 use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
 
-pub use output::Output;
+pub use conditions::Conditions;
+pub use nearest::NearestJob;
+pub use output::{Output, schema_of};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.
 pub struct Job<'a> {
     /// A store, or sources of which one is built for this job.
     pub inputs: &'a [String],
+    /// The same of another set whose rows those of the first are joined with; nothing where they are joined with each other.
+    pub with: &'a [String],
     /// What is read of sources.
     pub source: SourceOptions,
     /// How a store is built of them; its metric is that of the predicate.
     pub build: BuildOptions,
+    /// Which rows take part.
+    pub conditions: Conditions,
     /// Which pairs are wanted.
     pub join: JoinOptions,
     /// What is made of them.
@@ -35,9 +49,47 @@ pub struct Job<'a> {
 pub struct Opened {
     /// The store.
     pub store: Store,
+    /// The rows that take part, where not all do.
+    filter: Option<RowFilter>,
     /// What the build took, where there was one.
     built: Option<BuildReport>,
     _temporary: Option<TemporaryStore>,
+}
+
+/// What a job joins: one set, or two.
+pub struct OpenedSets {
+    first: Opened,
+    second: Option<Opened>,
+    /// Which pairs count, where not all do.
+    pairs: Option<PairFilter>,
+}
+
+/// What is named as a set: a store, or sources of which one is to be built.
+enum Named<'a> {
+    Store(&'a Path),
+    Source(Arc<dyn VectorSource>),
+}
+
+impl<'a> Named<'a> {
+    fn open(
+        context: &Context,
+        inputs: &'a [String],
+        source: &SourceOptions,
+        only_for_builds: Option<Mention>,
+    ) -> Result<Self> {
+        Ok(match sole_store(context, inputs, only_for_builds)? {
+            Some(folder) => Self::Store(folder),
+            None => Self::Source(open_source(context, inputs, source)?),
+        })
+    }
+
+    /// The type of the vectors.
+    fn vectors(&self, context: &Context) -> Result<VectorType> {
+        Ok(match self {
+            Self::Store(folder) => Store::open(context, folder)?.manifest().vectors,
+            Self::Source(source) => source.info().vectors,
+        })
+    }
 }
 
 impl Opened {
@@ -52,48 +104,112 @@ impl Opened {
         (source, build): (&SourceOptions, &BuildOptions),
         only_for_builds: Option<Mention>,
     ) -> Result<Self> {
-        if let Some(folder) = sole_store(context, inputs, only_for_builds)? {
-            return Ok(Self { store: Store::open(context, folder)?, built: None, _temporary: None });
+        Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build)
+    }
+
+    fn of(context: &Context, named: Named<'_>, build: &BuildOptions) -> Result<Self> {
+        let (store, built, _temporary) = match named {
+            Named::Store(folder) => (Store::open(context, folder)?, None, None),
+            Named::Source(source) => {
+                let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
+                (Store::open(context, temporary.folder())?, Some(report), Some(temporary))
+            }
+        };
+        Ok(Self { store, filter: None, built, _temporary })
+    }
+
+    /// The same, of which the rows take part that meet a condition, where there is one.
+    fn among(self, context: &Context, condition: Option<&Condition>) -> Result<Self> {
+        let filter = condition.map(|condition| RowFilter::new(context, &self.store, condition)).transpose()?;
+        Ok(Self { filter, ..self })
+    }
+
+    /// The rows that take part.
+    fn side(&self) -> Side<'_> {
+        Side::new(&self.store, self.filter.as_ref())
+    }
+
+    /// Adds what the build took, where there was one.
+    fn add_build(&self, common: &mut CommonStatistics) {
+        if let Some(built) = &self.built {
+            *common.seconds.build.get_or_insert(0.0) += built.seconds.total;
+            common.seconds.total += built.seconds.total;
+            *common.io.spill_bytes.get_or_insert(0) += built.spill_bytes;
         }
-        let source = open_source(context, inputs, source)?;
-        let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
-        let store = Store::open(context, temporary.folder())?;
-        Ok(Self { store, built: Some(report), _temporary: Some(temporary) })
+    }
+}
+
+impl OpenedSets {
+    /// What is joined.
+    pub fn sets(&self) -> Sets<'_> {
+        let sets = match &self.second {
+            Some(second) => Sets::between(self.first.side(), second.side()),
+            None => self.first.side().into(),
+        };
+        sets.with_pairs(self.pairs.as_ref())
+    }
+
+    /// The same of which only the pairs count that meet a condition, where there is one.
+    fn among_pairs(self, context: &Context, condition: Option<&PairCondition>) -> Result<Self> {
+        let stores: Vec<&Store> = self.sets().stores().collect();
+        let pairs = condition.map(|condition| PairFilter::new(context, &stores, condition.clone())).transpose()?;
+        Ok(Self { pairs, ..self })
     }
 }
 
 impl Job<'_> {
-    /// Opens the store, or builds one of sources where temporary files go.
+    /// Opens the stores, or builds them of sources where temporary files go.
     ///
     /// # Errors
-    /// As [`Opened::new`].
-    pub fn open(&self, context: &Context) -> Result<Opened> {
+    /// Where an input cannot be read or is not what it must be, two sets cannot be compared, or nothing is to be built and an
+    /// option is given that only a build heeds; where a condition is not of the rows that there are.
+    pub fn open(&self, context: &Context) -> Result<OpenedSets> {
+        let are_two_sets = !self.with.is_empty();
+        self.conditions.check(are_two_sets)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
-        Opened::new(context, self.inputs, (&self.source, &build), only_for_builds(&self.source, &build))
+        let open = |inputs| Named::open(context, inputs, &self.source, None);
+        let first = open(self.inputs)?;
+        let second = are_two_sets.then(|| open(self.with)).transpose()?;
+        let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
+        if !builds {
+            sole_store(context, self.inputs, only_for_builds(&self.source, &build))?;
+        }
+        if let Some(second) = &second {
+            let [named, other_named] = [self.inputs, self.with].map(|names| names.join(", "));
+            check_comparable((&named, first.vectors(context)?), (&other_named, second.vectors(context)?))?;
+        }
+        let Conditions { rows, other_rows, pairs } = &self.conditions;
+        let opened = |set: usize, named, condition: &Option<Condition>| {
+            let attributes = self.conditions.columns(set, are_two_sets);
+            if let Named::Source(_) = named {
+                self.conditions.check_source(set, &attributes)?;
+            }
+            let opened = Opened::of(context, named, &BuildOptions { attributes, ..build.clone() })?;
+            opened.among(context, condition.as_ref())
+        };
+        let first = opened(0, first, rows)?;
+        let second = second.map(|second| opened(1, second, other_rows)).transpose()?;
+        OpenedSets { first, second, pairs: None }.among_pairs(context, pairs.as_ref())
     }
 
     /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
     ///
     /// # Errors
     /// As [`prepare`] and [`join`], or where the result would be larger than the disk has room for.
-    pub fn run(&self, context: &Context, opened: &Opened) -> Result<JoinStatistics> {
+    pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
-        let store = &opened.store;
+        let sets = opened.sets();
         // A sink for rows takes its memory first; the join is planned with what it leaves.
-        let of_rows = output.sink_of_rows(context, store, options)?;
-        let prepared = prepare(context, store, options, output.wants_ids())?;
-        output.announce(context, store, prepared.predicted_results(), self.yes)?;
+        let of_rows = output.sink_of_rows(context, sets, options)?;
+        let prepared = prepare(context, sets, options, output.wants_ids())?;
+        output.announce(context, sets, prepared.predicted_results(), self.yes)?;
         let sink = match of_rows {
             Some(sink) => sink,
-            None => output.sink_of_pairs(context, store)?,
+            None => output.sink_of_pairs(context, sets)?,
         };
-        let mut statistics = join(context, store, &prepared, sink)?;
-        if let Some(built) = &opened.built {
-            let common = &mut statistics.common;
-            common.seconds.build = Some(built.seconds.total);
-            common.seconds.total += built.seconds.total;
-            *common.io.spill_bytes.get_or_insert(0) += built.spill_bytes;
-        }
+        let mut statistics = join(context, sets, &prepared, sink)?;
+        let all = std::iter::once(&opened.first).chain(&opened.second);
+        all.for_each(|opened| opened.add_build(&mut statistics.common));
         Ok(statistics)
     }
 }

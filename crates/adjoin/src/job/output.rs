@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::join::{JoinOptions, least_memory};
+use crate::join::{JoinOptions, Sets, least_memory};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
@@ -19,8 +19,8 @@ const RESULT_SMALL_BYTES: u64 = 16 << 20;
 pub enum Output<'a> {
     /// The pairs as a table; nothing where it goes nowhere.
     Pairs(Option<Target>),
-    /// The pairs with their ids, to a sink that the caller makes for the store.
-    Sink(&'a (dyn Fn(&Store) -> Result<Box<dyn PairSink>> + Sync)),
+    /// The pairs with their ids, to a sink that the caller makes for them.
+    Sink(&'a (dyn Fn(PairSchema) -> Result<Box<dyn PairSink>> + Sync)),
     /// The number of neighbours of each row.
     Counts(Option<Target>),
     /// Rows connected by chains of pairs.
@@ -56,12 +56,12 @@ impl Output<'_> {
     pub(super) fn sink_of_rows<'s>(
         &self,
         context: &'s Context,
-        store: &'s Store,
+        sets: Sets<'s>,
         options: &JoinOptions,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, store, least_memory(store, options)?),
+            _ => self.rows(context, sets, least_memory(sets, options)?),
         }
     }
 
@@ -72,46 +72,48 @@ impl Output<'_> {
     pub fn rows<'s>(
         &self,
         context: &'s Context,
-        store: &'s Store,
+        sets: Sets<'s>,
         beside: u64,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         Ok(match self {
             Self::Pairs(_) | Self::Sink(_) => None,
-            Self::Counts(target) => Some(Box::new(Counts::create(context, store, target.as_ref(), beside)?)),
-            Self::Clusters(target) => Some(Box::new(Clusters::create(context, store, target.as_ref(), beside)?)),
-            Self::Removals(removals) => Some(Box::new(removals.sink(context, store, beside)?)),
+            Self::Counts(target) => Some(Box::new(Counts::create(context, sets, target.as_ref(), beside)?)),
+            Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), beside)?)),
+            Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), beside)?)),
             Self::Keep { rule, removed, kept } => {
                 let targets = (removed.as_ref(), kept.as_ref());
-                Some(Box::new(Keep::create(context, store, *rule, targets, beside)?))
+                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?))
             }
         })
     }
 
     /// Where pairs go as they come.
-    pub(super) fn sink_of_pairs(&self, context: &Context, store: &Store) -> Result<Box<dyn PairSink>> {
-        let schema = PairSchema { ids: store.manifest().ids, metric: store.manifest().metric };
+    pub(super) fn sink_of_pairs(&self, context: &Context, sets: Sets<'_>) -> Result<Box<dyn PairSink>> {
+        let schema = schema_of(sets);
         Ok(match self {
             Self::Pairs(Some(target)) => Box::new(PairWriter::create(context, target, schema)?),
-            Self::Sink(make) => make(store)?,
+            Self::Sink(make) => make(schema)?,
             _ => Box::new(Discard),
         })
     }
 
     /// Says so where the result is going to be much larger than what it is made from; refuses it where the disk has no
     /// room for it and nobody said to try.
-    pub(super) fn announce(&self, context: &Context, store: &Store, pairs: u64, yes: bool) -> Result<()> {
-        let manifest = store.manifest();
+    pub(super) fn announce(&self, context: &Context, sets: Sets<'_>, pairs: u64, yes: bool) -> Result<()> {
         let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
         let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
         let (a_pair, what, at): (_, _, &Path) = match self {
-            Self::Pairs(_) => (TableFormat::of(path)?.bytes_of_a_pair(manifest.ids), place.to_string(), parent(path)),
+            Self::Pairs(_) => {
+                (TableFormat::of(path)?.bytes_of_a_pair(schema_of(sets).ids), place.to_string(), parent(path))
+            }
             Self::Keep { rule: KeepRule::Greedy, .. } => {
                 (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &sorting)
             }
             _ => return Ok(()), // a line for each row at most
         };
         let bytes = pairs.saturating_mul(a_pair);
-        let source = manifest.rows * manifest.vectors.bytes() as u64;
+        let of = |store: &Store| store.manifest().rows * store.manifest().vectors.bytes() as u64;
+        let source: u64 = sets.stores().map(of).sum();
         let free = context.device.free_bytes(at)?;
         if bytes > free && !yes {
             let (wanted, free) = (format_bytes(bytes), format_bytes(free));
@@ -128,4 +130,10 @@ impl Output<'_> {
         }
         Ok(())
     }
+}
+
+/// What is known of the pairs of sets before the first comes.
+pub fn schema_of(sets: Sets<'_>) -> PairSchema {
+    let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
+    PairSchema { ids, metric: sets.left().manifest().metric }
 }

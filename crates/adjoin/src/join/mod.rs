@@ -7,6 +7,7 @@ mod planning;
 mod prepared;
 mod watched;
 
+pub use crate::load::{PairFilter, RowFilter, Sets, Side};
 pub use execution::{Done, join, run};
 pub use options::{Aim, JoinOptions};
 pub(crate) use planning::{Foresight, least_of_unbuilt};

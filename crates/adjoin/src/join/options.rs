@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
-use crate::plan::{Order, Policy, Rule};
+use crate::plan::{Lead, Order, Policy, Rule};
 use crate::predicate::Predicate;
 
 /// The recall that is wanted where nothing is said.
@@ -78,6 +78,8 @@ pub struct JoinOptions {
     pub seed: u64,
     /// The order of tasks; the one that reads least where not given.
     pub order: Option<Order>,
+    /// Of two sets the one that is gone through; the one with which less is read where not given.
+    pub lead: Option<Lead>,
     /// What the cache of buckets goes by; Belady's algorithm where not given, LRU where there is no memory for it.
     pub policy: Option<Policy>,
     /// Bytes of the cache of buckets; what the budget leaves where not given.
@@ -87,7 +89,17 @@ pub struct JoinOptions {
 impl JoinOptions {
     /// Every pair, by the default rule.
     pub fn exact(predicate: Predicate) -> Self {
-        Self { predicate, aim: Aim::Every, rule: None, t: None, seed: 1, order: None, policy: None, cache_bytes: None }
+        Self {
+            predicate,
+            aim: Aim::Every,
+            rule: None,
+            t: None,
+            seed: 1,
+            order: None,
+            lead: None,
+            policy: None,
+            cache_bytes: None,
+        }
     }
 
     /// At least this share of the pairs, by the rule that costs least.

@@ -8,16 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::watched::{Watched, WatchedVectors};
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Space, Threshold};
-use crate::load::ReadCounts;
-use crate::plan::{BucketSizes, Division, Explanation, Order, Policy, Rule, Schedule, Task, explain};
+use crate::load::{Buckets, ReadCounts, Sets};
+use crate::plan::{BucketSizes, Division, Explanation, Lead, Order, Policy, Rule, Schedule, Task, explain};
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
-use crate::store::Store;
 
 /// No count of a run comes near this.
 const COUNT_MAX: u64 = 1 << 60;
 /// Version of a plan that is written down.
-const PLAN_VERSION: u32 = 3;
+const PLAN_VERSION: u32 = 5;
 
 /// A join that is planned and can be run.
 pub struct Prepared {
@@ -103,10 +102,13 @@ mod any_number {
 
 impl Prepared {
     /// What the join is going to do.
-    pub fn explain(&self, store: &Store) -> Explanation {
-        let rows = store.manifest().rows;
+    ///
+    /// # Panics
+    /// Where these are not sets that can be joined.
+    pub fn explain<'a>(&self, sets: impl Into<Sets<'a>>) -> Explanation {
+        let buckets = sets.into().buckets().expect("they were planned for");
         let Admission { rule, t } = self.decided.admission;
-        explain((rule, t), rows, &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
+        explain((rule, t), &buckets.meetings(), &self.sizes, &self.schedule, self.decided.predicted.candidate_pairs)
     }
 
     /// How many pairs the result is expected to have; of few, no more than their order of magnitude.
@@ -121,14 +123,15 @@ impl Prepared {
     }
 
     /// The plan as data, in memory that no budget counts: about 40 bytes a task.
-    pub fn plan(&self, store: &Store) -> JoinPlan {
-        let Schedule { order, ref tasks, capacity, .. } = self.schedule;
+    pub fn plan<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
+        let Schedule { order, lead, ref tasks, capacity, .. } = self.schedule;
         JoinPlan {
             version: PLAN_VERSION,
-            store: store.manifest().manifest_xxh3.clone(),
+            sets: sets.into().checksums(),
             decided: self.decided.clone(),
-            watched: self.watched.as_ref().map(|watched| watched.vectors().clone()),
+            watched: self.watched.as_ref().map(Watched::vectors),
             order,
+            lead,
             capacity,
             tasks: tasks.clone(),
         }
@@ -139,11 +142,12 @@ impl Prepared {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinPlan {
     version: u32,
-    /// Checksum of the manifest of the store that it is for.
-    store: String,
+    /// Checksums of the sets that it is for.
+    sets: Vec<String>,
     pub(super) decided: Decided,
-    pub(super) watched: Option<WatchedVectors>,
+    pub(super) watched: Option<Vec<WatchedVectors>>,
     pub(super) order: Order,
+    pub(super) lead: Lead,
     /// Bytes of the cache.
     pub(super) capacity: u64,
     pub(super) tasks: Vec<Task>,
@@ -184,20 +188,24 @@ impl JoinPlan {
     }
 
     fn clone_without_tasks(&self) -> Self {
-        let Self { version, ref store, ref decided, ref watched, order, capacity, .. } = *self;
-        let (store, decided, watched) = (store.clone(), decided.clone(), watched.clone());
-        Self { version, store, decided, watched, order, capacity, tasks: Vec::new() }
+        let Self { version, ref sets, ref decided, ref watched, order, lead, capacity, .. } = *self;
+        let (sets, decided, watched) = (sets.clone(), decided.clone(), watched.clone());
+        Self { version, sets, decided, watched, order, lead, capacity, tasks: Vec::new() }
     }
 
-    /// Refuses a store that the plan is not for, and tasks and roundings that it cannot have.
-    pub(super) fn check(&self, store: &Store) -> Result<()> {
-        let manifest = store.manifest();
-        let at = store.folder().display();
+    /// Refuses stores that the plan is not for, and tasks and roundings that it cannot have.
+    pub(super) fn check(&self, sets: Sets<'_>, buckets: &Buckets<'_>) -> Result<()> {
+        let manifest = sets.left().manifest();
+        let at = sets.stores().map(|store| store.folder().display().to_string()).collect::<Vec<_>>().join(" and ");
         let refused = |why: &str| Err(Error::input(format!("this plan {why} {at}; plan again")));
-        if self.store != manifest.manifest_xxh3 || self.decided.predicate.metric() != manifest.metric {
+        if self.sets != sets.checksums() || self.decided.predicate.metric() != manifest.metric {
             return refused("is for another store than");
         }
-        if !self.tasks.iter().all(|&(i, j)| i <= j && j < manifest.buckets) {
+        let takes_part = |number| buckets.members(number) > 0;
+        let is_task = |&(i, j): &Task| {
+            i <= j && j < buckets.count() && buckets.partners(i).contains(&j) && takes_part(i) && takes_part(j)
+        };
+        if !self.tasks.iter().all(is_task) {
             return refused("compares buckets that are not in");
         }
         let of_floats = Space::plain(manifest.vectors, manifest.metric).is_of_floats();
@@ -209,6 +217,10 @@ impl JoinPlan {
         let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
         if counts.iter().any(|count| *count > COUNT_MAX) {
             return refused("took more than it can have taken for");
+        }
+        let sets_watched = self.watched.as_ref().map(Vec::len);
+        if sets_watched.is_some_and(|watched| watched != buckets.sets().len()) {
+            return refused("watches vectors that are not in");
         }
         let Admission { rule, t } = self.decided.admission;
         if t.is_none() != rule.is_exact() || t.is_some_and(f64::is_nan) {

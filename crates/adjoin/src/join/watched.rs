@@ -17,12 +17,20 @@ const FILTER_BITS: usize = 64;
 /// Fibonacci hashing: spreads row numbers, which need not be random.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The vectors, and for each how many neighbours it has.
+/// Watched vectors of one set, whose pairs count whichever side they are on, or of two, of which one is on the left and the
+/// other on the right.
 pub(super) struct Watched {
+    sets: Vec<WatchedSet>,
+    _memory: Reservation,
+}
+
+/// The vectors of a set, and for each how many neighbours it has.
+struct WatchedSet {
     vectors: WatchedVectors,
+    /// How many are watched in the sets before this one.
+    first: usize,
     /// A bit for each hash of a row.
     filter: Vec<u64>,
-    _memory: Reservation,
 }
 
 /// The same as data.
@@ -36,24 +44,91 @@ pub(super) struct WatchedVectors {
 }
 
 impl Watched {
-    /// Watches vectors.
-    pub(super) fn new(context: &Context, mut vectors: WatchedVectors) -> Result<Self> {
-        let count = vectors.vectors.len();
-        let bits = (count * FILTER_BITS).next_power_of_two().max(64);
-        // 8 more for what is found.
-        let memory = context.reserve((count * (16 + 8) + bits / 8) as u64, "measuring the recall")?;
+    /// Watches vectors of one set or of two.
+    pub(super) fn new(context: &Context, sets: Vec<WatchedVectors>) -> Result<Self> {
+        let of = |set: &WatchedVectors| {
+            let count = set.vectors.len();
+            count * (16 + 8) + WatchedSet::bits(count) / 8 // 8 more for what is found
+        };
+        let memory = context.reserve(sets.iter().map(of).sum::<usize>() as u64, "measuring the recall")?;
+        let mut first = 0;
+        let sets = sets.into_iter().map(|vectors| {
+            let set = WatchedSet::new(vectors, first);
+            first += set.vectors.vectors.len();
+            set
+        });
+        Ok(Self { sets: sets.collect(), _memory: memory })
+    }
+
+    /// The vectors that are watched, by set.
+    pub(super) fn vectors(&self) -> Vec<WatchedVectors> {
+        self.sets.iter().map(|set| set.vectors.clone()).collect()
+    }
+
+    /// Nothing found yet.
+    pub(super) fn found(&self) -> Vec<AtomicU64> {
+        self.sets.iter().flat_map(|set| &set.vectors.vectors).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    /// Where a row of the left side of pairs (0) or the right one (1) is among the watched ones.
+    pub(super) fn position(&self, side: usize, row: u64) -> Option<usize> {
+        self.sets[side % self.sets.len()].position(row)
+    }
+
+    /// Counts the pairs of watched vectors.
+    pub(super) fn count(&self, batch: &PairBatch, found: &[AtomicU64]) {
+        for (side, rows) in [&batch.left_rows, &batch.right_rows].into_iter().enumerate() {
+            for at in rows.iter().filter_map(|&row| self.position(side, row)) {
+                found[at].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
+    /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
+    pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
+        let of_set = |set: &WatchedSet| {
+            let WatchedVectors { vectors, whole, seed } = &set.vectors;
+            let tally = |(&(_, neighbours), &found): (&(u64, u64), &u64)| Tally {
+                neighbours: neighbours as f64,
+                found: found as f64,
+            };
+            let tallies: Vec<Tally> = vectors.iter().zip(&found[set.first..]).map(tally).collect();
+            recalls(&tallies, *whole, *seed)
+        };
+        let all: Vec<Recalls> = self.sets.iter().map(of_set).collect();
+        of_sets(told.clone(), &all)
+    }
+}
+
+/// What is told of a recall, given what samples of one set or of two say: of all pairs the first, unless the second knows it
+/// for certain.
+pub(super) fn of_sets(told: RecallStatistics, sets: &[Recalls]) -> RecallStatistics {
+    let (first, second) = (sets.first().expect("there is a set"), sets.get(1));
+    let certain = second.filter(|second| second.pair.low == second.pair.high);
+    RecallStatistics {
+        pair: Some(certain.unwrap_or(first).pair),
+        per_vector: Some(first.per_vector),
+        per_right_vector: second.map(|second| second.per_vector),
+        ..told
+    }
+}
+
+impl WatchedSet {
+    fn new(mut vectors: WatchedVectors, first: usize) -> Self {
         vectors.vectors.sort_unstable();
-        let mut watched = Self { vectors, filter: vec![0; bits / 64], _memory: memory };
-        for at in 0..count {
+        let filter = vec![0; Self::bits(vectors.vectors.len()) / 64];
+        let mut watched = Self { vectors, first, filter };
+        for at in 0..watched.vectors.vectors.len() {
             let (word, bit) = watched.hash(watched.vectors.vectors[at].0);
             watched.filter[word] |= bit;
         }
-        Ok(watched)
+        watched
     }
 
-    /// The vectors that are watched.
-    pub(super) fn vectors(&self) -> &WatchedVectors {
-        &self.vectors
+    /// Bits of the filter of so many rows.
+    fn bits(count: usize) -> usize {
+        (count * FILTER_BITS).next_power_of_two().max(64)
     }
 
     /// Where the filter has its bit for a row.
@@ -62,38 +137,13 @@ impl Watched {
         (hash as usize >> 6 & (self.filter.len() - 1), 1 << (hash & 63))
     }
 
-    /// Nothing found yet.
-    pub(super) fn found(&self) -> Vec<AtomicU64> {
-        self.vectors.vectors.iter().map(|_| AtomicU64::new(0)).collect()
-    }
-
-    /// Where a row is among the watched ones.
-    pub(super) fn position(&self, row: u64) -> Option<usize> {
+    fn position(&self, row: u64) -> Option<usize> {
         let (word, bit) = self.hash(row);
         if self.filter[word] & bit == 0 {
             return None;
         }
-        self.vectors.vectors.binary_search_by_key(&row, |&(row, _)| row).ok()
-    }
-
-    /// Counts the pairs of watched vectors.
-    pub(super) fn count(&self, batch: &PairBatch, found: &[AtomicU64]) {
-        for at in batch.left_rows.iter().chain(&batch.right_rows).filter_map(|&row| self.position(row)) {
-            found[at].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The recall reached, given the pairs found of each. Whether the promise was kept stays as it was told: the interval
-    /// of these vectors is for reading, and at 95 % confidence it would belie one true promise in forty.
-    pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
-        let WatchedVectors { vectors, whole, seed } = &self.vectors;
-        let tally = |(&(_, neighbours), &found): (&(u64, u64), &u64)| Tally {
-            neighbours: neighbours as f64,
-            found: found as f64,
-        };
-        let tallies: Vec<Tally> = vectors.iter().zip(found).map(tally).collect();
-        let Recalls { pair, per_vector } = recalls(&tallies, *whole, *seed);
-        RecallStatistics { pair: Some(pair), per_vector: Some(per_vector), ..told.clone() }
+        let at = self.vectors.vectors.binary_search_by_key(&row, |&(row, _)| row);
+        at.ok().map(|at| self.first + at)
     }
 }
 
@@ -103,7 +153,7 @@ mod tests {
     use crate::source::IdKind;
 
     fn watched(vectors: Vec<(u64, u64)>) -> Watched {
-        Watched::new(&Context::default(), WatchedVectors { vectors, whole: false, seed: 1 }).unwrap()
+        Watched::new(&Context::default(), vec![WatchedVectors { vectors, whole: false, seed: 1 }]).unwrap()
     }
 
     #[test]
@@ -122,6 +172,22 @@ mod tests {
             let of = |rows: &[u64]| rows.iter().filter(|&&other| other == row).count() as u64;
             assert_eq!(found, of(&batch.left_rows) + of(&batch.right_rows));
         }
+    }
+
+    #[test]
+    fn of_two_sets_rows_count_on_their_side_alone() {
+        let sets = [vec![(1, 2), (5, 2)], vec![(5, 3)]].map(|vectors| WatchedVectors { vectors, whole: true, seed: 1 });
+        let watched = Watched::new(&Context::default(), sets.into()).unwrap();
+        let pairs = PairBatch { left_rows: vec![1, 5, 5], right_rows: vec![5, 1, 5], ..PairBatch::new(IdKind::None) };
+        let found = watched.found();
+        watched.count(&pairs, &found);
+        let found: Vec<u64> = found.into_iter().map(AtomicU64::into_inner).collect();
+        assert_eq!(found, [1, 2, 2]);
+        let measured = watched.measured(&RecallStatistics::promised(0.9), &found);
+        let [pair, left, right] =
+            [measured.pair, measured.per_vector, measured.per_right_vector].map(|of| of.unwrap().estimate);
+        assert!((pair - 2.0 / 3.0).abs() < 1e-12, "what a whole set knows for certain, the second before the first");
+        assert!((left - 0.75).abs() < 1e-12 && (right - 2.0 / 3.0).abs() < 1e-12, "{left} {right}");
     }
 
     #[test]

@@ -4,11 +4,12 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::buckets::Buckets;
 use super::members::Members;
-use super::read_ahead::StoredBucket;
+use super::pair_filter::PairFilter;
+use super::read_ahead::{StoredBucket, StoredMembers};
 use crate::error::Result;
-use crate::geometry::{Coordinate, Space};
+use crate::geometry::Coordinate;
 use crate::source::Ids;
-use crate::store::format::Extent;
+use crate::sql::Rank;
 
 /// A bucket's members, and where they lie.
 pub(crate) struct LoadedBucket<T: Coordinate> {
@@ -17,6 +18,8 @@ pub(crate) struct LoadedBucket<T: Coordinate> {
     pub(crate) own: Vec<T::Distance>,
     rows: Vec<u64>,
     ids: Ids,
+    /// What pairs are decided by, where not all count: of each member as many.
+    ranks: Vec<Rank>,
 }
 
 impl<T: Coordinate> LoadedBucket<T> {
@@ -30,27 +33,42 @@ impl<T: Coordinate> LoadedBucket<T> {
         centers: &Panel<T>,
         stored: StoredBucket,
     ) -> Result<Self> {
-        let decoded = stored.decode(buckets)?;
-        let vectors = &stored.bytes()[decoded.vectors];
-        let members = Members::new(kernel, buckets.space(), vectors);
-        assert_eq!(members.len(), decoded.rows.len(), "a bucket has a row number for each vector");
+        let StoredMembers { vectors, rows, ids } = stored.members(buckets)?;
+        let members = Members::new(kernel, buckets.space(), &vectors);
+        assert_eq!(members.len(), rows.len(), "a bucket has a row number for each vector");
         let mut own = vec![T::Distance::default(); members.len()];
         kernel.one_to_many(centers.row(stored.number() as usize), &members.panel, &mut own);
-        Ok(Self { members, own, rows: decoded.rows, ids: decoded.ids })
+        let number = stored.number();
+        let ranks = match buckets.pairs() {
+            Some(_) => (0..rows.len() as u32).flat_map(|member| buckets.ranks(number, member)).copied().collect(),
+            None => Vec::new(),
+        };
+        Ok(Self { members, own, rows, ids, ranks })
     }
 
     /// Members that lie in no bucket, with their rows: they can be compared with queries.
     pub(crate) fn of_rows(members: Members<T>, rows: Vec<u64>) -> Self {
         assert_eq!(members.len(), rows.len(), "each member has a row");
-        Self { members, own: Vec::new(), rows, ids: Ids::None }
+        Self { members, own: Vec::new(), rows, ids: Ids::None, ranks: Vec::new() }
     }
 
-    /// Bytes that the bucket of an extent takes in memory.
-    pub(crate) fn memory_bytes(extent: &Extent, space: Space<'_>, with_ids: bool) -> u64 {
-        let rows = u64::from(extent.rows);
-        let ids = if with_ids { extent.id_bytes } else { 0 };
-        let a_row = (size_of::<u64>() + size_of::<T::Distance>()) as u64;
-        Members::<T>::memory_bytes(rows, space) + a_row * rows + ids
+    /// Bytes that a bucket takes in memory.
+    pub(crate) fn memory_bytes(buckets: &Buckets<'_>, number: u32, with_ids: bool) -> u64 {
+        let rows = u64::from(buckets.members(number));
+        let ids = if with_ids && rows > 0 { buckets.extent(number).id_bytes } else { 0 };
+        let a_row = (size_of::<u64>() + size_of::<T::Distance>()) as u64 + buckets.rank_bytes(number);
+        Members::<T>::memory_bytes(rows, buckets.space()) + a_row * rows + ids
+    }
+
+    /// Bytes that whoever loads a bucket holds meanwhile beside it: where not all members take part, these as they are stored,
+    /// and row numbers and ids of all.
+    pub(crate) fn loading_bytes(buckets: &Buckets<'_>, with_ids: bool) -> u64 {
+        let of = |number: u32| {
+            let (extent, members) = (buckets.extent(number), buckets.members(number));
+            let of_all = u64::from(extent.rows) * size_of::<u64>() as u64 + if with_ids { extent.id_bytes } else { 0 };
+            u64::from(members) * buckets.vectors().bytes() as u64 + of_all
+        };
+        buckets.taking_part().filter(|&number| buckets.is_part(number)).map(of).max().unwrap_or(0)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -64,6 +82,21 @@ impl<T: Coordinate> LoadedBucket<T> {
 
     pub(crate) fn row(&self, member: u32) -> u64 {
         self.rows[member as usize]
+    }
+
+    /// What pairs of a member are decided by, where not all count.
+    pub(crate) fn ranks(&self, member: u32) -> &[Rank] {
+        let width = self.ranks.len() / self.rows.len();
+        &self.ranks[member as usize * width..][..width]
+    }
+
+    /// Whether a filter accepts a pair of members: the one on the left is the earlier row, or that of the first of two sets, of
+    /// which `a` is then.
+    pub(crate) fn accepts(filter: &PairFilter, (a, x): (&Self, u32), (b, y): (&Self, u32)) -> bool {
+        match filter.is_of_two_sets() || a.row(x) < b.row(y) {
+            true => filter.accepts(a.ranks(x), b.ranks(y)),
+            false => filter.accepts(b.ranks(y), a.ranks(x)),
+        }
     }
 
     pub(crate) fn ids(&self) -> &Ids {

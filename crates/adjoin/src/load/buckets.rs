@@ -1,6 +1,7 @@
 //! The buckets of one or several stores, numbered one behind the other, as one run reads them.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,12 +10,16 @@ use adjoin_kernels::Panel;
 
 use serde::{Deserialize, Serialize};
 
+use super::pair_filter::PairFilter;
+use super::subset::Subset;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
 use crate::options::{Metric, VectorType};
+use crate::plan::Meetings;
 use crate::report::{IoStatistics, Written};
 use crate::source::IdKind;
+use crate::sql::Rank;
 use crate::store::Store;
 use crate::store::format::Extent;
 
@@ -26,6 +31,12 @@ pub struct Buckets<'a> {
     firsts: Vec<u32>,
     extents: Cow<'a, [Extent]>,
     metric: Metric,
+    /// Of each store the members that take part, where not all do; empty where all of all stores do.
+    subsets: Vec<Option<Subset<'a>>>,
+    /// Which pairs count, where not all do.
+    pairs: Option<&'a PairFilter>,
+    /// The number of the first bucket of the second set, where two are joined with each other.
+    second: Option<u32>,
     /// How floats are rounded to bytes, where they are.
     coding: Option<Coding>,
     reads: AtomicU64,
@@ -108,10 +119,51 @@ impl<'a> Buckets<'a> {
         Ok(Self::numbered(stores.to_vec(), firsts, Cow::Owned(extents)))
     }
 
+    /// Those of two stores whose rows are joined with each other: a bucket may meet those of the other store.
+    ///
+    /// # Errors
+    /// Where their vectors cannot be compared, or there are 2^32 buckets.
+    pub fn between(left: &'a Store, right: &'a Store) -> Result<Self> {
+        let [named, other_named] = [left, right].map(|store| store.folder().display().to_string());
+        let [vectors, other] = [left, right].map(|store| store.manifest().vectors);
+        check_comparable((&named, vectors), (&other_named, other))?;
+        let buckets = Self::over(&[left, right])?;
+        let second = Some(buckets.firsts[1]);
+        Ok(Self { second, ..buckets })
+    }
+
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
         let metric = stores[0].manifest().metric;
-        Self { stores, firsts, extents, metric, coding: None, reads, bytes_requested, bytes_read }
+        let (subsets, pairs, second, coding) = (Vec::new(), None, None, None);
+        Self { stores, firsts, extents, metric, subsets, pairs, second, coding, reads, bytes_requested, bytes_read }
+    }
+
+    /// The same where of each store only some members take part: buckets have no others then, and those without any are not
+    /// read.
+    #[must_use]
+    pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
+        assert_eq!(subsets.len(), self.stores.len(), "one of each store");
+        Self { subsets, pairs, ..self }
+    }
+
+    /// Which pairs of members count, where not all do.
+    pub(crate) fn pairs(&self) -> Option<&'a PairFilter> {
+        self.pairs
+    }
+
+    /// What pairs of a member that takes part are decided by, where not all count.
+    pub(crate) fn ranks(&self, number: u32, member: u32) -> &'a [Rank] {
+        let of = |pairs: &'a PairFilter| {
+            let own = self.at(number).1;
+            pairs.ranks(self.set_of(number), own, self.member_at(number, member))
+        };
+        self.pairs.map_or(&[], of)
+    }
+
+    /// Bytes of that.
+    pub(super) fn rank_bytes(&self, number: u32) -> u64 {
+        self.pairs.map_or(0, |pairs| pairs.row_bytes(self.set_of(number)))
     }
 
     /// The same for distances between their rows.
@@ -124,6 +176,92 @@ impl<'a> Buckets<'a> {
     #[must_use]
     pub(crate) fn rounded(self, coding: Option<Coding>) -> Self {
         Self { coding, ..self }
+    }
+
+    /// The sets that are joined, as the numbers of their buckets: one set, or two.
+    pub fn sets(&self) -> Vec<Range<u32>> {
+        match self.second {
+            Some(second) => vec![0..second, second..self.count()],
+            None => std::iter::once(0..self.count()).collect(),
+        }
+    }
+
+    /// Whether two sets are joined with each other, so that no bucket meets itself.
+    pub fn are_of_two_sets(&self) -> bool {
+        self.second.is_some()
+    }
+
+    /// The number of the set that a bucket is of.
+    pub fn set_of(&self, number: u32) -> usize {
+        usize::from(self.second.is_some_and(|second| number >= second))
+    }
+
+    /// The buckets of the set that the set of a bucket is joined with.
+    pub fn partners(&self, number: u32) -> Range<u32> {
+        match self.second {
+            Some(second) if number < second => second..self.count(),
+            Some(second) => 0..second,
+            None => 0..self.count(),
+        }
+    }
+
+    /// Whether two buckets may have an edge.
+    pub fn may_meet(&self, i: u32, j: u32) -> bool {
+        i != j && self.partners(i).contains(&j) && self.members(i) > 0 && self.members(j) > 0
+    }
+
+    /// How many members of a bucket take part.
+    pub fn members(&self, number: u32) -> u32 {
+        match self.subset(number) {
+            Some((subset, own)) => subset.rows(own) as u32,
+            None => self.extent(number).rows,
+        }
+    }
+
+    /// Where those lie among all members of the bucket, ascending; nothing where all take part.
+    pub(super) fn members_at(&self, number: u32) -> Option<impl Iterator<Item = u32>> {
+        self.subset(number).map(|(subset, own)| subset.members(own))
+    }
+
+    /// Where one of those lies among all members of the bucket.
+    pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
+        self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
+    }
+
+    /// Whether perhaps not all members of a bucket take part.
+    pub(super) fn is_part(&self, number: u32) -> bool {
+        self.subset(number).is_some()
+    }
+
+    /// The buckets of which members take part, ascending.
+    pub fn taking_part(&self) -> impl Iterator<Item = u32> {
+        (0..self.count()).filter(|&number| self.members(number) > 0)
+    }
+
+    /// The members of a bucket's store that take part, and the bucket's number there, where not all do.
+    fn subset(&self, number: u32) -> Option<(Subset<'a>, u32)> {
+        let store = if self.subsets.is_empty() { return None } else { self.store_of(number) };
+        self.subsets[store].map(|subset| (subset, number - self.firsts[store]))
+    }
+
+    /// Members of some buckets that take part.
+    pub fn rows_of(&self, buckets: Range<u32>) -> u64 {
+        buckets.map(|number| u64::from(self.members(number))).sum()
+    }
+
+    /// How many vectors and buckets are joined.
+    pub fn meetings(&self) -> Meetings {
+        let of = |set: &Range<u32>| {
+            let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
+            (self.rows_of(set.clone()), buckets as u64)
+        };
+        match &self.sets()[..] {
+            [left, right] => Meetings::between(of(left), of(right)),
+            all => {
+                let (rows, buckets) = of(&all[0]);
+                Meetings::within(rows, buckets)
+            }
+        }
     }
 
     /// How many there are.
@@ -166,14 +304,20 @@ impl<'a> Buckets<'a> {
         self.space().rough_length(self.extent(number).radius.into())
     }
 
-    /// Vectors in all of them.
+    /// Members of all of them that take part.
     pub fn rows(&self) -> u64 {
-        self.stores.iter().map(|store| store.manifest().rows).sum()
+        self.rows_of(0..self.count())
     }
 
-    /// Vectors of the largest bucket.
+    /// The same of the bucket that has most.
     pub fn rows_max(&self) -> usize {
-        self.extents.iter().map(|extent| extent.rows as usize).max().unwrap_or(0)
+        (0..self.count()).map(|number| self.members(number) as usize).max().unwrap_or(0)
+    }
+
+    /// Buckets of which no member takes part, and their bytes, with or without ids.
+    pub fn skipped(&self, with_ids: bool) -> (u64, u64) {
+        let skipped = (0..self.count()).filter(|&number| self.members(number) == 0);
+        skipped.fold((0, 0), |(buckets, bytes), number| (buckets + 1, bytes + self.extent(number).bytes(with_ids)))
     }
 
     /// Kind of the ids of a bucket.
@@ -183,8 +327,12 @@ impl<'a> Buckets<'a> {
 
     /// The store of a bucket, and the bucket's number there.
     pub fn at(&self, number: u32) -> (&'a Store, u32) {
-        let store = self.firsts.partition_point(|&first| first <= number) - 1;
+        let store = self.store_of(number);
         (self.stores[store], number - self.firsts[store])
+    }
+
+    fn store_of(&self, number: u32) -> usize {
+        self.firsts.partition_point(|&first| first <= number) - 1
     }
 
     /// The file that a bucket lies in.
@@ -230,4 +378,24 @@ impl<'a> Buckets<'a> {
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
         }
     }
+}
+
+/// Refuses two sets whose vectors, of such types and called so, cannot be compared.
+///
+/// # Errors
+/// That they cannot, and what each has.
+pub fn check_comparable((name, vectors): (&str, VectorType), (other_name, other): (&str, VectorType)) -> Result<()> {
+    if vectors == other {
+        return Ok(());
+    }
+    let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+    let remedy = match vectors.dimensions == other.dimensions {
+        true => "convert one to the element type of the other",
+        false => "make both with one model",
+    };
+    Err(Error::input(format!(
+        "the vectors of {name} have {}, those of {other_name} {}: these cannot be joined; {remedy}",
+        words(vectors),
+        words(other)
+    )))
 }

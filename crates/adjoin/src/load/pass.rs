@@ -23,7 +23,7 @@ pub(crate) struct BucketPass<'a, T: Coordinate> {
 }
 
 impl<T: Coordinate> BucketPass<'_, T> {
-    /// Hands every bucket, with its number, to a worker; the results come in the order of the buckets.
+    /// Hands every bucket of which members take part, with its number, to a worker; the results come in the order of the buckets.
     ///
     /// # Errors
     /// Where the device fails, bytes are not as written, or `work` fails.
@@ -32,7 +32,8 @@ impl<T: Coordinate> BucketPass<'_, T> {
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, u32, &LoadedBucket<T>) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        self.run_over(Load::each(self.buckets.count()), state, work)
+        let loads = Load::each(self.buckets.count());
+        self.run_over(loads.filter(|load| self.buckets.members(load.bucket) > 0), state, work)
     }
 
     /// The same with some of the buckets, whose numbers ascend.
@@ -63,8 +64,8 @@ impl<T: Coordinate> BucketPass<'_, T> {
 
     /// Bytes that workers hold: each one bucket, as large as the largest.
     pub(crate) fn bytes(threads: usize, buckets: &Buckets<'_>) -> u64 {
-        let of = |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), false);
-        let largest = buckets.extents().iter().map(of).max().unwrap_or(0);
-        threads.max(1) as u64 * largest
+        let of = |number| LoadedBucket::<T>::memory_bytes(buckets, number, false);
+        let largest = (0..buckets.count()).map(of).max().unwrap_or(0);
+        threads.max(1) as u64 * (largest + LoadedBucket::<T>::loading_bytes(buckets, false))
     }
 }

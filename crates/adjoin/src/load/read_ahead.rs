@@ -1,6 +1,7 @@
 //! Buckets in an order that is known beforehand: many reads in flight, neighbours on disk in one request. What was read
 //! is handed on as it is; whoever works on a bucket checks and converts it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::plan::Load;
 use crate::report::Cancel;
+use crate::source::Ids;
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
 
 /// Neighbouring buckets are read in one request up to this size, at which a disk reaches its full rate.
@@ -80,6 +82,34 @@ impl StoredBucket {
         let (store, number) = buckets.at(self.number);
         store.decode(number, self.bytes())
     }
+
+    /// The same of the members that take part alone.
+    ///
+    /// # Errors
+    /// Where the bytes are not as written.
+    pub(crate) fn members(&self, buckets: &Buckets<'_>) -> Result<StoredMembers<'_>> {
+        let Bucket { rows, vectors, ids } = self.decode(buckets)?;
+        let vectors = &self.bytes()[vectors];
+        let Some(members) = buckets.members_at(self.number) else {
+            return Ok(StoredMembers { vectors: Cow::Borrowed(vectors), rows, ids });
+        };
+        let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
+        let (mut some, mut some_rows) = (Vec::with_capacity(count * bytes), Vec::with_capacity(count));
+        let mut some_ids = Ids::empty(ids.kind());
+        for member in members.map(|member| member as usize) {
+            some.extend_from_slice(&vectors[member * bytes..][..bytes]);
+            some_rows.push(rows[member]);
+            some_ids.push_from(&ids, member);
+        }
+        Ok(StoredMembers { vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
+    }
+}
+
+/// Members of a bucket as they are stored: vectors end to end, row numbers, and ids where they were read.
+pub(crate) struct StoredMembers<'a> {
+    pub(crate) vectors: Cow<'a, [u8]>,
+    pub(crate) rows: Vec<u64>,
+    pub(crate) ids: Ids,
 }
 
 /// The least memory for reading ahead of these extents: the largest of them alone.

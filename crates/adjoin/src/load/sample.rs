@@ -1,10 +1,12 @@
 //! Vectors of stores drawn at random, in memory.
 
+use std::ops::Range;
+
 use adjoin_kernels::Panel;
 
 use super::buckets::Buckets;
 use super::members::Members;
-use super::vectors::read_vectors;
+use super::vectors::{read_rows, read_vectors};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::Coordinate;
@@ -17,30 +19,34 @@ pub(crate) struct Drawn<T> {
     pub(crate) places: Vec<(u32, u32)>,
     /// Squared distance of each to the center of its bucket.
     pub(crate) own: Vec<f64>,
+    /// The row number of each, where pairs of one set are filtered, of which the earlier row is the left one.
+    pub(crate) rows: Vec<u64>,
 }
 
 /// Places of `count` different vectors, ascending.
 pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
-    draw_other_places(buckets, &[], count, seed, purpose)
+    draw_other_places(buckets, (0..buckets.count(), &[]), count, seed, purpose)
 }
 
-/// The same of vectors that are not among those `known`, which ascend; all others where there are no more.
+/// The same of vectors of some buckets that are not among those `known`, which ascend; all others where there are no more.
+/// Places are those among the members that take part.
 pub(crate) fn draw_other_places(
     buckets: &Buckets<'_>,
-    known: &[(u32, u32)],
+    (of, known): (Range<u32>, &[(u32, u32)]),
     count: u64,
     seed: u64,
     purpose: &str,
 ) -> Vec<(u32, u32)> {
-    let others = buckets.rows() - known.len() as u64;
+    let others = buckets.rows_of(of.clone()) - known.len() as u64;
     let drawn = Random::new(seed, purpose).ascending_sample(count.min(others), others);
-    let mut firsts = Vec::with_capacity(buckets.extents().len());
+    let mut firsts = Vec::with_capacity(of.len());
     let mut rows = 0;
-    for extent in buckets.extents() {
+    for number in of.clone() {
         firsts.push(rows);
-        rows += u64::from(extent.rows);
+        rows += u64::from(buckets.members(number));
     }
-    let mut known = known.iter().map(|&(bucket, place)| firsts[bucket as usize] + u64::from(place)).peekable();
+    let mut known =
+        known.iter().map(|&(bucket, place)| firsts[(bucket - of.start) as usize] + u64::from(place)).peekable();
     let mut skipped = 0;
     let numbers = drawn.into_iter().map(|number| {
         while known.next_if(|&known| known <= number + skipped).is_some() {
@@ -48,12 +54,12 @@ pub(crate) fn draw_other_places(
         }
         number + skipped
     });
-    let mut numbered = buckets.extents().iter().zip(0u32..);
+    let mut all = of.clone();
     let (mut bucket, mut start, mut end) = (0, 0, 0);
     let place_of = |number: u64| {
         while number >= end {
-            let (extent, next) = numbered.next().expect("buckets hold all vectors");
-            (bucket, start, end) = (next, end, end + u64::from(extent.rows));
+            let next = all.next().expect("buckets hold all vectors");
+            (bucket, start, end) = (next, end, end + u64::from(buckets.members(next)));
         }
         (bucket, (number - start) as u32)
     };
@@ -93,19 +99,27 @@ impl<T: Coordinate> Drawn<T> {
             T::at_most(squared, centers.dimensions())
         };
         let own = places.iter().enumerate().map(own).collect();
-        Ok(Self { members, places: places.to_vec(), own })
+        let needs_rows = buckets.pairs().is_some() && !buckets.are_of_two_sets();
+        let rows = if needs_rows { read_rows(context, buckets, places)? } else { Vec::new() };
+        Ok(Self { members, places: places.to_vec(), own, rows })
     }
 
     /// Bytes that so many take in memory, while they are read.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, count: u64) -> u64 {
         let members = Members::<T>::memory_bytes(count, buckets.space());
-        members + count * (buckets.vectors().bytes() as u64 + 16 + 8)
+        let of_row = if buckets.pairs().is_some() { 2 * size_of::<u64>() as u64 } else { 0 };
+        members + count * (buckets.vectors().bytes() as u64 + 16 + 8 + of_row)
     }
 
     /// Those of a bucket.
-    pub(crate) fn of_bucket(&self, number: u32) -> std::ops::Range<usize> {
+    pub(crate) fn of_bucket(&self, number: u32) -> Range<usize> {
+        self.of_buckets(number..number + 1)
+    }
+
+    /// Those of some buckets.
+    pub(crate) fn of_buckets(&self, numbers: Range<u32>) -> Range<usize> {
         let before = |end: u32| self.places.partition_point(|&(bucket, _)| bucket < end);
-        before(number)..before(number + 1)
+        before(numbers.start)..before(numbers.end)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,14 +1,15 @@
 //! Some of the members of the buckets of a store.
 
-use super::buckets::Buckets;
 use crate::random::Random;
 use crate::row_numbers::RankedSet;
+use crate::store::format::Extent;
 
-/// The first place of each bucket, and the end.
-pub(crate) fn starts(buckets: &Buckets<'_>) -> Vec<u32> {
-    let mut starts = vec![0];
+/// The first place of each bucket of a store, and the end.
+pub(crate) fn starts(extents: &[Extent]) -> Vec<u32> {
+    let mut starts = Vec::with_capacity(extents.len() + 1);
+    starts.push(0);
     let mut place = 0;
-    starts.extend(buckets.extents().iter().map(|extent| {
+    starts.extend(extents.iter().map(|extent| {
         place += extent.rows;
         place
     }));
@@ -46,6 +47,21 @@ impl Subset<'_> {
             (bucket, place - self.starts[bucket as usize])
         };
         drawn.map(of_bucket).collect()
+    }
+
+    /// The members of a bucket that count, ascending.
+    pub(crate) fn members(self, bucket: u32) -> impl Iterator<Item = u32> {
+        let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
+        (0..end - start).filter(move |&member| self.contains(bucket, member))
+    }
+
+    /// The member of a bucket before which so many count.
+    ///
+    /// # Panics
+    /// If no more count.
+    pub(crate) fn member(self, bucket: u32, rank: u32) -> u32 {
+        let start = self.starts[bucket as usize];
+        self.places.at_rank(self.places.rank(start) + rank) - start
     }
 
     /// How many members of a bucket count.

@@ -8,47 +8,86 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::store::format::HEADER_BYTES;
 
-/// Reads the vectors at these places, (bucket, place in it), end to end as stored.
+/// Reads the vectors at these places, (bucket, place among its members that take part), end to end as stored.
 ///
 /// Nothing here says whether a byte was damaged: checksums are of whole buckets. Whoever needs to know reads those too.
 ///
 /// # Errors
 /// Where the device fails.
 pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u8>> {
-    let mut stored = vec![0; places.len() * buckets.vectors().bytes()];
+    read_parts(context, buckets, (places, Part::Vector))
+}
+
+/// The row numbers of the same.
+///
+/// # Errors
+/// Where the device fails.
+pub(crate) fn read_rows(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u64>> {
+    let stored = read_parts(context, buckets, (places, Part::Row))?;
+    Ok(stored.as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect())
+}
+
+/// What is read of a member.
+#[derive(Clone, Copy)]
+enum Part {
+    Vector,
+    /// Its row number.
+    Row,
+}
+
+impl Part {
+    fn bytes(self, buckets: &Buckets<'_>) -> u64 {
+        match self {
+            Self::Vector => buckets.vectors().bytes() as u64,
+            Self::Row => size_of::<u64>() as u64,
+        }
+    }
+
+    /// Where it lies in its file.
+    fn offset(self, buckets: &Buckets<'_>, (bucket, place): (u32, u32)) -> u64 {
+        let (extent, member) = (buckets.extent(bucket), buckets.member_at(bucket, place));
+        let first = match self {
+            Self::Vector => HEADER_BYTES as u64,
+            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets), // at the end
+        };
+        extent.offset + first + u64::from(member) * self.bytes(buckets)
+    }
+
+    /// What is read for it: as the file's alignment wants it.
+    fn span(self, buckets: &Buckets<'_>, place: (u32, u32)) -> Range<u64> {
+        let alignment = buckets.file(place.0).alignment() as u64;
+        let start = self.offset(buckets, place);
+        start / alignment * alignment..(start + self.bytes(buckets)).next_multiple_of(alignment)
+    }
+}
+
+fn read_parts(context: &Context, buckets: &Buckets<'_>, (places, part): (&[(u32, u32)], Part)) -> Result<Vec<u8>> {
+    let mut stored = vec![0; places.len() * part.bytes(buckets) as usize];
     let mut reads = SmallReads::new(context, "sample")?;
     for (k, &place) in places.iter().enumerate() {
         if reads.is_full() {
-            take(&mut reads, buckets, places, &mut stored)?;
+            take(&mut reads, buckets, (places, part), &mut stored)?;
         }
-        reads.submit(k as u64, buckets, place.0, span(buckets, place))?;
+        reads.submit(k as u64, buckets, place.0, part.span(buckets, place))?;
     }
     while !reads.is_empty() {
-        take(&mut reads, buckets, places, &mut stored)?;
+        take(&mut reads, buckets, (places, part), &mut stored)?;
     }
     Ok(stored)
 }
 
-/// Where a vector lies in its file.
-fn offset(buckets: &Buckets<'_>, (bucket, place): (u32, u32)) -> u64 {
-    let bytes = buckets.vectors().bytes() as u64;
-    buckets.extent(bucket).offset + HEADER_BYTES as u64 + u64::from(place) * bytes
-}
-
-/// What is read for it: as the file's alignment wants it.
-fn span(buckets: &Buckets<'_>, place: (u32, u32)) -> Range<u64> {
-    let alignment = buckets.file(place.0).alignment() as u64;
-    let start = offset(buckets, place);
-    start / alignment * alignment..(start + buckets.vectors().bytes() as u64).next_multiple_of(alignment)
-}
-
-/// Waits for one of the vectors and puts it in its place.
-fn take(reads: &mut SmallReads, buckets: &Buckets<'_>, places: &[(u32, u32)], stored: &mut [u8]) -> Result<()> {
-    let bytes = buckets.vectors().bytes();
+/// Waits for one of the parts and puts it in its place.
+fn take(
+    reads: &mut SmallReads,
+    buckets: &Buckets<'_>,
+    (places, part): (&[(u32, u32)], Part),
+    stored: &mut [u8],
+) -> Result<()> {
+    let bytes = part.bytes(buckets) as usize;
     reads.wait(|token, read, transferred| {
         let k = token as usize;
         buckets.count_read(bytes as u64, transferred);
-        let start = (offset(buckets, places[k]) - span(buckets, places[k]).start) as usize;
+        let start = (part.offset(buckets, places[k]) - part.span(buckets, places[k]).start) as usize;
         stored[k * bytes..][..bytes].copy_from_slice(&read[start..][..bytes]);
     })
 }

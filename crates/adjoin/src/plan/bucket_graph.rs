@@ -1,5 +1,7 @@
 //! Which pairs of buckets may hold a pair of the result?
 
+use std::ops::Range;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// What one bucket knows of another: its bytes are stored on their way to the other's side.
@@ -33,7 +35,7 @@ impl EdgeSide for LeastMargin {
     }
 }
 
-/// Buckets as vertices, pairs of buckets to compare as edges. Each bucket is compared with itself too.
+/// Buckets as vertices, pairs of different buckets to compare as edges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketGraph {
     /// Number of buckets.
@@ -68,15 +70,21 @@ pub fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: i
     }
 }
 
-/// Adds the edges from bucket i to later ones by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <= eps`.
+/// Adds the edges from bucket i to some `later` ones by DiskJoin's triangle inequality (equation 1): `D - r_i - r_j <= eps`.
 ///
 /// `distances` of the centers from that of i are never above the true ones, radii and `eps` never below.
-pub fn add_triangle_edges(graph: &mut BucketGraph, i: u32, radii: &[f32], eps: f64, distances: &[f64]) {
+pub fn add_triangle_edges(
+    graph: &mut BucketGraph,
+    (i, later): (u32, Range<u32>),
+    radii: &[f32],
+    eps: f64,
+    distances: &[f64],
+) {
     let near = |j: &u32| {
         let gap = distances[*j as usize] - f64::from(radii[i as usize]) - f64::from(radii[*j as usize]);
         within(gap, eps * (1.0 + 8.0 * f64::EPSILON))
     };
-    graph.edges.extend((i + 1..radii.len() as u32).filter(near).map(|j| (i, j)));
+    graph.edges.extend(later.filter(near).map(|j| (i, j)));
 }
 
 /// `sum <= limit`, and also where either is not a number: what cannot be told is compared.
@@ -117,7 +125,13 @@ mod tests {
         let centers: [f64; 3] = [0.0, 10.0, 30.0];
         let mut graph = BucketGraph { buckets: 3, edges: Vec::new() };
         for (i, from) in (0..).zip(centers) {
-            add_triangle_edges(&mut graph, i, &[2.0, 3.0, 1.0], 5.0, &centers.map(|center| (center - from).abs()));
+            add_triangle_edges(
+                &mut graph,
+                (i, i + 1..3),
+                &[2.0, 3.0, 1.0],
+                5.0,
+                &centers.map(|center| (center - from).abs()),
+            );
         }
         assert_eq!(graph, BucketGraph { buckets: 3, edges: vec![(0, 1)] });
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::choose::Meetings;
 use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
 use crate::options::format_bytes;
@@ -19,6 +20,8 @@ pub struct Explanation {
     pub buckets: u64,
     /// Pairs of buckets to compare.
     pub edges: u64,
+    /// Pairs of buckets there are.
+    pub bucket_pairs: u64,
     /// Name of the order.
     pub order: String,
     /// Bytes of the cache.
@@ -35,11 +38,11 @@ pub struct Explanation {
     pub all_pairs: u64,
 }
 
-/// Explains a schedule by a rule and its threshold for `rows` vectors, of whose pairs it is expected to admit
+/// Explains a schedule by a rule and its threshold for what `meets`, of whose pairs it is expected to admit
 /// `candidate_pairs`.
 pub fn explain(
     (rule, threshold): (Rule, Option<f64>),
-    rows: u64,
+    meets: &Meetings,
     sizes: &BucketSizes,
     schedule: &Schedule,
     candidate_pairs: u64,
@@ -47,23 +50,23 @@ pub fn explain(
     Explanation {
         rule: rule.name().into(),
         threshold,
-        rows,
-        buckets: sizes.extents.len() as u64,
+        rows: meets.rows,
+        buckets: meets.buckets,
         edges: schedule.edges(),
+        bucket_pairs: meets.bucket_pairs,
         order: schedule.order.name().into(),
         cache_bytes: schedule.capacity,
         store_bytes: sizes.extents.iter().sum(),
         bytes_read: schedule.counts.bytes,
         hit_rate: schedule.counts.hit_rate(),
         candidate_pairs,
-        all_pairs: rows * rows.saturating_sub(1) / 2,
+        all_pairs: meets.pairs,
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-        let bucket_pairs = self.buckets * self.buckets.saturating_sub(1) / 2;
         match self.threshold {
             Some(threshold) => writeln!(out, "rule         {}, threshold {threshold:.3}", self.rule)?,
             None => writeln!(out, "rule         {}, which misses nothing", self.rule)?,
@@ -73,7 +76,7 @@ impl fmt::Display for Explanation {
             out,
             "edges        {} ({:.1} % of all pairs of buckets)",
             self.edges,
-            share(self.edges, bucket_pairs)
+            share(self.edges, self.bucket_pairs)
         )?;
         writeln!(
             out,

@@ -18,10 +18,10 @@ mod schedule;
 pub(crate) use bucket_graph::within;
 pub use bucket_graph::{BucketGraph, EdgeSide, LeastMargin, add_margin_edges, add_triangle_edges};
 pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
-pub use choose::{Choice, Costs, Facts, Wanted, Weights, choose, guessed_threshold};
+pub use choose::{Choice, Costs, Facts, Meetings, Wanted, Weights, choose, guessed_threshold};
 pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
-pub use order::{Order, Task, sort_tasks, tasks_of};
+pub use order::{Lead, Order, Task, sort_tasks, tasks_of};
 pub use probe::{ProbeRule, Probes};
 pub use rule::{
     Combine, Gap, Measure, Nearness, Neighbourhood, Place, Rule, RulePart, RuleParts, ThresholdGraph,

@@ -14,6 +14,47 @@ const TOGETHER: u64 = 8;
 /// Compare two buckets, or one with itself.
 pub type Task = (u32, u32);
 
+/// Of two sets that are joined with each other, the one whose buckets come one after the other, while those of the other that
+/// they meet are held; DiskJoin, section 3, reorders one and caches the other. A set that is joined with itself leads itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lead {
+    /// The first set.
+    Left,
+    /// The second set.
+    Right,
+}
+
+impl Lead {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Left, Self::Right];
+
+    /// Its name as a strategy.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Right => "right",
+        }
+    }
+
+    /// The buckets of a task, that of the leading set first.
+    fn first(self, (i, j): Task) -> Task {
+        match self {
+            Self::Left => (i, j),
+            Self::Right => (j, i),
+        }
+    }
+}
+
+impl FromStr for Lead {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|lead| lead.name() == name);
+        found.ok_or_else(|| Error::option(format!("no set can lead by the name {name}; choose left or right")))
+    }
+}
+
 /// A way to order tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -73,26 +114,34 @@ pub fn tasks_of(graph: BucketGraph) -> Vec<Task> {
     tasks
 }
 
-/// Puts tasks in order. `sizes` are the bytes that buckets take in memory, of which `capacity` fit.
-pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order) {
+/// Puts tasks in order; where they are of two sets, `lead` is the one that is gone through. `sizes` are the bytes that buckets
+/// take in memory, of which `capacity` fit. The last three orders go by the graph alone, in which no set leads.
+pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, (order, lead): (Order, Lead)) {
     match order {
         Order::Tree => {
             let together = together(sizes, capacity);
-            tasks.sort_unstable_by_key(|&(i, j)| (i / together, j, i));
+            tasks.sort_unstable_by_key(|&task| {
+                let (i, j) = lead.first(task);
+                (i / together, j, i)
+            });
         }
         Order::BlockNested => {
             let largest = sizes.iter().copied().max().unwrap_or(0);
             let together = together(sizes, capacity);
             let block_of = blocks(sizes, capacity.saturating_sub(largest));
             // Within a block as in tree order; then each later bucket once, with all of the block that it meets.
-            tasks.sort_unstable_by_key(|&(i, j)| {
+            tasks.sort_unstable_by_key(|&task| {
+                let (i, j) = lead.first(task);
                 let inside = block_of[i as usize] == block_of[j as usize];
                 if inside { (block_of[i as usize], i / together, j, i) } else { (block_of[i as usize], u32::MAX, j, i) }
             });
         }
         Order::GorderOut => {
             let rank = ranks(tasks, sizes, capacity, order);
-            tasks.sort_unstable_by_key(|&(i, j)| (rank[i as usize], rank[j as usize]));
+            tasks.sort_unstable_by_key(|&task| {
+                let (i, j) = lead.first(task);
+                (rank[i as usize], rank[j as usize])
+            });
         }
         Order::Id | Order::Gorder | Order::CuthillMcKee => {
             let rank = ranks(tasks, sizes, capacity, order);
@@ -151,7 +200,7 @@ mod tests {
     fn tasks(order: Order) -> Vec<Task> {
         let graph = BucketGraph { buckets: 4, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] };
         let mut tasks = tasks_of(graph);
-        sort_tasks(&mut tasks, &[1; 4], 3, order);
+        sort_tasks(&mut tasks, &[1; 4], 3, (order, Lead::Left));
         tasks
     }
 
@@ -166,7 +215,7 @@ mod tests {
     fn edges_come_with_the_bucket_that_they_leave() {
         let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };
         let mut tasks = tasks_of(graph);
-        sort_tasks(&mut tasks, &[1; 5], 3, Order::GorderOut);
+        sort_tasks(&mut tasks, &[1; 5], 3, (Order::GorderOut, Lead::Left));
         let leaving: Vec<u32> = tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| tasks[0].0).collect();
         assert_eq!((&leaving[..2], leaving.len()), (&[1, 0][..], 5));
     }
@@ -180,6 +229,27 @@ mod tests {
             assert_eq!(order.name().parse::<Order>().unwrap(), order);
         }
         assert!("gorder-in".parse::<Order>().unwrap_err().to_string().contains("gorder, gorder-out, rcm"));
+    }
+
+    /// Buckets 0 to 2 are of one set, 3 and 4 of the other.
+    #[test]
+    fn the_buckets_of_the_set_that_leads_come_one_after_the_other() {
+        let edges = vec![(0, 3), (0, 4), (1, 3), (2, 3), (2, 4)];
+        for order in Order::ALL {
+            for lead in Lead::ALL {
+                let mut tasks = edges.clone();
+                sort_tasks(&mut tasks, &[1; 5], 3, (order, lead));
+                let changes = |of: fn(Task) -> u32| tasks.windows(2).filter(|two| of(two[0]) != of(two[1])).count();
+                if matches!(order, Order::Tree | Order::GorderOut) {
+                    let (first, count) = (changes(|task| task.0), changes(|task| task.1));
+                    let (leading, others) = if lead == Lead::Left { (first, 2) } else { (count, 1) };
+                    assert_eq!(leading, others, "{order:?}, {lead:?}: {tasks:?}");
+                }
+                tasks.sort_unstable();
+                assert_eq!(tasks, edges, "{order:?}, {lead:?}");
+            }
+        }
+        assert!(Lead::ALL.iter().all(|lead| lead.name().parse::<Lead>().unwrap() == *lead));
     }
 
     #[test]

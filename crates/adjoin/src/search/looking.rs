@@ -51,10 +51,9 @@ impl<'a, T: Coordinate> Looking<'a, T> {
         range: Range<u32>,
         wanted: Wanted,
     ) -> Self {
-        let buckets = searcher.buckets;
         let none = |query: u32| {
             let own = queries.places.as_ref().map(|places| places[query as usize]);
-            wanted.among(searcher.all_rows()).nearest(buckets.metric(), own)
+            searcher.none_found(wanted, own)
         };
         let nearest = AllNearest::new(range.clone().map(none));
         let (held, full, counts) = Default::default();
@@ -131,7 +130,8 @@ impl<'a, T: Coordinate> Looking<'a, T> {
             self.look(&Visits::All(self.range.clone().collect(), looked.clone()))?;
         }
         let are_others = go_ahead && scouts.len() < self.range.len();
-        if are_others && !self.is_worth_it(&scouts)? {
+        // The radius of a bucket is a bound for coordinates that are not rounded.
+        if buckets.coding().is_some() || (are_others && !self.is_worth_it(&scouts)?) {
             looked.iter_mut().for_each(|looked| *looked = !*looked);
             self.look(&Visits::All(self.range.clone().collect(), looked))?;
             return Ok(true);

@@ -11,6 +11,7 @@ mod halves;
 mod hand_over;
 mod looking;
 mod naming;
+mod nearest;
 mod of_rows;
 mod options;
 mod probing;
@@ -27,6 +28,7 @@ pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
 pub(crate) use self::looking::Looking;
 pub(crate) use self::naming::ids_of;
+pub use self::nearest::{NearestOptions, nearest, neighbour_schema};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};
 pub(crate) use self::options::{RECALL_UNSAID, check_recall};
@@ -37,8 +39,9 @@ pub(crate) use self::source_queries::{QueryBatch, SourceQueries, not_of_type, qu
 pub(crate) use self::visits::Visits;
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::with_coordinates;
-use crate::load::{Buckets, Subset, starts};
+use crate::geometry::{Coding, Coordinate, with_coordinates};
+use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
+use crate::predicate::Predicate;
 use crate::report::{SearchStatistics, SharedSeconds};
 use crate::sink::{HitSchema, HitSink};
 use crate::store::{Passing, Store};
@@ -58,7 +61,25 @@ pub fn search(
     options: &SearchOptions,
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
-    let buckets = &Buckets::of(store);
+    search_for(context, store, (queries, like), (options, None), sink)
+}
+
+/// Rows of a store look for their neighbours.
+#[derive(Debug, Clone, Copy)]
+struct Neighbours {
+    /// Only those within a threshold are found, if there is one.
+    within: Option<Predicate>,
+}
+
+/// The same, for neighbours of rows maybe.
+fn search_for(
+    context: &Context,
+    store: &Store,
+    (queries, like): (QuerySet<'_>, QuerySet<'_>),
+    (options, neighbours): (&SearchOptions, Option<Neighbours>),
+    sink: Box<dyn HitSink + '_>,
+) -> Result<SearchStatistics> {
+    let buckets = Buckets::of(store);
     [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.wanted.check(store.manifest().metric, store.folder())?;
     // Queries from elsewhere are like any rows, whichever of these may be found.
@@ -66,23 +87,20 @@ pub fn search(
         (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,
         _ => like,
     };
-    let of_condition = options.condition.as_ref().map_or(0, |_| Passing::least_bytes(store.manifest().rows));
+    // Floats cost several times what bytes do; lifted ones may differ in less than codes tell apart.
+    let may_round = neighbours.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
+    let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
+    let context = &context.for_run(least, PURPOSE)?;
+    let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
+    let buckets = &buckets.rounded(coding.filter(Coding::tells_neighbours_apart));
+    let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
+    let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };
+    let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
+    let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
+    let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
     with_coordinates!(buckets.space(), T => {
         let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
-        // Which rows may be found is not known yet: at most all.
-        let all = buckets.rows();
-        let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
-        let calibrates = recall_to_learn(options.effort, asked, all).is_some();
-        let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
-        let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
-        let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * of).saturating_add(of_calibration);
-        let least = of_reading.saturating_add(least).saturating_add(of_condition);
-        let context = &context.for_run(least, PURPOSE)?;
-        let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
-        let starts = if passing.is_some() { starts(buckets) } else { Vec::new() };
-        let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
-        let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
-        let searcher = Searcher::<T>::new(context, buckets)?;
+        let searcher = Searcher::<T>::new(context, buckets)?.within(neighbours.and_then(|of| of.within));
         let searcher = &match subset {
             Some(subset) => searcher.among(subset),
             None => searcher,
@@ -91,8 +109,41 @@ pub fn search(
     })
 }
 
+/// The least bytes of a search. Where floats may be rounded, that is decided by vectors that are drawn.
+fn least_bytes(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    (queries, like): (QuerySet<'_>, QuerySet<'_>),
+    (options, may_round): (&SearchOptions, bool),
+) -> u64 {
+    let of_condition = options.condition.as_ref().map_or(0, |_| Passing::least_bytes(buckets.rows()));
+    let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
+    let mut least =
+        with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));
+    if may_round {
+        least = least.max(least_of_searching::<u8>(context, buckets, queries, options)).max(coding_bytes(buckets));
+    }
+    of_reading.saturating_add(least).saturating_add(of_condition)
+}
+
+/// The same of what goes by the type of coordinates.
+fn least_of_searching<T: Coordinate>(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    queries: QuerySet<'_>,
+    options: &SearchOptions,
+) -> u64 {
+    let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
+    // Which rows may be found is not known yet: at most all.
+    let all = buckets.rows();
+    let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
+    let calibrates = recall_to_learn(options.effort, asked, all).is_some();
+    let of_calibration = if calibrates { calibration::least_bytes::<T>(buckets, options.wanted) } else { 0 };
+    Searcher::<T>::least_bytes(buckets, context.threads, of.saturating_mul(2)).saturating_add(of_calibration)
+}
+
 /// What is known of the hits of queries in a store.
 pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
     let manifest = store.manifest();
-    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric }
+    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric, of_rows: false }
 }

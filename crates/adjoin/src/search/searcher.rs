@@ -18,6 +18,7 @@ use crate::geometry::Coordinate;
 use crate::load::{BucketPass, Buckets, LoadedBucket, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::options::VectorType;
 use crate::plan::Probes;
+use crate::predicate::Predicate;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "this search";
@@ -35,6 +36,8 @@ pub(crate) struct Searcher<'a, T: Coordinate> {
     pub(crate) buckets: &'a Buckets<'a>,
     /// The members that may be found, where not all may.
     pub(super) subset: Option<Subset<'a>>,
+    /// How near the nearest must be to be found, where that matters.
+    pub(super) within: Option<Predicate>,
     pub(crate) centers: Panel<T>,
     pub(super) prober: Prober<T>,
     pub(crate) counts: Counts,
@@ -109,12 +112,26 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let centers = buckets.centers::<T>()?;
         let prober = Prober::new(context.kernel, &centers);
         let counts = Counts::default();
-        Ok(Self { context, buckets, subset: None, centers, prober, counts, read_ahead, _memory: memory })
+        Ok(Self { context, buckets, subset: None, within: None, centers, prober, counts, read_ahead, _memory: memory })
     }
 
     /// The same among some of the members only.
     pub(super) fn among(self, subset: Subset<'a>) -> Self {
         Self { subset: Some(subset), ..self }
+    }
+
+    /// The same where of the nearest only those within a threshold are found.
+    pub(super) fn within(self, within: Option<Predicate>) -> Self {
+        Self { within, ..self }
+    }
+
+    /// What a query has found of what is wanted when it has looked nowhere; the member at `but` does not count.
+    pub(super) fn none_found(&self, wanted: Wanted, but: Option<(u32, u32)>) -> Nearest {
+        let none = wanted.among(self.all_rows()).nearest(self.buckets.metric(), but);
+        match self.within {
+            Some(within) => none.only_within(within),
+            None => none,
+        }
     }
 
     /// How many members of all buckets may be found.

@@ -456,7 +456,7 @@ fn answer(metric: Metric, hits: &[Hit], ids: Ids, told: Told) -> Answer {
 /// Bytes of each bucket in memory.
 fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<Item = u64> + 'b {
     let with_ids = buckets.ids(0) != IdKind::None;
-    buckets.extents().iter().map(move |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), with_ids))
+    (0..buckets.count()).map(move |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids))
 }
 
 /// Bytes of buckets that were let go of and are still worked on, at most.

@@ -5,10 +5,11 @@ use super::row_ids::{IdColumn, Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::load::Sets;
+use crate::message::{Argument, message};
 use crate::options::format_count;
 use crate::output::Target;
-use crate::store::Store;
 
 /// Finds clusters: columns `id` and `cluster`, the id of its first row; rows without neighbours are left out. The rows
 /// of a cluster follow each other.
@@ -31,13 +32,26 @@ impl<'a> Clusters<'a> {
     /// which needs `beside` bytes at least.
     ///
     /// # Errors
-    /// Where memory does not suffice, or as [`super::PairWriter::create`].
-    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
+    /// Where there are two sets, memory does not suffice, or as [`super::PairWriter::create`].
+    pub fn create(
+        context: &'a Context,
+        sets: impl Into<Sets<'a>>,
+        target: Option<&Target>,
+        beside: u64,
+    ) -> Result<Self> {
+        let sets = sets.into();
+        if sets.other().is_some() {
+            return Err(Error::option(message![
+                "clusters are of one set; ask for something else, or leave out ",
+                Argument::With
+            ]));
+        }
+        let store = sets.left();
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
         let needs = Needs { bytes, sorters_during: 0, sorters_after: 1, beside, purpose: "finding clusters" };
         let column = id_field("cluster", store.manifest().ids);
-        let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
+        let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })
     }
 }

@@ -11,14 +11,17 @@ use super::table::TableWriter;
 use super::tally::Tally;
 use crate::context::Context;
 use crate::error::Result;
+use crate::load::Sets;
 use crate::options::format_number;
 use crate::output::Target;
-use crate::store::Store;
 
-/// Counts the pairs of each row: columns `id` and `count`, a line for every row, in the order of rows.
+/// Counts the pairs of each row, of two sets those of the first: columns `id` and `count`, a line for every row that takes part, in
+/// the order of rows.
 pub struct Counts<'a> {
     rows: Rows<'a>,
     tally: Tally,
+    /// Whether the right rows of pairs are of another set, whose pairs are not counted.
+    of_left: bool,
     lines: Option<Lines>,
 }
 
@@ -28,16 +31,23 @@ impl<'a> Counts<'a> {
     ///
     /// # Errors
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
-    pub fn create(context: &'a Context, store: &'a Store, target: Option<&Target>, beside: u64) -> Result<Self> {
+    pub fn create(
+        context: &'a Context,
+        sets: impl Into<Sets<'a>>,
+        target: Option<&Target>,
+        beside: u64,
+    ) -> Result<Self> {
+        let sets = sets.into();
+        let store = sets.left();
         let end = Rows::end(store);
         // Sorted after the join: ids, where there are any, beside what was counted.
-        let sorters_after = if Rows::are_numbers(store) || target.is_none() { 1 } else { 2 };
+        let sorters_after = if Rows::are_numbers(sets.first()) || target.is_none() { 1 } else { 2 };
         let purpose = "counting neighbours";
         let needs = Needs { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
         let column = Field::new("count", DataType::UInt64, false);
-        let (rows, table) = Rows::with_table(context, store, target, needs, column)?;
+        let (rows, table) = Rows::with_table(context, sets.first(), target, needs, column)?;
         let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
-        Ok(Self { tally: Tally::new(end, rows.sorter()), rows, lines })
+        Ok(Self { tally: Tally::new(end, rows.sorter()), of_left: sets.other().is_some(), rows, lines })
     }
 }
 
@@ -51,11 +61,12 @@ impl PairSink for Counts<'_> {
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        batch.left_rows.iter().chain(&batch.right_rows).try_for_each(|&row| self.tally.add(row, 1))
+        let right = if self.of_left { &[][..] } else { &batch.right_rows };
+        batch.left_rows.iter().chain(right).try_for_each(|&row| self.tally.add(row, 1))
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, tally, mut lines } = *self;
+        let Self { rows, tally, mut lines, .. } = *self;
         let mut counts = tally.finish()?;
         // The summary alone needs no ids.
         let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counts.rows()) };
@@ -66,7 +77,7 @@ impl PairSink for Counts<'_> {
             most = count.max(most);
             lines.as_mut().map_or(Ok(()), |lines| lines.push(row, &id, count))?;
         }
-        let [with, all, most] = [with, rows.store.manifest().rows, most].map(format_number);
+        let [with, all, most] = [with, rows.of_first(), most].map(format_number);
         rows.context.progress.note(&format!("{with} of {all} rows have neighbours, one row at most {most}"));
         let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;

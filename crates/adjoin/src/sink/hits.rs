@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Float32Array, UInt32Array};
 use arrow_schema::{DataType, Field};
 
-use super::sink::Written;
+use super::sink::{Discard, Written};
 use super::table::{TableWriter, id_column, id_field, value_field};
 use crate::context::Context;
 use crate::error::Result;
@@ -42,6 +42,21 @@ pub struct HitSchema {
     pub ids: IdKind,
     /// Metric: it names the column of values.
     pub metric: Metric,
+    /// Whether the queries are the rows of the store, so that each hit is a neighbour of a row.
+    pub of_rows: bool,
+}
+
+impl HitSchema {
+    /// The same where the queries are the rows of the store.
+    #[must_use]
+    pub fn of_rows(self) -> Self {
+        Self { of_rows: true, ..self }
+    }
+
+    /// Names of the columns of a query and of what it found.
+    fn names(self) -> (&'static str, &'static str) {
+        if self.of_rows { ("id", "neighbour") } else { ("query", "id") }
+    }
 }
 
 /// Takes what queries found, in the order of the queries.
@@ -62,7 +77,8 @@ pub trait HitSink {
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Writes hits: columns `query`, `rank` (from 1), `id` and `distance` or `similarity`. The table begins with the first hits, so
+/// Writes hits: columns `query`, `rank` (from 1), `id` and `distance` or `similarity`; of the neighbours of rows `id`, `rank`,
+/// `neighbour` and these. The table begins with the first hits, so
 /// that queries that are refused leave standard output as it is.
 pub struct HitWriter<'a> {
     context: &'a Context,
@@ -89,9 +105,10 @@ impl<'a> HitWriter<'a> {
     /// The table, which begins here where it has not.
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
-            let HitSchema { query_ids, ids, metric } = self.hits;
+            let HitSchema { query_ids, ids, metric, .. } = self.hits;
+            let (query, hit) = self.hits.names();
             let rank = Field::new("rank", DataType::UInt32, false);
-            let fields = vec![id_field("query", query_ids), rank, id_field("id", ids), value_field(metric)];
+            let fields = vec![id_field(query, query_ids), rank, id_field(hit, ids), value_field(metric)];
             self.table = Some(TableWriter::create(self.context, self.target, fields)?);
         }
         Ok(self.table.as_mut().expect("it has begun"))
@@ -139,6 +156,20 @@ impl HitSink for HitWriter<'_> {
     fn finish(mut self: Box<Self>) -> Result<Written> {
         self.table()?;
         self.table.map_or_else(|| Ok(Written::default()), TableWriter::finish)
+    }
+}
+
+impl HitSink for Discard {
+    fn wants_ids(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, _batch: &HitBatch) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Written> {
+        Ok(Written::default())
     }
 }
 

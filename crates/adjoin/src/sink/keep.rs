@@ -10,6 +10,7 @@ use super::sorter::{Records, Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::load::Sets;
 use crate::message::{Argument, message};
 use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
@@ -40,8 +41,9 @@ impl std::str::FromStr for KeepRule {
     }
 }
 
-/// Chooses the rows to keep. The result has a line for each row that goes: `id`, `kept_id`, and their `distance` or
-/// `similarity`. The rows that stay can go to a result of their own: `id`, in the order of rows.
+/// Chooses the rows to keep. Of two sets, rows of the first go that are within the threshold of any of the second, which all
+/// stay. The result has a line for each row that goes: `id`, `kept_id`, and their `distance` or
+/// `similarity`. The rows that stay, of those that take part, can go to a result of their own: `id`, in the order of rows.
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
@@ -66,25 +68,33 @@ impl<'a> Keep<'a> {
     /// Where memory does not suffice, or as [`super::PairWriter::create`].
     pub fn create(
         context: &'a Context,
-        store: &'a Store,
+        sets: impl Into<Sets<'a>>,
         rule: KeepRule,
         (target, kept): (Option<&Target>, Option<&Target>),
         beside: u64,
     ) -> Result<Self> {
+        let sets = sets.into();
+        let store = sets.left();
         refuse_duplicate_ids(store)?;
-        let end = Rows::end(store);
+        if sets.other().is_some() && rule == KeepRule::Cluster {
+            return Err(Error::option(message![
+                "clusters are of one set; leave out the rule cluster, or ",
+                Argument::With
+            ]));
+        }
+        let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
             // Pairs; then rows, and removed ones by the kept and by their own, which are taken while others are written.
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
         let needs = Needs { bytes, sorters_during, sorters_after, beside, purpose: "choosing rows to keep" };
-        let rows = Rows::reserve(context, store, [target, kept], needs)?;
+        let rows = Rows::reserve(context, sets, [target, kept], needs)?;
         let pairs = match rule {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
         };
-        let of_removed = (rows.ids(), store.manifest().metric);
+        let of_removed = ([store, sets.right()].map(|store| store.manifest().ids), store.manifest().metric);
         let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
         let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, removed, kept })
@@ -99,9 +109,10 @@ impl PairSink for Keep<'_> {
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         let mut pairs = batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values);
         match &mut self.pairs {
-            Pairs::Greedy(sorter) => {
-                pairs.try_for_each(|((&left, &right), value)| sorter.push((right, left), &value.to_le_bytes()))
-            }
+            Pairs::Greedy(sorter) => pairs.try_for_each(|((&left, &right), value)| {
+                let (row, near) = self.rows.later_first((left, right));
+                sorter.push((row, near), &value.to_le_bytes())
+            }),
             Pairs::Cluster(components) => {
                 pairs.for_each(|((&left, &right), _)| components.join(left, right));
                 Ok(())
@@ -115,7 +126,7 @@ impl PairSink for Keep<'_> {
             Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, (&mut removed, &mut kept))?,
             Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept))?,
         };
-        let all = rows.store.manifest().rows;
+        let all = rows.of_first();
         let [to_keep, all, to_remove] = [all - count, all, count].map(format_number);
         rows.context.progress.note(&format!("of {all} rows {to_keep} to keep, {to_remove} to remove"));
         // Both are whole before either appears.
@@ -150,7 +161,7 @@ type Tables<'a> = (&'a mut Option<RemovedTable>, &'a mut Option<Kept>);
 
 /// Greedy in the order of rows; returns how many rows go, and the bytes of temporary files.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64, u64)> {
-    let mut gone = RowSet::new(Rows::end(rows.store));
+    let mut gone = RowSet::new(rows.count());
     let (mut by_kept, mut count) = (rows.sorter(), 0);
     decide(&mut pairs, rows.store.manifest().metric, &mut gone, |(row, near), record| {
         count += 1;
@@ -164,7 +175,8 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: Tables<'_>) -> Result<(u64
     }
 }
 
-/// Which rows go, given all pairs by their later row, and of its pairs by the earlier one; a record begins with the value
+/// Which rows go, given all pairs by their later row, and of its pairs by the earlier one (or by the row of the first of two
+/// sets, and by that of the second, of which none goes); a record begins with the value
 /// of the pair. A row goes where one that is kept is near; each that goes is handed over with the nearest such, and the
 /// record of that pair.
 pub(super) fn decide(
@@ -200,6 +212,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
     let mut by_kept = Records::new(by_kept)?;
     while let Some(row) = names.next(&mut id)? {
         if let Some(kept) = kept
+            && rows.is_of_first(row)
             && !gone.contains(row)
         {
             kept.push(row, &id)?;
@@ -214,7 +227,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
             let (value, kept_id) = value_in(record);
-            removed.push((row, &id), (kept, kept_id), Some(value))
+            removed.push((row, &id), (rows.own_number(kept), kept_id), Some(value))
         })?;
     }
     spilled += by_row.spilled();

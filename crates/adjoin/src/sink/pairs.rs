@@ -29,7 +29,7 @@ impl PairWriter {
     /// Where the name is taken, its ending is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
         let PairSchema { ids, metric } = pairs;
-        let fields = vec![id_field("left", ids), id_field("right", ids), value_field(metric)];
+        let fields = vec![id_field("left", ids[0]), id_field("right", ids[1]), value_field(metric)];
         Ok(Self(TableWriter::create(context, target, fields)?))
     }
 }

@@ -24,21 +24,22 @@ pub(crate) struct RemovedTable {
 }
 
 impl RemovedTable {
-    /// Starts it. Where it has reasons, rows may go that are near none: those whose texts are equal.
+    /// Starts it, for ids of such kinds, of the rows that go and of those that stay. Where it has reasons, rows may go that are near none: those whose texts are equal.
     ///
     /// # Errors
     /// As [`TableWriter::create`].
     pub(crate) fn create(
         context: &Context,
         target: &Target,
-        (kind, metric): (IdKind, Metric),
+        (kinds, metric): ([IdKind; 2], Metric),
         has_reasons: bool,
     ) -> Result<Self> {
         let value = value_field(metric).with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
-        let fields = [id_field("id", kind), id_field("kept_id", kind), value].into_iter().chain(reason).collect();
+        let fields =
+            [id_field("id", kinds[0]), id_field("kept_id", kinds[1]), value].into_iter().chain(reason).collect();
         let table = TableWriter::create(context, target, fields)?;
-        let (ids, kept_ids) = (IdColumn::new(kind), IdColumn::new(kind));
+        let (ids, kept_ids) = (IdColumn::new(kinds[0]), IdColumn::new(kinds[1]));
         Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })
     }
 

@@ -1,4 +1,4 @@
-//! Rows of a store after a join: what each is called, in the order of their numbers.
+//! Rows of a store after a join, or of two: what each is called, in the order of their numbers.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use super::table::{TableBytes, TableWriter, id_column, id_field};
 use crate::context::Context;
 use crate::error::Result;
-use crate::load::{Buckets, ReadAhead, least_read_ahead};
+use crate::load::{ReadAhead, Sets, least_read_ahead};
 use crate::output::{Target, parent};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
@@ -54,10 +54,13 @@ impl Needs {
     }
 }
 
-/// What a sink for rows works with.
+/// What a sink for rows works with. Where there are two sets, the rows of the second are numbered after all that the first
+/// may have.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
+    /// Of the first set.
     pub(super) store: &'a Store,
+    sets: Sets<'a>,
     /// Where temporary files go.
     at: PathBuf,
     sorter_bytes: u64,
@@ -68,14 +71,17 @@ impl<'a> Rows<'a> {
     /// Reserves memory before a join is planned; refuses what leaves too little for it.
     pub(super) fn reserve(
         context: &'a Context,
-        store: &'a Store,
+        sets: impl Into<Sets<'a>>,
         targets: [Option<&Target>; 2],
         needs: Needs,
     ) -> Result<Self> {
+        let sets = sets.into();
+        let store = sets.left();
         let Needs { beside, purpose, .. } = needs;
         let bytes_of = |target| TableWriter::memory_bytes(target, store.manifest().ids);
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
-        let held = |sorter| needs.held(sorter, least_read_ahead(store.extents(), true), &tables);
+        let read_ahead = least_read_ahead(sets.buckets()?.extents(), true);
+        let held = |sorter| needs.held(sorter, read_ahead, &tables);
         let share = context.budget().free().saturating_sub(held(0) + beside) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let needed = held(sorter_bytes);
@@ -83,18 +89,18 @@ impl<'a> Rows<'a> {
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
         let at = context.temporary(path.map(parent));
-        Ok(Self { context, store, at, sorter_bytes, memory })
+        Ok(Self { context, store, sets, at, sorter_bytes, memory })
     }
 
     /// The same with a table of ids and one column more, where there is a target.
     pub(super) fn with_table(
         context: &'a Context,
-        store: &'a Store,
+        sets: Sets<'a>,
         target: Option<&Target>,
         needs: Needs,
         column: Field,
     ) -> Result<(Self, Option<TableWriter>)> {
-        let rows = Self::reserve(context, store, [target, None], needs)?;
+        let rows = Self::reserve(context, sets, [target, None], needs)?;
         let fields = vec![id_field("id", rows.ids()), column];
         let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
         Ok((rows, table))
@@ -106,11 +112,40 @@ impl<'a> Rows<'a> {
     }
 
     /// One more than the largest row number there may be.
-    pub(super) fn end(store: &Store) -> u64 {
-        store.manifest().source_rows
+    pub(super) fn end<'s>(sets: impl Into<Sets<'s>>) -> u64 {
+        sets.into().stores().map(|store| store.manifest().source_rows).sum()
     }
 
-    /// The kind of the ids.
+    /// Whether a row is of the first set.
+    pub(super) fn is_of_first(&self, row: u64) -> bool {
+        row < Self::end(self.store)
+    }
+
+    /// The number that a row has in its own set.
+    pub(super) fn own_number(&self, row: u64) -> u64 {
+        if self.is_of_first(row) { row } else { row - Self::end(self.store) }
+    }
+
+    /// How many rows of the first set take part.
+    pub(super) fn of_first(&self) -> u64 {
+        self.sets.left_side().rows()
+    }
+
+    /// How many row numbers there may be.
+    pub(super) fn count(&self) -> u64 {
+        Self::end(self.sets)
+    }
+
+    /// The rows of a pair: the one that may go first, then the one for which it may: of a set the later and the earlier one,
+    /// of two sets that of the first and that of the second.
+    pub(super) fn later_first(&self, (left, right): (u64, u64)) -> (u64, u64) {
+        match self.sets.other_side() {
+            None => (right, left),
+            Some(_) => (left, Self::end(self.store) + right),
+        }
+    }
+
+    /// The kind of the ids of the first set.
     pub(super) fn ids(&self) -> IdKind {
         self.store.manifest().ids
     }
@@ -119,43 +154,46 @@ impl<'a> Rows<'a> {
         Sorter::new(self.context, &self.at, self.sorter_bytes)
     }
 
-    /// Hands over every row of the store with its id and its vector as stored, bucket by bucket.
+    /// Hands over every row that takes part with its id and its vector as stored, bucket by bucket.
     pub(super) fn each(
         &self,
         phase: &'static str,
         mut take: impl FnMut(u64, &[u8], &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let Self { context, store, .. } = *self;
-        let (buckets, bytes) = (&Buckets::of(store), store.manifest().vectors.bytes());
+        let Self { context, store, sets, .. } = *self;
+        let (buckets, bytes) = (&sets.buckets()?, store.manifest().vectors.bytes());
         context.progress.begin(phase, "buckets", buckets.count().into());
-        let memory = least_read_ahead(store.extents(), true);
-        let loads = Load::each(buckets.count());
+        let memory = least_read_ahead(buckets.extents(), true);
+        let loads = Load::each(buckets.count()).filter(|load| buckets.members(load.bucket) > 0);
         let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?;
         let mut id = Vec::new();
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;
             context.progress.advance(stored.number().into());
-            let bucket = stored.decode(buckets)?;
-            let vectors = stored.bytes()[bucket.vectors].chunks_exact(bytes);
-            for (k, (&row, vector)) in bucket.rows.iter().zip(vectors).enumerate() {
+            let first = if buckets.set_of(stored.number()) == 0 { 0 } else { Self::end(store) };
+            let members = stored.members(buckets)?;
+            let vectors = members.vectors.chunks_exact(bytes);
+            for (k, (&row, vector)) in members.rows.iter().zip(vectors).enumerate() {
                 id.clear();
-                bucket.ids.append_bytes_of(k, &mut id);
-                take(row, &id, vector)?;
+                members.ids.append_bytes_of(k, &mut id);
+                take(first + row, &id, vector)?;
             }
         }
         Ok(())
     }
 
-    /// Whether each row of a store is called by its number, and none is missing: ids need not be read then.
-    pub(super) fn are_numbers(store: &Store) -> bool {
-        let manifest = store.manifest();
-        manifest.ids == IdKind::None && manifest.rows == manifest.source_rows
+    /// Whether each row is called by its number, and none is missing: ids need not be read then.
+    pub(super) fn are_numbers<'s>(sets: impl Into<Sets<'s>>) -> bool {
+        sets.into().sides().all(|side| {
+            let manifest = side.store().manifest();
+            manifest.ids == IdKind::None && side.rows() == manifest.source_rows
+        })
     }
 
     /// The ids in the order of rows.
     pub(super) fn sorted(&self) -> Result<RowIds> {
-        if Self::are_numbers(self.store) {
-            return Ok(RowIds::numbers(Self::end(self.store)));
+        if Self::are_numbers(self.sets) {
+            return Ok(RowIds::numbers(Self::end(self.sets)));
         }
         let mut sorter = self.sorter();
         self.each("ids", |row, id, _| sorter.push((row, 0), id))?;

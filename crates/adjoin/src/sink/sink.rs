@@ -6,16 +6,16 @@ use crate::options::Metric;
 pub use crate::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Pairs of the result; the earlier row is the left one.
+/// Pairs of the result: of a set the earlier row is the left one, of two sets that of the first set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairBatch {
-    /// Row numbers of the earlier vectors.
+    /// Row numbers of the left vectors.
     pub left_rows: Vec<u64>,
-    /// Row numbers of the later vectors.
+    /// Row numbers of the right vectors.
     pub right_rows: Vec<u64>,
-    /// Ids of the earlier vectors, where the sink wants ids.
+    /// Ids of the left vectors, where the sink wants ids.
     pub left_ids: Ids,
-    /// Ids of the later vectors.
+    /// Ids of the right vectors.
     pub right_ids: Ids,
     /// Distances (L2, true) or similarities (cosine).
     pub values: Vec<f32>,
@@ -24,11 +24,16 @@ pub struct PairBatch {
 impl PairBatch {
     /// No pairs yet.
     pub fn new(ids: IdKind) -> Self {
+        Self::of_kinds([ids; 2])
+    }
+
+    /// No pairs yet, of rows whose ids on the left and on the right are of such kinds.
+    pub fn of_kinds(ids: [IdKind; 2]) -> Self {
         Self {
             left_rows: Vec::new(),
             right_rows: Vec::new(),
-            left_ids: Ids::empty(ids),
-            right_ids: Ids::empty(ids),
+            left_ids: Ids::empty(ids[0]),
+            right_ids: Ids::empty(ids[1]),
             values: Vec::new(),
         }
     }
@@ -53,8 +58,8 @@ impl PairBatch {
 /// What is known of the pairs before the first comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairSchema {
-    /// Kind of the ids.
-    pub ids: IdKind,
+    /// Kinds of the ids, of the left rows and the right ones.
+    pub ids: [IdKind; 2],
     /// Metric: it names the column of values.
     pub metric: Metric,
 }
@@ -83,7 +88,7 @@ pub trait PairSink: Send {
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Drops the pairs; the join still counts them.
+/// Drops pairs, or what queries found; they are still counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Discard;
 

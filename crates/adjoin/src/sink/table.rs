@@ -68,12 +68,12 @@ impl TableFormat {
     }
 
     /// Bytes that a pair takes, about: ids of text as URLs have them, Parquet as it compresses.
-    pub fn bytes_of_a_pair(self, ids: IdKind) -> u64 {
-        let id = if ids == IdKind::Utf8 { 40 } else { 8 };
+    pub fn bytes_of_a_pair(self, ids: [IdKind; 2]) -> u64 {
+        let ids = ids.map(|ids| if ids == IdKind::Utf8 { 40 } else { 8 }).iter().sum::<u64>();
         match self {
-            Self::Parquet => id + 4,
-            Self::Csv => 2 * id + 10,
-            Self::JsonLines => 2 * id + 40,
+            Self::Parquet => ids / 2 + 4,
+            Self::Csv => ids + 10,
+            Self::JsonLines => ids + 40,
         }
     }
 }

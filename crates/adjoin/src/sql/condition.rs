@@ -46,6 +46,13 @@ impl Condition {
         Ok(Self { text: text.to_owned(), expression })
     }
 
+    /// The names of the columns that it reads.
+    pub fn columns(&self) -> Vec<String> {
+        let mut names = BTreeSet::new();
+        self.expression.add_columns(&mut names);
+        names.into_iter().map(|name| name.text.clone()).collect()
+    }
+
     /// Places of the columns that it reads, ascending, in tables of one schema.
     ///
     /// # Errors

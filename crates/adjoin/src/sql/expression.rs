@@ -215,6 +215,58 @@ impl Expression {
     }
 }
 
+impl Expression {
+    /// Lets `change` change the path of each column that it reads.
+    pub(super) fn each_column(&mut self, change: &mut impl FnMut(&mut Vec<Name>) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Column(path) => change(path),
+            Self::Binary(_, both) | Self::Like { both, .. } => {
+                both.iter_mut().try_for_each(|one| one.each_column(change))
+            }
+            Self::Not(inner) | Self::Negative(inner) | Self::IsNull(inner) => inner.each_column(change),
+            Self::Call(_, arguments) => arguments.iter_mut().try_for_each(|one| one.each_column(change)),
+            Self::Text(_) | Self::Integer(_) | Self::Float(_) | Self::Boolean(_) | Self::Null => Ok(()),
+        }
+    }
+}
+
+impl Operator {
+    /// Whether it compares two values.
+    pub(super) fn compares(self) -> bool {
+        matches!(
+            self,
+            Self::Equal | Self::Unequal | Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual
+        )
+    }
+
+    /// What holds of values in the other order where this holds of them in one; of a comparison.
+    pub(super) fn mirrored(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            other => other,
+        }
+    }
+
+    /// Whether a comparison holds of two values.
+    ///
+    /// # Panics
+    /// If it is no comparison.
+    pub(super) fn holds<V: Ord>(self, left: V, right: V) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Unequal => left != right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+            _ => unreachable!("it compares"),
+        }
+    }
+}
+
 impl Name {
     fn of(name: &Ident) -> Self {
         Self { text: name.value.clone(), is_quoted: name.quote_style.is_some() }

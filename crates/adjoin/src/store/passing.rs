@@ -238,33 +238,69 @@ pub(crate) fn passing(
     (condition, left_out): (&Condition, Option<&RowSet>),
     rows: u64,
 ) -> Result<Passing> {
-    let attributes = attributes.ok_or_else(|| no_attributes(files.folder))?;
-    if rows > u64::from(u32::MAX) {
-        let at = files.folder.display();
-        return Err(Error::input(message![
-            format!("{at} has {rows} rows, "),
-            Argument::Where,
-            format!(" takes at most {}", u32::MAX)
-        ]));
-    }
-    let memory = context.reserve(RankedSet::memory_bytes(rows), PURPOSE)?;
+    let attributes = asked_for((attributes, files), rows, Argument::Where)?;
     attributes.check(context, files)?;
+    let memory = context.reserve(RankedSet::memory_bytes(rows), PURPOSE)?;
     let places = condition.bind(&*attributes.schema(files)?)?;
-    let (mut set, mut row) = (RowSet::new(rows), 0);
+    let mut set = RowSet::new(rows);
+    each_table(context, (attributes, files), (&places, rows), |first, table| {
+        let (table, numbers) = without(table, left_out, first)?;
+        condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
+        Ok(())
+    })?;
+    Ok(Passing { rows: RankedSet::new(set), _memory: memory })
+}
+
+/// Hands over the columns at some places, ascending, of all of so many rows of a file that was checked: tables, each with the
+/// number of its first row.
+///
+/// # Errors
+/// Where the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
+pub(crate) fn each_table(
+    context: &Context,
+    (attributes, files): (&AttributeFile, FolderFiles<'_>),
+    (places, rows): (&[usize], u64),
+    mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let mut row = 0;
     context.progress.begin("filter", "rows", rows);
-    for table in attributes.tables(context, files, (&places, 0))? {
+    for table in attributes.tables(context, files, (places, 0))? {
         context.cancel.check()?;
         let (first, table) = (row, table?);
         row += table.num_rows() as u64;
         check_count(row, rows, files)?;
-        let (table, numbers) = without(&table, left_out, first)?;
-        condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
+        take(first, &table)?;
         context.progress.advance(row);
     }
-    if row < rows {
-        return Err(files.damaged(Role::Attributes, "it has fewer rows than there are vectors"));
+    match row < rows {
+        true => Err(files.damaged(Role::Attributes, "it has fewer rows than there are vectors")),
+        false => Ok(()),
     }
-    Ok(Passing { rows: RankedSet::new(set), _memory: memory })
+}
+
+/// The attributes of so many rows, which an option asks for.
+///
+/// # Errors
+/// Where there are none, or rows are too many to be numbered in 32 bits.
+pub(crate) fn asked_for<'a>(
+    (attributes, files): (Option<&'a AttributeFile>, FolderFiles<'_>),
+    rows: u64,
+    asking: Argument,
+) -> Result<&'a AttributeFile> {
+    let at = files.folder.display();
+    if rows > u64::from(u32::MAX) {
+        let most = format!(" takes at most {}", u32::MAX);
+        return Err(Error::input(message![format!("{at} has {rows} rows, "), asking, most]));
+    }
+    attributes.ok_or_else(|| {
+        Error::input(message![
+            format!("{at} has no attributes, which "),
+            asking,
+            " asks for; build it again with ",
+            Argument::Attributes,
+            " and the names of columns"
+        ])
+    })
 }
 
 fn check_count(count: u64, rows: u64, files: FolderFiles<'_>) -> Result<()> {
@@ -272,14 +308,4 @@ fn check_count(count: u64, rows: u64, files: FolderFiles<'_>) -> Result<()> {
         return Ok(());
     }
     Err(files.damaged(Role::Attributes, "it has more rows than there are vectors"))
-}
-
-fn no_attributes(folder: &Path) -> Error {
-    Error::input(message![
-        format!("{} has no attributes, which ", folder.display()),
-        Argument::Where,
-        " asks for; build it again with ",
-        Argument::Attributes,
-        " and the names of columns"
-    ])
 }

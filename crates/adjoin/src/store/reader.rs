@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use adjoin_device::{ReadFile, Reservation};
 use adjoin_kernels::Panel;
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 
 use super::files::Role;
 use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, decode_bucket, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
-use super::passing::{AttributeFile, Passing, passing};
+use super::passing::{AttributeFile, Passing, asked_for, each_table, passing};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::message::Argument;
 use crate::sql::Condition;
 
 /// Centers are read in pieces of about so many bytes.
@@ -129,6 +132,32 @@ impl Store {
     /// does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
         passing(context, (self.attributes.as_ref(), self.files()), (condition, None), self.manifest.rows)
+    }
+
+    /// The columns of its attributes, which an option asks for; their file is as it was written.
+    ///
+    /// # Errors
+    /// Where there are none, or their file is damaged or cannot be read.
+    pub(crate) fn attribute_schema(&self, context: &Context, asking: Argument) -> Result<Arc<Schema>> {
+        let attributes = asked_for(self.attribute_file(), self.manifest.rows, asking)?;
+        attributes.check(context, self.files())?;
+        attributes.schema(self.files())
+    }
+
+    /// Hands over its attributes at some places, ascending, of all rows in the order of buckets: tables, each with the place of
+    /// its first row. [`Self::attribute_schema`] has checked their file.
+    ///
+    /// # Errors
+    /// Where there are none, their file cannot be read, memory does not suffice, or `take` fails.
+    pub(crate) fn each_attributes(
+        &self,
+        context: &Context,
+        (places, asking): (&[usize], Argument),
+        take: impl FnMut(u64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let rows = self.manifest.rows;
+        let attributes = asked_for(self.attribute_file(), rows, asking)?;
+        each_table(context, (attributes, self.files()), (places, rows), take)
     }
 
     /// The file of its attributes, where it has them, and its files.

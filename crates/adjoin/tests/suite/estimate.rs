@@ -90,13 +90,13 @@ fn families(rows: usize, dimensions: usize, seed: u64) -> Set {
 fn intervals_of_a_sample_hold_the_truth() {
     let (mut told, mut held) = (0, 0);
     let wanted = [Predicate::l2(0.3).unwrap(), Predicate::l2(1.8).unwrap(), Predicate::cosine(0.97).unwrap()];
-    for seed in 0..4 {
-        let set = families(7_000, 8, seed);
+    for seed in 0..3 {
+        let set = families(6_000, 8, seed);
         for wanted in wanted {
             let (pairs, removed) = truth(&set, wanted);
             let build = BuildOptions { metric: wanted.metric(), seed, ..BuildOptions::default() };
             let estimate = ask(&set, &build, Some(wanted));
-            assert_eq!((estimate.common.rows, estimate.explain.compared_rows), (7_000, 4_096));
+            assert_eq!((estimate.common.rows, estimate.explain.compared_rows), (6_000, 4_096));
             let at = asked(&estimate);
             for (name, Interval { estimate, low, high }, truth) in
                 [("pairs", at.pairs, pairs), ("removed", at.removed_rows, removed)]

@@ -26,31 +26,31 @@ use tempfile::TempDir;
 use crate::harness::{Set, Setup, error_of, files_of};
 use crate::search::{Hits, assert_same, true_hits, values};
 
-const DIMENSIONS: usize = 8;
-const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
+pub(crate) const DIMENSIONS: usize = 8;
+pub(crate) const NAMES: [&str; 8] = ["lang", "year", "score", "is_new", "day", "pick", "near", "code"];
 
 /// What is known of a row beside its vector.
 #[derive(Debug, Clone)]
-struct Row {
-    lang: Option<&'static str>,
-    year: Option<i32>,
-    score: Option<f64>,
-    is_new: Option<bool>,
+pub(crate) struct Row {
+    pub(crate) lang: Option<&'static str>,
+    pub(crate) year: Option<i32>,
+    pub(crate) score: Option<f64>,
+    pub(crate) is_new: Option<bool>,
     day: i32,
     /// From 0 to 999, at random.
-    pick: i32,
+    pub(crate) pick: i32,
     /// Whether its first coordinate is small: what follows the vector.
-    near: bool,
-    code: &'static str,
+    pub(crate) near: bool,
+    pub(crate) code: &'static str,
 }
 
 /// What passes, as a plain function.
-type Passes = fn(&Row) -> bool;
+pub(crate) type Passes = fn(&Row) -> bool;
 
 /// A condition, and the same as a plain function.
-type Case = (&'static str, Passes);
+pub(crate) type Case = (&'static str, Passes);
 
-const CASES: [Case; 18] = [
+pub(crate) const CASES: [Case; 18] = [
     ("pick < 0", |_| false),
     ("pick < 1", |row| row.pick < 1),
     ("pick < 10", |row| row.pick < 10),
@@ -119,14 +119,14 @@ fn write(path: &Path, table: &RecordBatch) {
 }
 
 /// A folder with a source in two files, and what is in it.
-struct Data {
-    folder: TempDir,
+pub(crate) struct Data {
+    pub(crate) folder: TempDir,
     values: Vec<f64>,
-    rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 impl Data {
-    fn new(values: Vec<f64>, seed: u64) -> Self {
+    pub(crate) fn new(values: Vec<f64>, seed: u64) -> Self {
         let (folder, rows) = (tempfile::tempdir().unwrap(), rows_of(&values, seed));
         let all = table(&values, &rows);
         let first = rows.len() / 3;
@@ -136,7 +136,7 @@ impl Data {
         Self { folder, values, rows }
     }
 
-    fn set(&self) -> Set {
+    pub(crate) fn set(&self) -> Set {
         Set::of(Element::F32, DIMENSIONS, &self.values)
     }
 
@@ -145,7 +145,7 @@ impl Data {
         source::open(&setup.context(), &inputs, &SourceOptions::default()).unwrap()
     }
 
-    fn store(&self, name: &str, setup: &Setup, attributes: &[&str]) -> Result<Store> {
+    pub(crate) fn store(&self, name: &str, setup: &Setup, attributes: &[&str]) -> Result<Store> {
         let attributes = attributes.iter().map(|&name| name.to_owned()).collect();
         let options = BuildOptions { attributes, ..setup.build.clone() };
         let folder = self.folder.path().join(name);

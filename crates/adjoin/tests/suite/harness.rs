@@ -9,7 +9,7 @@ use std::time::Duration;
 use adjoin::context::Context;
 use adjoin::device::Device;
 use adjoin::error::{Error, Result};
-use adjoin::join::{Aim, JoinOptions, Prepared, prepare};
+use adjoin::join::{Aim, JoinOptions, Prepared, Sets, prepare};
 use adjoin::kernels::Kernel;
 use adjoin::options::{Element, Metric, VectorType};
 use adjoin::plan::Rule;
@@ -82,6 +82,10 @@ impl Set {
         self.info.rows
     }
 
+    pub(crate) fn has_ids(&self) -> bool {
+        self.info.ids != IdKind::None
+    }
+
     /// The vectors end to end.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.stored
@@ -94,6 +98,14 @@ impl Set {
     /// Every pair of it, whatever its value.
     pub(crate) fn oracle(&self, metric: Metric) -> Oracle {
         Oracle::of_all(self.vectors(), &self.stored, metric)
+    }
+
+    /// The result that a join with another set must have: of both as one, the pairs of a row of each.
+    pub(crate) fn true_pairs_with(&self, other: &Self, predicate: Predicate) -> Vec<Pair> {
+        let both = [&self.stored[..], &other.stored].concat();
+        let of_both = Oracle::within(self.vectors(), &both, predicate).pairs(predicate);
+        let between = of_both.into_iter().filter(|&(left, right, _)| left < self.rows() && right >= self.rows());
+        between.map(|(left, right, value)| (left, right - self.rows(), value)).collect()
     }
 
     /// The result that a join must have.
@@ -255,12 +267,22 @@ impl Built {
         sink: Box<dyn PairSink>,
     ) -> Result<JoinStatistics> {
         let options = setup.join_options(predicate);
-        Self::run(&setup.context(), &self.store, &options, sink)
+        Self::run(&setup.context(), (&self.store).into(), &options, sink)
     }
 
-    fn run(context: &Context, store: &Store, options: &JoinOptions, sink: Box<dyn PairSink>) -> Result<JoinStatistics> {
-        let prepared = prepare(context, store, options, sink.wants_ids())?;
-        adjoin::join::join(context, store, &prepared, sink)
+    fn run(
+        context: &Context,
+        sets: Sets<'_>,
+        options: &JoinOptions,
+        sink: Box<dyn PairSink + '_>,
+    ) -> Result<JoinStatistics> {
+        let prepared = prepare(context, sets, options, sink.wants_ids())?;
+        adjoin::join::join(context, sets, &prepared, sink)
+    }
+
+    /// Joins with another set.
+    pub(crate) fn cross_join(&self, other: &Self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
+        Self::collect(&setup.context(), Sets::between(&self.store, &other.store), options)
     }
 
     pub(crate) fn join(&self, setup: &Setup, predicate: Predicate) -> Result<Joined> {
@@ -269,19 +291,19 @@ impl Built {
 
     /// Joins with options beyond those of a setup.
     pub(crate) fn join_with(&self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
-        Self::collect(&setup.context(), &self.store, options)
+        Self::collect(&setup.context(), (&self.store).into(), options)
     }
 
     /// Joins the same store through another device.
     pub(crate) fn join_on(&self, device: Arc<dyn Device>, setup: &Setup, predicate: Predicate) -> Result<Joined> {
         let context = setup.context_on(device);
         let store = Store::open(&context, &self.path())?;
-        Self::collect(&context, &store, &setup.join_options(predicate))
+        Self::collect(&context, (&store).into(), &setup.join_options(predicate))
     }
 
-    fn collect(context: &Context, store: &Store, options: &JoinOptions) -> Result<Joined> {
+    pub(crate) fn collect(context: &Context, sets: Sets<'_>, options: &JoinOptions) -> Result<Joined> {
         let sink = Collect::default();
-        let statistics = Self::run(context, store, options, Box::new(sink.clone()))?;
+        let statistics = Self::run(context, sets, options, Box::new(sink.clone()))?;
         let pairs = sink.pairs();
         assert_eq!(statistics.join.pairs, pairs.len() as u64, "the statistics count what the sink got");
         Ok(Joined { pairs, statistics })

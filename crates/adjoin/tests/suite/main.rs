@@ -5,10 +5,12 @@
 mod at_once;
 mod budget;
 mod changes;
+mod cross;
 mod damage;
 mod datasets;
 mod estimate;
 mod faults;
+mod filtered_joins;
 mod filters;
 mod groups;
 mod hard;

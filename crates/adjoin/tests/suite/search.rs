@@ -2,6 +2,7 @@
 
 mod exact;
 mod inner_products;
+mod nearest;
 
 use adjoin::error::Result;
 use adjoin::kernels::Kernel;

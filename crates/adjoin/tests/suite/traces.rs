@@ -7,7 +7,7 @@ use adjoin::device::{FileSystem, Operation, Recorder, Trace, TracedOperation};
 use adjoin::join::{Aim, JoinOptions, join, prepare};
 use adjoin::load::{Buckets, ReadAhead, least_read_ahead};
 use adjoin::options::Element;
-use adjoin::plan::{BucketGraph, Load, Order, Rule, sort_tasks, tasks_of};
+use adjoin::plan::{BucketGraph, Lead, Load, Order, Rule, sort_tasks, tasks_of};
 use adjoin::predicate::Predicate;
 use adjoin::sink::Collect;
 use adjoin::store::Store;
@@ -75,7 +75,7 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
     // All buckets are near each other, and tree order asks for no sizes.
     let edges = (0..BUCKETS).flat_map(|i| (i + 1..BUCKETS).map(move |j| (i, j))).collect();
     let mut tasks = tasks_of(BucketGraph { buckets: BUCKETS as usize, edges });
-    sort_tasks(&mut tasks, &[], 0, Order::Tree);
+    sort_tasks(&mut tasks, &[], 0, (Order::Tree, Lead::Left));
 
     let reads = reads_of(&trace);
     assert_eq!(reads.keys().copied().collect::<Vec<_>>(), ["join", "plan", "sample"]);

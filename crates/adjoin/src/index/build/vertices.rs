@@ -79,7 +79,7 @@ impl VertexMap {
     ) -> Result<Self> {
         let (rows, held) = (buckets.rows(), Self::memory_bytes(buckets));
         let mut memory = context.reserve(held, PURPOSE)?;
-        let starts = starts(buckets);
+        let starts = starts(buckets.extents());
         let free = context.budget().free();
         let sizes = PartitionSizes::within(free / 4, rows.div_ceil(SORTED_AT_ONCE));
         let of_partitions = context.reserve(sizes.memory_bytes(), PURPOSE)?;

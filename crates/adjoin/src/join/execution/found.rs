@@ -27,6 +27,8 @@ pub(super) struct Batch {
     pairs: PairBatch,
     /// Bytes from which on it is handed over.
     bytes: u64,
+    /// Whether the first bucket of a task is of the left set: else the earlier row is on the left.
+    sided: bool,
 }
 
 /// Counts of the pairs of two buckets, which go to those of all rows in one go.
@@ -35,17 +37,20 @@ pub(super) struct RowCounts<'a> {
     watched: Option<(&'a Watched, &'a [AtomicU64])>,
     /// Of the members of both.
     sides: [Vec<u32>; 2],
+    /// How many of these two go to the tally: of two sets the left one alone.
+    tallied: usize,
 }
 
 impl<'a> Found<'a> {
-    /// In batches with ids of a kind, handed over once they have so many bytes.
-    pub(super) fn pairs(ids: IdKind, bytes: u64) -> Self {
-        Self::Pairs(Batch { pairs: PairBatch::new(ids), bytes })
+    /// In batches with ids of some kinds, handed over once they have so many bytes; of two sets where `sided`.
+    pub(super) fn pairs(ids: [IdKind; 2], bytes: u64, sided: bool) -> Self {
+        Self::Pairs(Batch { pairs: PairBatch::of_kinds(ids), bytes, sided })
     }
 
     /// In `tally`, and of watched rows beside that.
-    pub(super) fn counts(tally: &'a Tally, watched: Option<(&'a Watched, &'a [AtomicU64])>) -> Self {
-        Self::Counts(RowCounts { tally, watched, sides: [Vec::new(), Vec::new()] })
+    pub(super) fn counts(tally: &'a Tally, watched: Option<(&'a Watched, &'a [AtomicU64])>, sided: bool) -> Self {
+        let tallied = if sided { 1 } else { 2 };
+        Self::Counts(RowCounts { tally, watched, sides: [Vec::new(), Vec::new()], tallied })
     }
 
     /// Bytes that it holds for buckets of at most `rows` members, beside what is in flight.
@@ -64,7 +69,7 @@ impl<'a> Found<'a> {
 }
 
 impl Batch {
-    /// Adds a pair, the earlier row on the left; a full batch goes to `emit`.
+    /// Adds a pair; a full batch goes to `emit`.
     pub(super) fn push<T: Coordinate>(
         &mut self,
         (a, x): (&LoadedBucket<T>, u32),
@@ -73,7 +78,7 @@ impl Batch {
         emit: &mut dyn FnMut(PairBatch),
     ) {
         let pairs = &mut self.pairs;
-        let a_first = a.row(x) < b.row(y);
+        let a_first = self.sided || a.row(x) < b.row(y);
         let ((left, l), (right, r)) = if a_first { ((a, x), (b, y)) } else { ((b, y), (a, x)) };
         pairs.left_rows.push(left.row(l));
         pairs.right_rows.push(right.row(r));
@@ -81,8 +86,8 @@ impl Batch {
         pairs.right_ids.push_from(right.ids(), r as usize);
         pairs.values.push(value);
         if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
-            let ids = pairs.left_ids.kind();
-            emit(std::mem::replace(pairs, PairBatch::new(ids)));
+            let ids = [&pairs.left_ids, &pairs.right_ids].map(|ids| ids.kind());
+            emit(std::mem::replace(pairs, PairBatch::of_kinds(ids)));
         }
     }
 }
@@ -105,16 +110,18 @@ impl RowCounts<'_> {
     /// Adds what was counted to the counts of rows; says how many pairs there were.
     pub(super) fn end<T: Coordinate>(&mut self, a: &LoadedBucket<T>, b: &LoadedBucket<T>) -> Result<u64> {
         let mut pairs = 0;
-        for (side, bucket) in self.sides.iter().zip([a, b]) {
+        for (number, (side, bucket)) in self.sides.iter().zip([a, b]).enumerate() {
             for (counts, first) in side.chunks(COUNTS_AT_ONCE).zip((0..).step_by(COUNTS_AT_ONCE)) {
                 if counts.iter().fold(0, |any, count| any | count) == 0 {
                     continue;
                 }
                 for (member, &count) in (first..).zip(counts).filter(|&(_, &count)| count > 0) {
                     pairs += u64::from(count);
-                    self.tally.add(bucket.row(member), count)?;
+                    if number < self.tallied {
+                        self.tally.add(bucket.row(member), count)?;
+                    }
                     if let Some((watched, found)) = self.watched
-                        && let Some(at) = watched.position(bucket.row(member))
+                        && let Some(at) = watched.position(number, bucket.row(member))
                     {
                         found[at].fetch_add(count.into(), Ordering::Relaxed);
                     }

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::execute::{Execution, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Cache, ReadCounts};
+use crate::load::{Buckets, Cache, ReadCounts, Sets, Side};
 use crate::plan::CacheCounts;
 use crate::report::{
     CommonStatistics, IoStatistics, JoinCounts, JoinStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds,
@@ -53,15 +53,16 @@ impl Queue {
 ///
 /// # Errors
 /// Where the store or the sink fails, or the work is cancelled. The sink's result then does not appear.
-pub fn join(
+pub fn join<'a>(
     context: &Context,
-    store: &Store,
+    sets: impl Into<Sets<'a>>,
     prepared: &Prepared,
     mut sink: Box<dyn PairSink + '_>,
 ) -> Result<JoinStatistics> {
-    let mut done = run(context, store, prepared, &mut *sink)?;
+    let sets = sets.into();
+    let mut done = run(context, sets, prepared, &mut *sink)?;
     let written = done.measure_writing(|| sink.finish())?;
-    Ok(prepared.statistics(context, store, &done, written))
+    Ok(prepared.statistics(context, sets, &done, written))
 }
 
 /// The same for a part of a join: `sink` may take the pairs of others too, before it is finished. What the parts have done
@@ -69,8 +70,14 @@ pub fn join(
 ///
 /// # Errors
 /// As [`join`].
-pub fn run(context: &Context, store: &Store, prepared: &Prepared, sink: &mut dyn PairSink) -> Result<Done> {
-    let buckets = &Buckets::of(store).rounded(prepared.decided.coding.clone());
+pub fn run<'a>(
+    context: &Context,
+    sets: impl Into<Sets<'a>>,
+    prepared: &Prepared,
+    sink: &mut dyn PairSink,
+) -> Result<Done> {
+    let sets = sets.into();
+    let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
     // All at once: two runs of one plan that each held a part would wait for each other.
     let RunMemory { budget, division, .. } = &prepared.memory;
     let held = budget.reserve_when_free(division.bytes() - division.tasks);
@@ -78,7 +85,7 @@ pub fn run(context: &Context, store: &Store, prepared: &Prepared, sink: &mut dyn
     let context = &context.with_threads(division.threads);
     with_coordinates!(buckets.space(), T => {
         let centers = &buckets.centers::<T>()?;
-        Run::<T> { context, store, buckets, prepared, centers, memory }.execute(sink)
+        Run::<T> { context, sets, buckets, prepared, centers, memory }.execute(sink)
     })
 }
 
@@ -134,7 +141,7 @@ impl Done {
 
 struct Run<'a, T: Coordinate> {
     context: &'a Context,
-    store: &'a Store,
+    sets: Sets<'a>,
     buckets: &'a Buckets<'a>,
     prepared: &'a Prepared,
     centers: &'a Panel<T>,
@@ -155,8 +162,8 @@ impl<T: Coordinate> Run<'_, T> {
         let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
         let all = match sink.tally() {
             Some(tally) => {
-                let visitor =
-                    || self.verifier(Found::counts(tally, watched.as_ref().map(|watched| (watched, &*found))));
+                let watched = watched.as_ref().map(|watched| (watched, &*found));
+                let visitor = || self.verifier(Found::counts(tally, watched, buckets.are_of_two_sets()));
                 execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?
             }
             None => {
@@ -185,28 +192,40 @@ impl<T: Coordinate> Run<'_, T> {
     }
 
     fn verifier<'r>(&'r self, found: Found<'r>) -> Verifier<'r, T> {
-        let Self { context, prepared, centers, .. } = *self;
+        let Self { context, buckets, prepared, centers, .. } = *self;
         let Decided { predicate, admission, .. } = prepared.decided;
         let looked_for = (predicate, &prepared.threshold);
-        Verifier::new(context.kernel, centers, looked_for, admission, found)
+        Verifier::new(context.kernel, centers, looked_for, (admission, buckets.pairs()), found)
     }
 
     /// Batches of the size that the queue bears.
     fn batches(&self) -> Found<'static> {
-        let ids = if self.prepared.decided.with_ids { self.store.manifest().ids } else { IdKind::None };
+        let kind = |store: &Store| if self.prepared.decided.with_ids { store.manifest().ids } else { IdKind::None };
+        let ids = [self.sets.left(), self.sets.right()].map(kind);
         // What grows may be twice as large.
         let in_flight = batches_in_flight(self.context.threads) as u64;
-        Found::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight))
+        Found::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight), self.buckets.are_of_two_sets())
     }
 }
 
 impl Prepared {
     /// What a join has done whose parts are done, and that it wrote.
-    pub fn statistics(&self, context: &Context, store: &Store, done: &Done, written: Written) -> JoinStatistics {
+    ///
+    /// # Panics
+    /// Where these are not sets that can be joined.
+    pub fn statistics<'a>(
+        &self,
+        context: &Context,
+        sets: impl Into<Sets<'a>>,
+        done: &Done,
+        written: Written,
+    ) -> JoinStatistics {
+        let sets = sets.into();
+        let buckets = sets.buckets().expect("they were joined");
         let Decided { ref recall, spent, predicted, .. } = self.decided;
         let common = CommonStatistics {
             recall: Some(self.watched.as_ref().map_or(recall.clone(), |watched| watched.measured(recall, &done.found))),
-            io: self.io(context, store, done, written),
+            io: self.io(context, &buckets, done, written),
             seconds: SecondsStatistics {
                 total: done.seconds + spent.plan_seconds + spent.calibrate_seconds.unwrap_or(0.0),
                 build: None,
@@ -223,14 +242,26 @@ impl Prepared {
                 center_distances: Some(spent.center_distances + done.predicted_center_distances),
                 seconds: None, // a plan weighs its choices, and measures no speed
             }),
-            strategy: self.strategy(store),
+            strategy: self.strategy(sets),
             threads: self.memory.division.threads,
-            ..store.manifest().statistics(context, "join")
+            ..sets.left().manifest().statistics(context, "join")
         };
-        JoinStatistics { common, join: self.counts(store, done), written }
+        let with_rows = sets.other().map(|other| other.manifest().rows);
+        let is_filtered = sets.sides().any(|side| side.passing_rows().is_some());
+        let skipped = is_filtered.then(|| buckets.skipped(self.decided.with_ids));
+        let join = JoinCounts {
+            with_rows,
+            passing_rows: sets.left_side().passing_rows(),
+            with_passing_rows: sets.other_side().and_then(Side::passing_rows),
+            skipped_buckets: skipped.map(|(buckets, _)| buckets),
+            skipped_bytes: skipped.map(|(_, bytes)| bytes),
+            buckets: buckets.count().into(),
+            ..self.counts(done)
+        };
+        JoinStatistics { common, join, written }
     }
 
-    fn counts(&self, store: &Store, done: &Done) -> JoinCounts {
+    fn counts(&self, done: &Done) -> JoinCounts {
         let (eps, min_similarity) = self.decided.predicate.thresholds();
         let Counts { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances } = done.counts;
         JoinCounts {
@@ -242,11 +273,11 @@ impl Prepared {
             exact_checks,
             center_distances: self.decided.spent.center_distances + center_distances,
             edges: done.edges,
-            buckets: u64::from(store.manifest().buckets),
+            ..JoinCounts::default()
         }
     }
 
-    fn strategy(&self, store: &Store) -> StrategyStatistics {
+    fn strategy(&self, sets: Sets<'_>) -> StrategyStatistics {
         let Decided { admission, seed, spent, .. } = &self.decided;
         StrategyStatistics {
             rule: Some(admission.rule.name()),
@@ -254,16 +285,17 @@ impl Prepared {
             sample_seed: Some(*seed),
             sample_distances: Some(spent.sample_distances),
             order: Some(self.schedule.order.name()),
+            lead: sets.other().map(|_| self.schedule.lead.name()),
             cache: Some(self.schedule.policy.name()),
-            centers: Some(store.manifest().centers.name()),
+            centers: Some(sets.left().manifest().centers.name()),
             ..StrategyStatistics::default()
         }
     }
 
-    fn io(&self, context: &Context, store: &Store, done: &Done, written: Written) -> IoStatistics {
+    fn io(&self, context: &Context, buckets: &Buckets<'_>, done: &Done, written: Written) -> IoStatistics {
         let mut counts = self.decided.spent.reads;
         counts += done.reads;
-        let store_bytes = Buckets::of(store).bytes(self.decided.with_ids);
+        let store_bytes = buckets.bytes(self.decided.with_ids);
         let io = counts.statistics(context, (store_bytes, done.is_direct), written);
         IoStatistics { cache_hit_rate: Some(done.foreseen.hit_rate()), ..io }
     }

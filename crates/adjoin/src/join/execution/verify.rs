@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::execute::{Loaded, Ordered, Tiles, Visitor};
 use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
-use crate::load::LoadedBucket;
+use crate::load::{LoadedBucket, PairFilter};
 use crate::plan::{Combine, Gap, Measure, Task, within};
 use crate::predicate::Predicate;
 use crate::sink::PairBatch;
@@ -41,6 +41,8 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
     admission: Admission,
+    /// Which pairs count, where not all do.
+    pairs: Option<&'a PairFilter>,
     tiles: Tiles<'a, T>,
     views: Views<T>,
     rows: Side<T>,
@@ -116,19 +118,33 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
-    /// For pairs that `predicate` accepts, which is `threshold` in coordinates; they go to `found`.
+    /// For pairs that `predicate` and a filter accept; the first is `threshold` in coordinates. They go to `found`.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
         (predicate, threshold): (Predicate, &'a Threshold),
-        admission: Admission,
+        (admission, pairs): (Admission, Option<&'a PairFilter>),
         found: Found<'a>,
     ) -> Self {
         let tiles = Tiles::new(kernel, predicate, threshold);
         let (views, rows, others, reach) =
             (Views::new(kernel, threshold.dimensions), Side::default(), Side::default(), Vec::new());
         let (computed, counts) = (Computed::default(), Counts::default());
-        Self { kernel, centers, threshold, admission, tiles, views, rows, others, reach, computed, found, counts }
+        Self {
+            kernel,
+            centers,
+            threshold,
+            admission,
+            pairs,
+            tiles,
+            views,
+            rows,
+            others,
+            reach,
+            computed,
+            found,
+            counts,
+        }
     }
 
     /// Bytes that a worker holds for buckets of at most `rows` members.
@@ -201,6 +217,8 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.counts.candidate_pairs += self.reach.iter().map(|&reach| u64::from(reach)).sum::<u64>();
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
+        let filter = self.pairs;
+        let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| LoadedBucket::accepts(filter, (a, x), (b, y)));
         let compared = match &mut self.found {
             Found::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
                 self.counts.pairs += 1;

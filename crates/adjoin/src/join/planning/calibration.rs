@@ -1,6 +1,7 @@
 //! Which threshold of a rule keeps the promise of recall? Draws vectors, finds their true neighbours, and asks the
 //! bootstrap; makes the graph of edges on the way, as an edge that is left out costs recall too.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use adjoin_device::Reservation;
@@ -44,8 +45,8 @@ pub(super) struct Calibrated {
     pub(super) t: f64,
     /// Whether the sample supports the promise.
     pub(super) kept: bool,
-    /// What the sample says of the rule, without what whole tiles find beyond it.
-    pub(super) recalls: Recalls,
+    /// What the sample of each set says of the rule, without what whole tiles find beyond it.
+    pub(super) recalls: Vec<Recalls>,
     /// Vectors that tell the recall that the join reaches.
     pub(super) watched: Watched,
     /// What the recall comes from.
@@ -77,30 +78,37 @@ pub(super) struct Goal {
 
 /// Finds a threshold for each goal, of vectors drawn by one seed; none where no sample of at most `vectors_max` vectors
 /// supports the promise. The goals share the passes over the store.
+///
+/// Where two sets are joined, vectors of each are drawn, and the larger threshold is used: it fails only where that of the
+/// set which needs the larger one is too small, so both promises hold with the confidence of one.
 pub(super) fn calibrate<T: Coordinate>(
     search: &NeighbourSearch<'_, T>,
     goals: &[Goal],
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
-    let rows = search.buckets.rows();
+    let sets: Vec<(Range<u32>, u64)> =
+        search.buckets.sets().into_iter().map(|set| (set.clone(), search.buckets.rows_of(set))).collect();
     let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
     let mut vectors = VECTORS;
     let mut sampled = None;
     for round in 0u64.. {
-        let whole = 2.0 * vectors as f64 > SHARE_MAX * rows as f64;
-        let wanted = if whole { rows } else { 2 * vectors };
+        let draws = sets.iter().map(|(set, rows)| {
+            let whole = 2.0 * vectors as f64 > SHARE_MAX * *rows as f64;
+            Draw { set: set.clone(), whole, wanted: if whole { *rows } else { 2 * vectors } }
+        });
+        let draws: Vec<Draw> = draws.collect();
         let open = all.iter_mut().zip(goals).filter(|(attempt, _)| attempt.found.is_none());
         let reseeded = open.map(|(attempt, goal)| {
             attempt.goal.seed = goal.seed.wrapping_add(round << 32);
             attempt
         });
         let mut open: Vec<&mut Attempt> = reseeded.collect();
-        if open.is_empty() || wanted > vectors_max {
+        if open.is_empty() || draws.iter().any(|draw| draw.wanted > vectors_max) {
             break;
         }
         // Those that were drawn before are drawn still.
         let before = sampled.take().unwrap_or_else(Sampled::default);
-        let (more, distances) = before.draw_more(search, wanted, whole, open[0].goal.seed)?;
+        let (more, distances) = before.draw_more(search, &draws, open[0].goal.seed)?;
         let sampled = sampled.insert(more);
         open.iter_mut().for_each(|attempt| attempt.sample_distances += distances);
         let mut sought = Vec::new();
@@ -111,7 +119,7 @@ pub(super) fn calibrate<T: Coordinate>(
             }
         }
         sampled.calibrate(search, sought)?;
-        if whole {
+        if draws.iter().all(|draw| draw.whole) {
             break;
         }
         vectors *= MORE;
@@ -119,7 +127,16 @@ pub(super) fn calibrate<T: Coordinate>(
     Ok(all.into_iter().map(|attempt| attempt.found).collect())
 }
 
-/// Vectors whose neighbours a calibration looks for at first.
+/// What is to be drawn of a set, with what was drawn before.
+struct Draw {
+    /// Its buckets.
+    set: Range<u32>,
+    /// How many vectors, and whether these are all.
+    wanted: u64,
+    whole: bool,
+}
+
+/// Vectors of a set whose neighbours a calibration looks for at first.
 pub(super) const CALIBRATION_VECTORS: u64 = 2 * VECTORS;
 /// The same where few have neighbours.
 pub(super) const MORE_VECTORS: u64 = MORE * CALIBRATION_VECTORS;
@@ -146,7 +163,8 @@ struct Sampled {
     neighbours: Vec<Neighbours>,
     /// Whether each sets the threshold; the others are aside.
     setting: Vec<bool>,
-    whole: bool,
+    /// Those of each set, and whether they are all of it.
+    sets: Vec<(Range<usize>, bool)>,
     /// The edges between the buckets of neighbours, ascending.
     edges: Vec<Task>,
     /// Of the neighbours, and of these.
@@ -155,19 +173,30 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Draws more vectors, up to `wanted` in all, and finds their neighbours; returns how many distances that took, too. One
+    /// Draws more vectors of each set and finds their neighbours; returns how many distances that took, too. One
     /// half of those that come sets the threshold, or all where these are all there are.
     fn draw_more<T: Coordinate>(
         mut self,
         search: &NeighbourSearch<'_, T>,
-        wanted: u64,
-        whole: bool,
+        draws: &[Draw],
         seed: u64,
     ) -> Result<(Self, u64)> {
         let NeighbourSearch { context, buckets, centers, .. } = *search;
         let known = self.places.len();
-        let places = draw_other_places(buckets, &self.places, wanted - known as u64, seed, "calibration");
+        let mut setting = Vec::new();
+        let mut places = Vec::new();
+        let mut halves = Random::new(seed, "setting");
+        for Draw { set, wanted, .. } in draws {
+            let known = &self.places[within(&self.places, set)];
+            let more = wanted - known.len() as u64;
+            let drawn = draw_other_places(buckets, (set.clone(), known), more, seed, "calibration");
+            let (first, count) = (places.len(), drawn.len() as u64);
+            places.extend(drawn);
+            setting.resize(places.len(), false);
+            halves.ascending_sample(count / 2, count).iter().for_each(|&k| setting[first + k as usize] = true);
+        }
         let count = places.len() as u64;
+        let wanted = draws.iter().map(|draw| draw.wanted).sum();
         self.of_edges = None; // they are made anew
         let held = context.budget().total() - context.budget().free();
         let Memory { chunk, neighbours: bytes, mut reserved } = plan_memory(search, count)?;
@@ -188,16 +217,10 @@ impl Sampled {
         }
         reserved.shrink(of_vectors + (bytes - room.bytes));
         self.memory.push(reserved);
-        let mut setting = vec![false; places.len()];
-        Random::new(seed, "setting")
-            .ascending_sample(count / 2, count)
-            .iter()
-            .for_each(|&k| setting[k as usize] = true);
         self.add(places, found, setting);
-        if whole {
-            self.setting.fill(true);
-        }
-        self.whole = whole;
+        self.sets = draws.iter().map(|draw| (within(&self.places, &draw.set), draw.whole)).collect();
+        let whole = self.sets.iter().filter(|(_, whole)| *whole);
+        whole.for_each(|(of, _)| self.setting[of.clone()].fill(true));
         let noted: usize = self.neighbours.iter().map(|found| found.noted.len()).sum();
         self.of_edges = Some(context.reserve((noted * size_of::<Task>()) as u64, PURPOSE)?);
         self.edges = edges_between(&self.places, &self.neighbours);
@@ -221,20 +244,21 @@ impl Sampled {
         if sought.is_empty() {
             return Ok(());
         }
-        let every_edge = self.sample(None, |k| self.sets(k));
-        let enough =
-            self.whole || every_edge.vectors >= VECTORS_ENOUGH || every_edge.neighbours.len() >= WITH_NEIGHBOURS_MIN;
-        if !enough {
+        let every_edge = self.setting_samples(None);
+        let is_enough = |(sample, (_, whole)): (&NeighbourSample, &(Range<usize>, bool))| {
+            *whole || sample.vectors >= VECTORS_ENOUGH || sample.neighbours.len() >= WITH_NEIGHBOURS_MIN
+        };
+        if !every_edge.iter().zip(&self.sets).all(is_enough) {
             return Ok(());
         }
-        let largest = every_edge.largest_threshold();
+        let largest = every_edge.iter().map(NeighbourSample::largest_threshold).fold(f64::NEG_INFINITY, f64::max);
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
         let supported = sought.into_iter().filter_map(|attempt| {
             let Goal { recall, seed, .. } = attempt.goal;
-            every_edge.calibrate(recall, seed)?;
+            threshold_for(&every_edge, recall, seed)?;
             // Edges that are left out cost recall, which a larger threshold makes up for; an edge of few pairs is there
             // only from a larger one on than each of them.
-            let stricter = every_edge.calibrate(1.0 - (1.0 - recall) / 3.0, seed);
+            let stricter = threshold_for(&every_edge, 1.0 - (1.0 - recall) / 3.0, seed);
             Some((attempt, reach_of(search, stricter.unwrap_or(farther))))
         });
         let mut open: Vec<(&mut Attempt, f64)> = supported.collect();
@@ -242,12 +266,13 @@ impl Sampled {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
             let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
-            let sample = self.sample(Some(&graph), |k| self.sets(k));
+            let samples = self.setting_samples(Some(&graph));
             let graph = Arc::new(graph);
             let mut left = Vec::new();
             for (attempt, horizon) in open {
                 attempt.center_distances += distances;
-                match sample.calibrate(attempt.goal.recall, attempt.goal.seed).filter(|&t| t <= horizon) {
+                let Goal { recall, seed, .. } = attempt.goal;
+                match threshold_for(&samples, recall, seed).filter(|&t| t <= horizon) {
                     Some(t) => self.settle(search, attempt, graph.clone(), (t, true))?,
                     None => left.push((attempt, reach_of(search, farther))),
                 }
@@ -271,8 +296,8 @@ impl Sampled {
         let horizon = Horizon { t: reach_of(search, t), centers: usize::MAX };
         let (graph, distances) = near_graph(search, horizon, &self.edges)?;
         attempt.center_distances += distances;
-        let sample = self.sample(Some(&graph), |k| self.sets(k));
-        let kept = sample.calibrate(recall, seed).is_some_and(|needed| needed <= t);
+        let samples = self.setting_samples(Some(&graph));
+        let kept = threshold_for(&samples, recall, seed).is_some_and(|needed| needed <= t);
         self.settle(search, attempt, Arc::new(graph), (t, kept))
     }
 
@@ -285,18 +310,22 @@ impl Sampled {
         (t, kept): (f64, bool),
     ) -> Result<()> {
         let seed = attempt.goal.seed;
-        let is_aside = |k| self.whole || !self.sets(k);
-        let aside = self.sample(Some(&graph), is_aside);
-        let with_neighbours = self.neighbours.iter().zip(0..).filter(|(found, k)| found.count > 0 && is_aside(*k));
-        let watched = with_neighbours.map(|(found, _)| (found.row, found.count)).collect();
+        let asides: Vec<NeighbourSample> =
+            self.sets.iter().map(|set| self.sample(Some(&graph), set, |k| set.1 || !self.setting[k])).collect();
+        let watched = self.sets.iter().map(|(of, whole)| {
+            let aside = of.clone().filter(|&k| self.neighbours[k].count > 0 && (*whole || !self.setting[k]));
+            let vectors = aside.map(|k| (self.neighbours[k].row, self.neighbours[k].count)).collect();
+            WatchedVectors { vectors, whole: *whole, seed }
+        });
+        let sum = |of: fn(&NeighbourSample) -> u64| asides.iter().map(of).sum();
         attempt.found = Some(Calibrated {
-            recalls: aside.recalls(t, seed),
-            watched: Watched::new(search.context, WatchedVectors { vectors: watched, whole: self.whole, seed })?,
+            recalls: asides.iter().map(|aside| aside.recalls(t, seed)).collect(),
+            watched: Watched::new(search.context, watched.collect())?,
             t,
             kept,
-            vectors: aside.vectors,
-            vectors_with_neighbours: aside.neighbours.len() as u64,
-            pairs: aside.pairs(),
+            vectors: sum(|aside| aside.vectors),
+            vectors_with_neighbours: sum(|aside| aside.neighbours.len() as u64),
+            pairs: sum(NeighbourSample::pairs),
             graph,
             center_distances: attempt.center_distances,
             sample_distances: attempt.sample_distances,
@@ -304,18 +333,24 @@ impl Sampled {
         Ok(())
     }
 
-    /// Whether a vector is one of those that set the threshold.
-    fn sets(&self, number: u64) -> bool {
-        self.setting[number as usize]
+    /// The vectors of each set that set the threshold.
+    fn setting_samples(&self, graph: Option<&NearGraph>) -> Vec<NeighbourSample> {
+        self.sets.iter().map(|set| self.sample(graph, set, |k| self.setting[k])).collect()
     }
 
-    /// The sampled vectors of some numbers; neighbours on edges that a graph does not have are never found.
-    fn sample(&self, graph: Option<&NearGraph>, of: impl Fn(u64) -> bool) -> NeighbourSample {
-        let mut sample = NeighbourSample { whole: self.whole, ..NeighbourSample::default() };
+    /// Some of the sampled vectors of a set, by their numbers; neighbours on edges that a graph does not have are never found.
+    fn sample(
+        &self,
+        graph: Option<&NearGraph>,
+        (of, whole): &(Range<usize>, bool),
+        some: impl Fn(usize) -> bool,
+    ) -> NeighbourSample {
         // Where not all neighbours are noted, something is left to chance after all.
-        sample.whole &= self.neighbours.iter().all(|found| found.count == found.noted.len() as u64);
-        let all = self.neighbours.iter().zip(&self.places).zip(0..);
-        for (found, &(bucket, _)) in all.filter(|&(_, k)| of(k)).map(|(drawn, _)| drawn) {
+        let are_noted = |found: &Neighbours| found.count == found.noted.len() as u64;
+        let whole = *whole && self.neighbours[of.clone()].iter().all(are_noted);
+        let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
+        for k in of.clone().filter(|&k| some(k)) {
+            let (found, (bucket, _)) = (&self.neighbours[k], self.places[k]);
             sample.vectors += 1;
             if found.count == 0 {
                 continue;
@@ -330,6 +365,18 @@ impl Sampled {
         }
         sample
     }
+}
+
+/// Those of ascending places that lie in some buckets.
+fn within(places: &[(u32, u32)], buckets: &Range<u32>) -> Range<usize> {
+    let before = |end: u32| places.partition_point(|&(bucket, _)| bucket < end);
+    before(buckets.start)..before(buckets.end)
+}
+
+/// The threshold that keeps the promise for every set; none where the sample of one does not support it.
+fn threshold_for(samples: &[NeighbourSample], recall: f64, seed: u64) -> Option<f64> {
+    let of_each = samples.iter().map(|sample| sample.calibrate(recall, seed));
+    of_each.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
 }
 
 /// The edges between the buckets of vectors and those of their neighbours, ascending.

@@ -8,13 +8,10 @@ use super::margins;
 use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{Aim, JoinOptions};
-use crate::load::{Buckets, Cache, Drawn, LoadedBucket, least_read_ahead, most_read_ahead};
+use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};
 use crate::plan::{BucketSizes, Needs, Rule};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
-
-/// Vectors from which is learned how floats are rounded.
-pub(super) const CODING_VECTORS: u64 = 500;
 
 /// The least that a join needs, whether floats are rounded or not, which is decided by vectors that are drawn.
 pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
@@ -23,11 +20,6 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
         return of_bytes;
     }
     of_bytes.max(least::<f32>(buckets, options, with_ids, 1)).max(coding_bytes(buckets))
-}
-
-/// Bytes that the vectors take from which is learned how floats are rounded.
-pub(super) fn coding_bytes(buckets: &Buckets<'_>) -> u64 {
-    Drawn::<f32>::memory_bytes(buckets, CODING_VECTORS)
 }
 
 /// The least that a join needs with so many threads, whatever its passes over the buckets find.
@@ -42,7 +34,7 @@ pub(super) fn least<T: Coordinate>(
     let run =
         needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, options.least_policy());
     let pass = match options.rule {
-        Some(rule) if !rule.is_exact() => calibration::least_bytes::<T>(buckets, rule, threads, CALIBRATION_VECTORS),
+        Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, rule, threads),
         _ => margins::least_bytes::<T>(threads, buckets),
     };
     let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
@@ -60,8 +52,14 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     if options.aim == Aim::Every || options.rule.is_some() {
         return least;
     }
-    let pass = calibration::least_bytes::<T>(buckets, Rule::Union, threads, CALIBRATION_VECTORS);
+    let pass = least_of_calibration::<T>(buckets, Rule::Union, threads);
     least.max(centers_bytes::<T>(buckets) + pass)
+}
+
+/// The least that a calibration needs at first, beside the centers.
+fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize) -> u64 {
+    let vectors = buckets.sets().len() as u64 * CALIBRATION_VECTORS;
+    calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }
 
 /// Bytes of the centers.
@@ -72,10 +70,10 @@ pub(super) fn centers_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
 /// Bytes of the buckets, on disk and in memory.
 pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> BucketSizes {
     let extents = buckets.extents();
-    let memory = |extent| LoadedBucket::<T>::memory_bytes(extent, buckets.space(), with_ids);
+    let memory = |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids);
     BucketSizes {
         extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
-        memory: extents.iter().map(memory).collect(),
+        memory: (0..buckets.count()).map(memory).collect(),
     }
 }
 
@@ -92,7 +90,7 @@ pub(super) fn needs<T: Coordinate>(
     let extents = buckets.extents();
     Needs {
         fixed: centers_bytes::<T>(buckets) + Cache::<T>::table_bytes(count) + writer,
-        a_worker: Verifier::<T>::memory_bytes(rows, dimensions),
+        a_worker: Verifier::<T>::memory_bytes(rows, dimensions) + LoadedBucket::<T>::loading_bytes(buckets, with_ids),
         tasks,
         queue: Queue::least(with_ids)..=Queue::most(with_ids),
         read_ahead: least_read_ahead(extents, with_ids)..=most_read_ahead(extents, with_ids),

@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 
 use super::PURPOSE;
 use super::calibration::{Calibrated, Goal, MORE_VECTORS, calibrate, calibration_read_ahead};
-use super::division::{CODING_VECTORS, centers_bytes, coding_bytes};
+use super::division::centers_bytes;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges, triangle_edges};
 use super::neighbours::NeighbourSearch;
@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Threshold};
 use crate::join::options::{Aim, JoinOptions};
 use crate::join::prepared::Admission;
-use crate::join::watched::Watched;
-use crate::load::{Buckets, draw_places, read_ahead_bytes, read_coordinates};
+use crate::join::watched::{Watched, of_sets};
+use crate::load::{self, Buckets, read_ahead_bytes};
 use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, Wanted, Weights, choose, pair_threshold};
 use crate::report::{RecallStatistics, Stopwatch};
@@ -52,14 +52,12 @@ pub(super) struct Passes<'a, T: Coordinate> {
 /// How floats are rounded to bytes, from drawn vectors: not where that would blur the threshold, nor for the rule that
 /// rests on the radii of the store.
 pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &JoinOptions) -> Result<Option<Coding>> {
-    if !buckets.space().is_of_floats() || options.rule == Some(Rule::Triangle) {
+    if options.rule == Some(Rule::Triangle) {
         return Ok(None);
     }
-    let _memory = context.reserve(coding_bytes(buckets), PURPOSE)?;
-    let places = draw_places(buckets, CODING_VECTORS, options.seed, "coding");
-    let drawn = read_coordinates(context, buckets, &places)?;
     let eps = Threshold::new(options.predicate, buckets.space()).distance;
-    Ok(Coding::fit(context.kernel, &drawn).filter(|coding| coding.tells_apart(eps)))
+    let coding = load::fit_coding(context, buckets, options.seed, PURPOSE)?;
+    Ok(coding.filter(|coding| coding.tells_apart(eps)))
 }
 
 impl<'a, T: Coordinate> Passes<'a, T> {
@@ -79,11 +77,13 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let Self { options, .. } = *self;
         let target = options.aim.target();
         let pointless = target >= 1.0 || self.threshold.distance == 0.0;
+        let is_empty = self.buckets.sets().into_iter().any(|set| self.buckets.rows_of(set) == 0);
         match options.rule {
             rule if options.t.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
                 "a threshold is for a rule that needs one; name the rule, or leave the threshold out",
             )),
             Some(rule) if rule.is_exact() => self.exact(rule),
+            _ if is_empty => self.exact(Rule::MarginSum), // nobody can be sampled
             Some(rule) if options.aim == Aim::Every => Err(Error::option(format!(
                 "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
@@ -127,8 +127,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let search = self.search(Rule::Union);
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, self.options.seed)?;
-        let set = (self.buckets.rows(), u64::from(self.buckets.count()));
-        Ok(pairs.facts(self.threshold, set, self.buckets.space().residual_seen(), recall))
+        Ok(pairs.facts(self.threshold, self.buckets.space().residual_seen(), recall))
     }
 
     /// The edges of a rule with a threshold for each of some recalls; none where it cannot be shown to reach one.
@@ -168,12 +167,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             admission: Admission { rule, t: Some(t) },
             recall: RecallStatistics {
                 kept: found.kept,
-                pair: Some(found.recalls.pair),
-                per_vector: Some(found.recalls.per_vector),
                 sample_vectors: Some(found.vectors),
                 sample_vectors_with_neighbours: Some(found.vectors_with_neighbours),
                 sample_pairs: Some(found.pairs),
-                ..RecallStatistics::promised(target)
+                ..of_sets(RecallStatistics::promised(target), &found.recalls)
             },
             watched: Some(found.watched),
             center_distances: found.center_distances,
@@ -208,10 +205,9 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     }
 
     /// Pairs that are compared where buckets are taken whole.
-    fn whole_pairs(&self, graph: &BucketGraph) -> u64 {
-        let rows = |bucket: u32| u64::from(self.buckets.extent(bucket).rows);
-        let own = (0..self.centers.rows() as u32).map(|bucket| rows(bucket) * rows(bucket).saturating_sub(1) / 2);
-        own.sum::<u64>() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
+    fn whole_pairs(&self, pairs: &PairSample<T>, graph: &BucketGraph) -> u64 {
+        let rows = |bucket: u32| u64::from(self.buckets.members(bucket));
+        pairs.own_pairs() + graph.edges.iter().map(|&(i, j)| rows(i) * rows(j)).sum::<u64>()
     }
 
     /// Pairs that a rule is expected to admit, given what it says of pairs of different buckets, and those of the result.
@@ -223,7 +219,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         admits: impl Fn(&DrawnPair) -> bool,
     ) -> (u64, u64) {
         let admitted = if rule.takes_whole() {
-            self.whole_pairs(graph)
+            self.whole_pairs(pairs, graph)
         } else {
             let [others] = pairs.expect(|pair| [admits(pair)]);
             pairs.own_pairs() + others

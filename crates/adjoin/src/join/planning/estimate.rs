@@ -1,12 +1,14 @@
 //! What a rule is going to cost, from the pairs among some drawn vectors.
 
+use std::ops::Range;
+
 use adjoin_kernels::{HitMask, Kernel, Panel};
 
 use super::neighbours::NeighbourSearch;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Threshold};
-use crate::load::{Buckets, Drawn, draw_places};
-use crate::plan::{Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
+use crate::load::{Buckets, Drawn, draw_other_places};
+use crate::plan::{Facts, Gap, Meetings, Place, Rule, guessed_threshold, pair_threshold};
 
 /// Vectors whose pairs are looked at.
 const VECTORS: u64 = 1_000;
@@ -25,9 +27,11 @@ pub(super) struct PairSample<T: Coordinate> {
     kernel: Kernel,
     placed: Placed<T>,
     centers: Panel<T>,
-    /// Pairs within buckets, and all there are.
+    /// Where vectors of a second set begin, which are paired with those before them.
+    second: Option<usize>,
+    /// Pairs within buckets.
     own_pairs: u64,
-    all_pairs: u64,
+    meets: Meetings,
 }
 
 /// A pair of drawn vectors of different buckets.
@@ -42,27 +46,33 @@ pub(super) struct DrawnPair {
 impl<T: Coordinate> PairSample<T> {
     pub(super) fn draw(search: &NeighbourSearch<'_, T>, seed: u64) -> Result<Self> {
         let buckets = search.buckets;
-        let places = draw_places(buckets, VECTORS, seed, "estimate");
+        let sets = buckets.sets();
+        let of_each = VECTORS / sets.len() as u64;
+        let draw = |set: Range<u32>| draw_other_places(buckets, (set, &[]), of_each, seed, "estimate");
+        let places: Vec<(u32, u32)> = sets.iter().cloned().flat_map(draw).collect();
         let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;
+        let drawn_of_first = drawn.of_buckets(sets[0].clone()).len();
         let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
         let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
-        let own_pairs = buckets.extents().iter().map(|extent| pairs_of(extent.rows.into())).sum();
-        let pairs = (own_pairs, pairs_of(buckets.rows()));
-        Ok(Self::new(search.context.kernel, placed, search.centers, pairs))
+        let second = buckets.are_of_two_sets().then_some(drawn_of_first);
+        let own = (0..buckets.count()).map(|number| pairs_of(buckets.members(number).into()));
+        let own_pairs = if second.is_some() { 0 } else { own.sum() };
+        let sample = Self::new(search.context.kernel, placed, search.centers, (own_pairs, buckets.meetings()));
+        Ok(Self { second, ..sample })
     }
 
-    /// Of vectors that were drawn elsewhere, from a set of so many pairs within buckets and so many in all.
+    /// Of vectors that were drawn elsewhere, from a set of so many pairs within buckets.
     pub(super) fn new(
         kernel: Kernel,
         placed: Placed<T>,
         all_centers: &Panel<T>,
-        (own_pairs, all_pairs): (u64, u64),
+        (own_pairs, meets): (u64, Meetings),
     ) -> Self {
         let mut centers = Panel::zeroed(placed.buckets.len(), all_centers.dimensions());
         for (k, &bucket) in placed.buckets.iter().enumerate() {
             centers.row_mut(k).copy_from_slice(&all_centers.row(bucket as usize)[..all_centers.dimensions()]);
         }
-        Self { kernel, placed, centers, own_pairs, all_pairs }
+        Self { kernel, placed, centers, second: None, own_pairs, meets }
     }
 
     /// Bytes that it takes.
@@ -87,17 +97,26 @@ impl<T: Coordinate> PairSample<T> {
         let mut within = 0u64;
         let (columns, mut hits) = (kernel.pack(vectors, &all), Vec::new());
         for block in all.chunks(BLOCK) {
-            let reach: Vec<u32> = block.to_vec(); // each with those before it
+            let reach: Vec<u32> = block.iter().map(|&row| self.earlier_partners(row)).collect();
             hits.clear();
             kernel.within(vectors, block, &columns, &reach, limit, &mut hits);
             let before = |mask: &HitMask| {
                 let row = block[mask.row as usize];
-                mask.columns().take_while(|&column| column < row).count() as u64
+                mask.columns().take_while(|&column| column < self.earlier_partners(row)).count() as u64
             };
             within += hits.iter().map(before).sum::<u64>();
         }
-        let pairs = (count * count.saturating_sub(1) / 2).max(1) as f64;
-        (within as f64 / pairs * self.all_pairs as f64) as u64
+        let pairs: u64 = all.iter().map(|&row| u64::from(self.earlier_partners(row))).sum();
+        (within as f64 / pairs.max(1) as f64 * self.meets.pairs as f64) as u64
+    }
+
+    /// How many vectors before one are paired with it: all of them, or those of the other set, which come first.
+    fn earlier_partners(&self, vector: u32) -> u32 {
+        match self.second {
+            Some(second) if (vector as usize) < second => 0,
+            Some(second) => second as u32,
+            None => vector,
+        }
     }
 
     /// How many pairs of different buckets each of some conditions is expected to hold for.
@@ -116,7 +135,11 @@ impl<T: Coordinate> PairSample<T> {
             kernel.many_to_many(&self.centers, block, &center_columns, &mut gaps);
             kernel.many_to_many(vectors, &all, &block_centers, &mut from_others);
             for (row, &a) in block.iter().enumerate() {
-                for b in a as usize + 1..count {
+                let first = match self.second {
+                    Some(second) if a as usize >= second => break,
+                    second => second.unwrap_or(a as usize + 1),
+                };
+                for b in first..count {
                     let at = row * count + b;
                     let others = (to_others[at], from_others[b * block.len() + row], gaps[at]);
                     let Some(pair) = self.pair(a as usize, b, others) else { continue };
@@ -125,19 +148,13 @@ impl<T: Coordinate> PairSample<T> {
                 }
             }
         }
-        let cross = (self.all_pairs - self.own_pairs) as f64;
+        let cross = (self.meets.pairs - self.own_pairs) as f64;
         held.map(|held| (held as f64 / seen.max(1) as f64 * cross) as u64)
     }
 
-    /// What a choice of the rule needs to know, of `rows` vectors in `buckets` buckets, of which none was farther than
-    /// `residual` from what it was rounded to.
-    pub(super) fn facts(
-        &self,
-        threshold: &Threshold,
-        (rows, buckets): (u64, u64),
-        residual: f64,
-        recall: f64,
-    ) -> Facts {
+    /// What a choice of the rule needs to know, of vectors of which none was farther than `residual` from what it was
+    /// rounded to.
+    pub(super) fn facts(&self, threshold: &Threshold, residual: f64, recall: f64) -> Facts {
         let (eps, guessed) = (threshold.distance, guessed_threshold(recall));
         // A proof goes by the threshold widened by what rounding took away.
         let proved = threshold.widened(2.0 * residual).distance;
@@ -146,7 +163,7 @@ impl<T: Coordinate> PairSample<T> {
             let near = pair.y.own.sqrt() >= pair.x.other.sqrt() - eps;
             [of(Rule::MarginSum, proved) <= 1.0, of(Rule::Union, eps) <= guessed, near]
         });
-        Facts { rows, buckets, margin_sum_pairs, union_pairs, near_pairs }
+        Facts { meets: self.meets, margin_sum_pairs, union_pairs, near_pairs }
     }
 
     fn pair(&self, a: usize, b: usize, others: (T::Distance, T::Distance, T::Distance)) -> Option<DrawnPair> {

@@ -10,7 +10,7 @@ use crate::join::execution::{Queue, Verifier};
 use crate::join::options::Aim;
 use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
-use crate::plan::{Choice, Costs, Rule, Wanted, Weights, choose};
+use crate::plan::{Choice, Costs, Meetings, Rule, Wanted, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
 
@@ -18,9 +18,6 @@ use crate::source::IdKind;
 pub(crate) struct Foresight<'a, T: Coordinate> {
     pairs: PairSample<T>,
     space: Space<'a>,
-    /// Of the set.
-    rows: u64,
-    buckets: u64,
 }
 
 impl<'a, T: Coordinate> Foresight<'a, T> {
@@ -36,15 +33,15 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let (of_buckets, own) = placed.into_iter().unzip();
         let placed = Placed { vectors, buckets: of_buckets, own };
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
-        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, pairs_of(rows)));
-        Self { pairs, space, rows, buckets }
+        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, Meetings::within(rows, buckets)));
+        Self { pairs, space }
     }
 
     /// How pairs would be found within a threshold, and what each way is expected to cost.
     pub(crate) fn choice(&self, threshold: &Threshold, aim: Aim) -> (Choice, Costs) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
-        let facts = self.pairs.facts(threshold, (self.rows, self.buckets), self.space.residual_seen(), recall);
+        let facts = self.pairs.facts(threshold, self.space.residual_seen(), recall);
         let costs = Costs::of(&facts, &weights);
         if recall >= 1.0 || threshold.distance == 0.0 {
             return (Choice::Exact(Rule::MarginSum), costs);

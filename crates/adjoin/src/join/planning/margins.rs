@@ -1,5 +1,7 @@
 //! One pass over the store that tells the plan how near the members of each bucket come to every other center.
 
+use std::ops::Range;
+
 use adjoin_device::Reservation;
 use adjoin_kernels::{PackedColumns, Panel};
 
@@ -58,11 +60,11 @@ pub(super) fn margin_edges<T: Coordinate>(
     let sink = EdgeSides::new(context, count, memory.margins);
     let of =
         |towards, depths| MarginPass::new(context, buckets, centers, threshold, towards, depths, memory.read_ahead);
-    let mut pass = of((0..count).collect(), expected.collect());
+    let mut pass = of(buckets.taking_part().collect(), expected.collect());
     let measured = pass.run(&sink)?;
     let mut distances = pass.distances();
     let deeper = |j: &u32| !measured[*j as usize].is_within(&pass.depths[*j as usize]);
-    let deeper: Vec<u32> = (0..count).filter(deeper).collect();
+    let deeper: Vec<u32> = buckets.taking_part().filter(deeper).collect();
     if !deeper.is_empty() {
         pass = of(deeper, measured.clone());
         pass.run(&sink)?;
@@ -104,9 +106,11 @@ pub(super) fn triangle_edges<T: Coordinate>(
         context.kernel.one_to_many(centers.row(i as usize), centers, &mut squared);
         distances.clear();
         distances.extend(squared.iter().map(|&squared| T::at_least(squared, dimensions).sqrt()));
-        add_triangle_edges(&mut graph, i, &radii, threshold.distance, &distances);
+        let later = buckets.partners(i).start.max(i + 1)..buckets.partners(i).end;
+        add_triangle_edges(&mut graph, (i, later), &radii, threshold.distance, &distances);
         context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)?;
     }
+    graph.edges.retain(|&(i, j)| buckets.may_meet(i, j));
     Ok(Graph { graph, memory, center_distances: (centers.rows() * centers.rows()) as u64 })
 }
 
@@ -124,16 +128,20 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     // Of each center its bound, the distance that this is made of and the least margin; of each member its number and
     // its distance to its own center; sides on their way in.
     let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
-    let depths = 2 * size_of::<Depth>() * count;
-    columns_bytes::<T>(count, dimensions)
+    let depths = 3 * size_of::<Depth>() * count;
+    columns_bytes::<T>(buckets.sets(), dimensions)
         + (depths + threads * a_worker) as u64
         + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
 /// Bytes of all centers, packed some at a time.
-fn columns_bytes<T: Coordinate>(centers: usize, dimensions: usize) -> u64 {
-    let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
-    (0..centers).step_by(CHUNK_CENTERS).map(of).sum()
+fn columns_bytes<T: Coordinate>(sets: Vec<Range<u32>>, dimensions: usize) -> u64 {
+    let of = |set: Range<u32>| {
+        let chunk =
+            |start: u32| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min((set.end - start) as usize), dimensions);
+        set.clone().step_by(CHUNK_CENTERS).map(chunk).sum::<u64>()
+    };
+    sets.into_iter().map(of).sum()
 }
 
 /// What the members of a bucket add to the margins with which others can take part.
@@ -157,7 +165,7 @@ struct MarginPass<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
-    /// The centers in question, ascending, and the same packed, some at a time.
+    /// The centers in question, ascending, and the same packed, some of one set at a time.
     towards: Vec<u32>,
     columns: Vec<PackedColumns<T>>,
     /// For each bucket, what its members are taken to add at most.
@@ -176,21 +184,28 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         depths: Vec<Depth>,
         read_ahead: u64,
     ) -> Self {
-        let columns = towards.chunks(CHUNK_CENTERS).map(|chunk| context.kernel.pack(centers, chunk)).collect();
+        let of_sets = towards.chunk_by(|&i, &j| buckets.set_of(i) == buckets.set_of(j));
+        let chunks = of_sets.flat_map(|of_set| of_set.chunks(CHUNK_CENTERS));
+        let columns = chunks.map(|chunk| context.kernel.pack(centers, chunk)).collect();
         Self { context, buckets, centers, threshold, towards, columns, depths, read_ahead }
     }
 
     /// Distances that a run computes.
     fn distances(&self) -> u64 {
-        let (vectors, buckets) = (self.buckets.rows(), self.centers.rows() as u64);
-        vectors * self.towards.len() as u64 + buckets * buckets
+        let partners = |&j: &u32| self.buckets.rows_of(self.buckets.partners(j));
+        let buckets = self.centers.rows() as u64;
+        self.towards.iter().map(partners).sum::<u64>() + buckets * buckets
     }
 
     /// Hands all margins that may matter to `sink`; says what the members of each bucket add.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<Depth>> {
         let Self { context, buckets, centers, read_ahead, .. } = *self;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
-        pass.run(Vec::new, |distances, bucket, loaded| self.least_margins(bucket, loaded, distances, sink))
+        let known =
+            pass.run(Vec::new, |distances, bucket, loaded| self.least_margins(bucket, loaded, distances, sink))?;
+        let mut depths = vec![Depth { shortfall: 0.0, residual: 0.0 }; buckets.count() as usize];
+        buckets.taking_part().zip(known).for_each(|(bucket, depth)| depths[bucket as usize] = depth);
+        Ok(depths)
     }
 
     /// The least margins of a bucket's members towards the centers that may matter.
@@ -206,8 +221,13 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
         let own: Vec<f32> = all.iter().map(|&member| (loaded.own_at_most(member) as f32).next_up()).collect();
-        for (columns, start) in self.columns.iter().zip((0..).step_by(CHUNK_CENTERS)) {
-            let of = start..start + columns.len();
+        let (partners, mut end) = (self.buckets.partners(bucket), 0);
+        for columns in &self.columns {
+            let of = end..end + columns.len();
+            end = of.end;
+            if !partners.contains(&self.towards[of.start]) {
+                continue;
+            }
             for (order, own) in all.chunks(CHUNK_ROWS).zip(own.chunks(CHUNK_ROWS)) {
                 distances.resize(order.len() * columns.len(), T::Distance::default());
                 self.context.kernel.many_to_many(&loaded.members.panel, order, columns, distances);
@@ -219,7 +239,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let own_most = all.iter().map(|&member| loaded.own_at_most(member)).fold(0.0, f64::max);
         let certain = |rough: f32| T::least_margin(rough, own_most, self.centers.dimensions());
         let all = least.iter().zip(&bounds).zip(&self.towards);
-        let near = all.filter(|&((&rough, &bound), &j)| j != bucket && within(certain(rough), bound));
+        let near =
+            all.filter(|&((&rough, &bound), &j)| self.buckets.may_meet(bucket, j) && within(certain(rough), bound));
         let down = |margin: f64| (margin as f32).next_down();
         let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
         sink.take(near.map(said))?;

@@ -23,11 +23,12 @@ use super::watched::Watched;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Threshold, with_coordinates};
-use crate::load::Buckets;
+use crate::load::{Buckets, Sets};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
-    BucketSizes, CacheStart, Division, Needs, Rule, Task, divide, schedule, schedule_in_order, threads_within,
+    BucketGraph, BucketSizes, CacheStart, Division, Lead, Needs, Rule, Task, divide, schedule, schedule_in_order,
+    tasks_of, threads_within,
 };
 use crate::report::Stopwatch;
 use crate::store::Store;
@@ -37,14 +38,18 @@ const PURPOSE: &str = "this join";
 /// The same of edges, which are known only when they are found.
 const PLAN_PURPOSE: &str = "the plan of this join";
 
-/// Plans a join.
+/// Plans a join of a store with itself or of two stores with each other.
 ///
 /// # Errors
-/// Where the predicate is not of the store's metric, the budget is too small, the store cannot be read, or the rule
-/// that is asked for cannot be shown to reach the recall.
-pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
-    check_metric(store, options)?;
-    let begun = begin(context, Buckets::of(store), options, with_ids)?;
+/// Where the predicate is not of the metric of the stores, their vectors cannot be compared, the budget is too small, a store
+/// cannot be read, or the rule that is asked for cannot be shown to reach the recall.
+pub fn prepare<'a>(
+    context: &Context,
+    sets: impl Into<Sets<'a>>,
+    options: &JoinOptions,
+    with_ids: bool,
+) -> Result<Prepared> {
+    let begun = begin(context, checked(sets.into(), options)?, options, with_ids)?;
     with_coordinates!(begun.buckets.space(), T => {
         Planner::new::<T>(&begun, options, with_ids).prepare::<T>()
     })
@@ -54,10 +59,9 @@ pub fn prepare(context: &Context, store: &Store, options: &JoinOptions, with_ids
 /// with the need of both in one message, what would not fit.
 ///
 /// # Errors
-/// Where the predicate is not of the store's metric.
-pub fn least_memory(store: &Store, options: &JoinOptions) -> Result<u64> {
-    check_metric(store, options)?;
-    Ok(least_of_any(&Buckets::of(store), options, false))
+/// Where the predicate is not of the metric of the stores, or their vectors cannot be compared.
+pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
+    Ok(least_of_any(&checked(sets.into(), options)?, options, false))
 }
 
 /// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
@@ -66,36 +70,50 @@ pub fn least_memory(store: &Store, options: &JoinOptions) -> Result<u64> {
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn prepare_each(
+pub fn prepare_each<'a>(
     context: &Context,
-    store: &Store,
+    sets: impl Into<Sets<'a>>,
     options: &JoinOptions,
     (rule, recalls): (Rule, &[f64]),
     with_ids: bool,
 ) -> Result<Vec<Option<Prepared>>> {
-    check_metric(store, options)?;
     let options = &JoinOptions { rule: Some(rule), ..*options };
-    let begun = begin(context, Buckets::of(store), options, with_ids)?;
+    let begun = begin(context, checked(sets.into(), options)?, options, with_ids)?;
     with_coordinates!(begun.buckets.space(), T => {
         Planner::new::<T>(&begun, options, with_ids).prepare_each::<T>(rule, recalls)
     })
 }
 
-/// A plan that was made before, of this store, and perhaps written down since: as [`prepare`] gave it, for the memory that
+/// A plan that was made before, of these sets, and perhaps written down since: as [`prepare`] gave it, for the memory that
 /// this context has.
 ///
 /// # Errors
-/// Where the plan is not of this store, or the budget is too small.
-pub fn resume(context: &Context, store: &Store, plan: JoinPlan) -> Result<Prepared> {
-    plan.check(store)?;
+/// Where the plan is not of these sets, or the budget is too small.
+pub fn resume<'a>(context: &Context, sets: impl Into<Sets<'a>>, plan: JoinPlan) -> Result<Prepared> {
+    let sets = sets.into();
+    let buckets = sets.buckets()?;
+    plan.check(sets, &buckets)?;
     let Decided { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
     let options = &JoinOptions { seed, policy, cache_bytes: Some(plan.capacity), ..JoinOptions::exact(predicate) };
-    let (watch, buckets) = (Stopwatch::start(), Buckets::of(store).rounded(coding.clone()));
+    let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let begun = Begun { context, buckets, watch };
     with_coordinates!(begun.buckets.space(), T => {
         Planner::new::<T>(&begun, options, with_ids).resume::<T>(plan)
     })
+}
+
+/// The buckets of sets that can be joined so.
+fn checked<'a>(sets: Sets<'a>, options: &JoinOptions) -> Result<Buckets<'a>> {
+    sets.stores().try_for_each(|store| check_metric(store, options))?;
+    if let Some(lead) = options.lead.filter(|_| sets.other().is_none()) {
+        let lead = lead.name();
+        return Err(Error::option(message![
+            format!("a set that is joined with itself has no other that could lead: leave out lead={lead}, or give "),
+            Argument::With
+        ]));
+    }
+    sets.buckets()
 }
 
 fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
@@ -189,8 +207,15 @@ impl<'a> Planner<'a> {
             results: edges.predicted_results,
             center_distances: center_distances(buckets, admission.rule, &graph.edges),
         };
-        let room = self.room::<T>(&graph.edges, graph.buckets + graph.edges.len(), free)?;
-        let schedule = schedule(graph, &room.sizes, room.start(), options.order);
+        // Of two sets, no bucket is compared with itself.
+        let own = if buckets.are_of_two_sets() { 0 } else { graph.buckets };
+        let room = self.room::<T>(&graph.edges, own + graph.edges.len(), free)?;
+        let (tasks, leads) = match (buckets.are_of_two_sets(), &options.lead) {
+            (false, _) => (own_tasks_too(buckets, graph), &[Lead::Left][..]),
+            (true, None) => (graph.edges, &Lead::ALL[..]),
+            (true, Some(lead)) => (graph.edges, std::slice::from_ref(lead)),
+        };
+        let schedule = schedule(tasks, &room.sizes, room.start(), (options.order, leads));
         let spent = Spent {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
@@ -207,11 +232,11 @@ impl<'a> Planner<'a> {
 
     /// A plan that was read, for a run that finds room in what is free.
     fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
-        let JoinPlan { mut decided, watched, order, tasks, .. } = plan;
+        let JoinPlan { mut decided, watched, order, lead, tasks, .. } = plan;
         let watched = watched.map(|watched| Watched::new(&self.context, watched)).transpose()?;
         decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
         let room = self.room::<T>(&tasks, tasks.len(), self.context.budget().free())?;
-        let schedule = schedule_in_order(tasks, order, &room.sizes, room.start());
+        let schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
         self.context.budget().shrink(0);
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
@@ -244,6 +269,13 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// The tasks of a set that is joined with itself.
+fn own_tasks_too(buckets: &Buckets<'_>, graph: BucketGraph) -> Vec<Task> {
+    let mut tasks = tasks_of(graph);
+    tasks.retain(|&(i, _)| buckets.members(i) > 0);
+    tasks
+}
+
 /// What a run has room in.
 struct Room {
     sizes: BucketSizes,
@@ -260,7 +292,7 @@ impl Room {
 
 /// Distances to centers that a run computes: of the members of two buckets each to the other's center.
 fn center_distances(buckets: &Buckets<'_>, rule: Rule, tasks: &[Task]) -> u64 {
-    let rows = |bucket: u32| u64::from(buckets.extent(bucket).rows);
+    let rows = |bucket: u32| u64::from(buckets.members(bucket));
     let edges = tasks.iter().filter(|(i, j)| i != j && !rule.takes_whole());
     edges.map(|&(i, j)| rows(i) + rows(j)).sum()
 }

@@ -142,7 +142,7 @@ fn edges_of<T: Coordinate>(
     edges: &mut ThresholdGraph,
 ) {
     let NeighbourSearch { buckets, threshold, rule, .. } = *search;
-    let rows = |bucket: u32| buckets.extent(bucket).rows;
+    let rows = |bucket: u32| buckets.members(bucket);
     edges.add(sides, horizon.t, rows, |i, j| rule.parts(threshold.distance, gap_of(search, i, j)));
 }
 
@@ -188,16 +188,18 @@ fn gap_of<T: Coordinate>(search: &NeighbourSearch<'_, T>, i: u32, j: u32) -> Gap
 /// For each center, the squared distance within which others are looked at: that of the `count`-th nearest, at least
 /// that of eps.
 fn candidate_reach<T: Coordinate>(search: &NeighbourSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
-    let NeighbourSearch { context, centers, threshold, .. } = *search;
+    let NeighbourSearch { context, buckets, centers, threshold, .. } = *search;
     let least = threshold.distance.powi(2);
     let state = || vec![T::Distance::default(); centers.rows()];
     map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
         context.kernel.one_to_many(centers.row(center), centers, squared);
-        let mut squared: Vec<f64> = squared.iter().map(|&x| T::at_most(x, centers.dimensions())).collect();
+        let partners = buckets.partners(center as u32);
+        let near = partners.filter(|&other| buckets.members(other) > 0).map(|other| squared[other as usize]);
+        let mut squared: Vec<f64> = near.map(|squared| T::at_most(squared, centers.dimensions())).collect();
         if count >= squared.len() {
             return Ok(f64::INFINITY);
         }
-        // At rank 0 lies the center itself.
+        // At rank 0 lies the center itself, if it is among them.
         Ok(squared.select_nth_unstable_by(count, f64::total_cmp).1.max(least))
     })
 }
@@ -257,11 +259,11 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 
     /// Candidates of a bucket, ascending, with the squared distances of their centers.
     fn around(&self, number: u32) -> Vec<(u32, f64)> {
-        let NeighbourSearch { context, centers, .. } = *self.search;
+        let NeighbourSearch { context, buckets, centers, .. } = *self.search;
         let mut squared = vec![T::Distance::default(); centers.rows()];
         context.kernel.one_to_many(centers.row(number as usize), centers, &mut squared);
         let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
-        let all = (0..).zip(at_most).filter(|&(other, _)| other != number);
+        let all = (0..).zip(at_most).filter(|&(other, _)| buckets.may_meet(number, other));
         all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
     }
 

@@ -1,5 +1,6 @@
 //! The true neighbours of drawn vectors, and the least threshold of a rule that finds each: one pass over the store.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use adjoin_kernels::{Panel, TILE_COLUMNS};
@@ -212,7 +213,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let all = &self.chunk.drawn;
         context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
         self.order(bucket);
-        self.choose_rows();
+        self.choose_rows(all.of_buckets(self.search.buckets.partners(number)));
         let Self { ref order, ref rows, ref reach, .. } = *self;
         let drawn = Ordered { members: &all.members, order: rows };
         let columns = Ordered { members: &bucket.members, order };
@@ -223,7 +224,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             found.extend(sides.neighbour(vector, number, member, bucket));
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
         };
-        let compared = self.tiles.find(drawn, columns, reach, |_, _| true, note)?;
+        let counts = |vector, member| sides.counts(vector, member, bucket);
+        let compared = self.tiles.find(drawn, columns, reach, counts, note)?;
         take(&mut self.found)?;
         Ok(all.len() as u64 + compared.verified_pairs)
     }
@@ -244,13 +246,14 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         self.tile_limits.extend(farthest.map(|own| T::key_up_to(((own + eps) * (1.0 + SLACK)).powi(2))));
     }
 
-    /// Finds the drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared:
+    /// Finds those of some drawn vectors that may have a neighbour in the bucket, and with how many of its members they are compared:
     /// most first, as rows of a tile share the largest reach.
-    fn choose_rows(&mut self) {
+    fn choose_rows(&mut self, of: Range<usize>) {
         let (kernel, members) = (self.search.context.kernel, self.order.len());
-        T::measure_keys(&self.distances, None, self.search.threshold.dimensions, &mut self.keys);
+        T::measure_keys(&self.distances[of.clone()], None, self.search.threshold.dimensions, &mut self.keys);
         self.chosen.clear();
         kernel.at_most(&self.keys, self.tile_limits.first().copied().unwrap_or(0), &mut self.chosen);
+        self.chosen.iter_mut().for_each(|chosen| *chosen += of.start as u64); // vectors are the lower halves
         let limits = &self.tile_limits;
         let tiles = |chosen: u64| limits.partition_point(|&limit| (chosen >> 32) as u32 <= limit);
         // Sorted in one go, by how many reach how many tiles.
@@ -280,6 +283,19 @@ struct Sides<'a, T: Coordinate> {
 }
 
 impl<T: Coordinate> Sides<'_, T> {
+    /// Whether a pair counts, if it is within the threshold.
+    fn counts(&self, vector: u32, member: u32, bucket: &LoadedBucket<T>) -> bool {
+        let (buckets, drawn) = (self.search.buckets, &self.chunk.drawn);
+        let Some(filter) = buckets.pairs() else { return true };
+        let (own, place) = drawn.places[vector as usize];
+        let is_left = match buckets.are_of_two_sets() {
+            true => buckets.set_of(own) == 0,
+            false => drawn.rows[vector as usize] < bucket.row(member),
+        };
+        let (of_vector, of_member) = (buckets.ranks(own, place), bucket.ranks(member));
+        if is_left { filter.accepts(of_vector, of_member) } else { filter.accepts(of_member, of_vector) }
+    }
+
     /// What is noted of a pair within the threshold; nothing of a vector with itself.
     fn neighbour(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbour)> {
         let NeighbourSearch { context, centers, threshold, rule, .. } = *self.search;

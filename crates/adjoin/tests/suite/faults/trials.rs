@@ -41,8 +41,11 @@ pub(crate) fn plain(device: SimulatedDevice) -> Arc<dyn Device> {
     Arc::new(device)
 }
 
-/// Seeded subsets of what was not synced that are tried for each crash.
+/// Seeded subsets of what was not synced that are tried for each crash, and how many of these usually.
 const SUBSETS: usize = 8;
+const SUBSETS_USUALLY: usize = 3;
+/// Changes that are left out one at a time for each crash, usually.
+const LEFT_OUT_USUALLY: usize = 6;
 
 /// So many of very many trials, spread evenly; all of them where that is asked for.
 fn at_most(usual: usize) -> usize {
@@ -286,11 +289,11 @@ fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
         return ways[..1].to_vec();
     }
     // Of many changes, others for each crash.
-    let step = unsynced.div_ceil(at_most(16)).max(1);
+    let step = unsynced.div_ceil(at_most(LEFT_OUT_USUALLY)).max(1);
     ways.extend((0..unsynced).skip(at as usize % step).step_by(step).map(Keep::AllBut));
     let pieces = [Pieces::Whole, Pieces::Sectors, Pieces::Blocks];
     let seeded = |seed: u64| Keep::Seeded { seed: seed + 1_000 * at, pieces: pieces[seed as usize % 3] };
-    ways.extend((0..SUBSETS as u64).map(seeded));
+    ways.extend((0..SUBSETS.min(at_most(SUBSETS_USUALLY)) as u64).map(seeded));
     ways
 }
 

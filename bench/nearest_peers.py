@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""One peer of `nearest.py`, in a process of its own: `nearest_peers.py WHAT JOB`, with the job as JSON: `file` of vectors,
+`metric`, `k`, `threads`, `truth`, a file of what some drawn rows should find.
+
+`write-truth` writes that. `judge` tells the recall of `found`, a Parquet file of neighbours. A peer makes an index of the set,
+small and fast ones first, and asks for the neighbours of each row with more and more effort, until it reaches `recall`: `points`,
+each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Of equal distances all count.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+
+Job = dict[str, Any]
+#: Rows that are judged.
+JUDGED = 1_000
+#: Rows that are compared at once.
+BLOCK = 50_000
+#: Distances that differ by less are equal: peers sum in f32.
+SLACK = 1e-5
+#: As in `peer_search.py`.
+TRAINED = 64
+PROBES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+WIDTHS = (11, 13, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def vectors_of(job: Job) -> Any:
+    """All of them as f32, of length 1 under cosine."""
+    path = job["file"]
+    if path.endswith(".npy"):
+        vectors = numpy.load(path).astype("float32")
+    else:
+        dimensions = int(numpy.fromfile(path, "<u4", 2)[1])
+        element = "u1" if path.endswith(".u8bin") else "<f4"
+        vectors = numpy.fromfile(path, element, offset=8).reshape(-1, dimensions).astype("float32")
+    if job["metric"] == "cosine":
+        vectors /= numpy.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def drawn(rows: int) -> Any:
+    return numpy.sort(numpy.random.default_rng(1).choice(rows, min(JUDGED, rows), replace=False))
+
+
+def squares(queries: Any, others: Any) -> Any:
+    return ((queries[:, None, :].astype("float64") - others) ** 2).sum(axis=2)
+
+
+def write_truth(job: Job) -> Job:
+    """The squared distance of the last neighbour of each drawn row."""
+    vectors, k = vectors_of(job), job["k"]
+    rows = drawn(len(vectors))
+    queries = vectors[rows]
+    best = numpy.full((len(rows), k + 1), numpy.inf)
+    for start in range(0, len(vectors), BLOCK):
+        block = vectors[start : start + BLOCK]
+        rough = (block**2).sum(axis=1) - 2 * queries @ block.T
+        near = numpy.argpartition(rough, min(k + 4, len(block) - 1), axis=1)[:, : k + 5]
+        exact = numpy.stack([squares(queries[i : i + 1], block[near[i]])[0] for i in range(len(rows))])
+        best = numpy.sort(numpy.concatenate([best, exact], axis=1), axis=1)[:, : k + 1]
+    numpy.save(job["truth"], best[:, k])  # the row itself is the first
+    return {}
+
+
+def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
+    """The share of what drawn rows should find that they did; `found` has the neighbours of a row, maybe itself among them."""
+    right = 0
+    for row, most in zip(drawn(len(vectors)), numpy.load(job["truth"])):
+        others = numpy.unique(found(int(row)))
+        others = others[others != row]
+        near = numpy.sort(squares(vectors[row : row + 1], vectors[others])[0])[: job["k"]]
+        right += int((near <= most * (1 + SLACK) + 1e-12).sum())
+    return right / (job["k"] * min(JUDGED, len(vectors)))
+
+
+def judge(job: Job) -> Job:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(job["found"], columns=["id", "neighbour"])
+    ids, others = (table[name].to_numpy().astype("int64") for name in ("id", "neighbour"))
+    order = numpy.argsort(ids, kind="stable")
+    ids, others = ids[order], others[order]
+    of_row = lambda row: others[slice(*numpy.searchsorted(ids, [row, row + 1]))]  # noqa: E731
+    return {"recall": recall_of(job, vectors_of(job), of_row)}
+
+
+#: Efforts, each with what the neighbours of all rows are found by.
+Search = Iterator[tuple[int, Callable[[], Any]]]
+
+
+def faiss(job: Job, vectors: Any, lists: int) -> Search:
+    import faiss
+
+    faiss.omp_set_num_threads(job["threads"])
+    lists = int(lists * len(vectors) ** 0.5)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(vectors.shape[1]), vectors.shape[1], lists)
+    sample = numpy.random.default_rng(1).choice(len(vectors), min(len(vectors), TRAINED * lists), replace=False)
+    index.train(vectors[sample])
+    index.add(vectors)
+    for probes in PROBES:
+        index.nprobe = probes
+        yield probes, lambda: index.search(vectors, job["k"] + 1)[1]
+
+
+def hnswlib(job: Job, vectors: Any, degree: int) -> Search:
+    import hnswlib
+
+    index = hnswlib.Index(space="l2", dim=vectors.shape[1])
+    index.init_index(max_elements=len(vectors), M=degree, ef_construction=6 * degree)
+    index.add_items(vectors, num_threads=job["threads"])
+    for width in WIDTHS:
+        index.set_ef(width)
+        yield width, lambda: index.knn_query(vectors, k=job["k"] + 1, num_threads=job["threads"])[0].astype("int64")
+
+
+#: What each is installed as, and what its index is made with: lists of faiss over the root of the rows, and M of hnswlib.
+PEERS = {"faiss-ivf": ("faiss-cpu", faiss, (1, 2, 4)), "hnswlib": ("hnswlib", hnswlib, (6, 10, 16))}
+
+
+def clock() -> Any:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return numpy.array([time.monotonic(), used.ru_utime + used.ru_stime])
+
+
+def measure(name: str, job: Job) -> Job:
+    package, search, made_with = PEERS[name]
+    vectors, points = vectors_of(job), []
+    for made in made_with:
+        begun, built = clock(), None
+        for effort, find in search(job, vectors, made):
+            built = clock() - begun if built is None else built
+            asked = clock()
+            found = find()
+            seconds, cpu_seconds = (built + clock() - asked).tolist()
+            recall = recall_of(job, vectors, lambda row: found[row])  # noqa: B023
+            figures = {"seconds": seconds, "cpu_seconds": cpu_seconds, "build_cpu_seconds": float(built[1])}
+            points.append({"made": made, "effort": effort, "recall": recall, **figures})
+            if recall >= job["recall"]:
+                break
+    return {"version": importlib.metadata.version(package), "points": points}
+
+
+def main() -> int:
+    what, job = sys.argv[1], json.loads(sys.argv[2])
+    others = {"write-truth": write_truth, "judge": judge}
+    print(json.dumps(others[what](job) if what in others else measure(what, job)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+//! `adjoin join --nearest`: the nearest neighbours of each row.
+
+use adjoin::error::Result;
+use adjoin::job::NearestJob;
+use adjoin::options::{Metric, format_count, format_number};
+use adjoin::output::{Target, parent};
+use adjoin::report::NearestStatistics;
+use adjoin::search::{Effort, NearestOptions, neighbour_schema};
+use adjoin::sink::Discard;
+
+use super::join::{StatisticsFile, check_results};
+use super::memory::print_memory;
+use super::search::{print_recall, verdict, with_writer};
+use super::tracing::Tracing;
+use crate::Outcome;
+use crate::args::Join;
+use crate::print::percent;
+use crate::resolve;
+use crate::signals::Stopped;
+
+/// What a join with `--nearest K` does.
+pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Outcome> {
+    let mut context = resolve::context(&arguments.resources, stopped)?;
+    context = resolve::temporary(context, &arguments.temporary)?;
+    let effort = Effort::of(arguments.wanted.recall, arguments.wanted.exact, None)?;
+    let metric = arguments.metric.as_deref().map(str::parse::<Metric>).transpose()?;
+    let job = NearestJob {
+        inputs: &arguments.inputs,
+        source: resolve::source_options(&arguments.store.columns)?,
+        build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2), None, (&[], false))?,
+        metric,
+        nearest: NearestOptions { k, within: arguments.within, effort, seed: arguments.store.seed },
+    };
+    let outlives_reader = arguments.stats.is_some() || arguments.trace.is_some();
+    let target = arguments.output.as_ref().map(|output| resolve::target(output, arguments.force, outlives_reader));
+    check_results(&context, &[("-o", target.as_ref())], arguments)?;
+    if let Some(path) = target.as_ref().and_then(Target::path) {
+        context = context.or_temporary(parent(path)); // on that disk there must be room anyway
+    }
+    let stats =
+        arguments.stats.as_deref().map(|path| StatisticsFile::begin(&context, path, arguments.force)).transpose()?;
+    let tracing = arguments.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
+
+    let opened = job.open(&context)?;
+    let mut statistics = match &target {
+        Some(target) => {
+            let schema = neighbour_schema(&opened.store);
+            with_writer(&context, target, schema, |sink| job.run(&context, &opened, sink))?
+        }
+        None => job.run(&context, &opened, Box::new(Discard))?,
+    };
+    drop(opened);
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    tracing.map_or(Ok(()), Tracing::finish)?;
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet {
+        summarise(&statistics, target.as_ref());
+    }
+    Ok(verdict(&statistics.common))
+}
+
+fn summarise(NearestStatistics { common, nearest }: &NearestStatistics, target: Option<&Target>) {
+    let (rows, found) = (format_number(common.rows), format_count(nearest.neighbours, "neighbour"));
+    let place =
+        target.and_then(Target::path).map_or_else(String::new, |path| format!(" written to {}", path.display()));
+    eprintln!("rows: {rows}; {found} found in {:.1} s{place}", common.seconds.total);
+    let (probes, buckets) = (nearest.probes_per_row, format_number(nearest.buckets));
+    let (distances, share) = (nearest.distances_per_row.round() as u64, percent(nearest.distances_share));
+    let passes = common.io.passes.unwrap_or_default();
+    eprintln!(
+        "a row looked into {probes:.1} of {buckets} buckets on average; distances computed for it: {} ({share} of all); the \
+         store was read {passes:.1} times",
+        format_number(distances)
+    );
+    if common.skipped_rows > 0 {
+        eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
+    }
+    print_recall(common, false, ("--nearest", "of the store"));
+    print_memory(&common.memory);
+}

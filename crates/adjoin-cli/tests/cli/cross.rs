@@ -1,0 +1,90 @@
+//! `adjoin join A --with B`: the pairs of rows of two sets.
+
+use serde_json::Value;
+
+use crate::inputs::{fbin, sample};
+use crate::place::Place;
+
+/// Rows 0 to 5 on a line, and four others with names.
+fn place() -> Place {
+    let place = Place::new();
+    place.write("set.fbin", &fbin(1, &[0.0, 1.0, 2.0, 10.0, 20.0, 21.0]));
+    let others = [("a", 0.5), ("b", 2.0), ("c", 20.75), ("d", 99.0)];
+    let lines: String = others.iter().map(|(id, at)| format!("{{\"id\": \"{id}\", \"v\": [{at}]}}\n")).collect();
+    place.write("others.jsonl", lines.as_bytes());
+    place.done("build set.fbin -o set.store --quiet");
+    place.done("build others.jsonl -o others.store --quiet");
+    place
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().skip(1).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn pairs_have_a_row_of_the_first_set_on_the_left() {
+    let place = place();
+    for [first, second] in [["set.store", "others.store"], ["set.fbin", "others.store"], ["set.fbin", "others.jsonl"]] {
+        for lead in ["left", "right"] {
+            let line = format!("join {first} --with {second} --eps 0.5 --exact --strategy lead={lead} -o - --quiet");
+            assert_eq!(lines(&place.done(&line).out), ["0,a,0.5", "1,a,0.5", "2,b,0.0", "5,c,0.25"], "{line}");
+            let line = format!("join {second} --with {first} --eps 0.5 --exact --strategy lead={lead} -o - --quiet");
+            assert_eq!(lines(&place.done(&line).out), ["a,0,0.5", "a,1,0.5", "b,2,0.0", "c,5,0.25"], "{line}");
+        }
+    }
+    // With itself each row is a pair with itself, too.
+    let itself = place.done("join set.store --with set.store --eps 0 --exact -o - --quiet").out;
+    assert_eq!(lines(&itself), ["0,0,0.0", "1,1,0.0", "2,2,0.0", "3,3,0.0", "4,4,0.0", "5,5,0.0"]);
+}
+
+#[test]
+fn rows_of_the_first_set_are_counted_and_left_out() {
+    let place = place();
+    let of = |options: &str| place.done(&format!("join set.store --with others.store --eps 0.5 --exact {options}"));
+    assert_eq!(lines(&of("--output counts -o - --quiet").out), ["0,1", "1,1", "2,1", "3,0", "4,0", "5,1"]);
+    let keep = of("--output keep -o gone.csv --kept kept.csv --stats stats.json").said;
+    assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "3", "4"], "{keep}");
+    assert_eq!(lines(&place.text("gone.csv")), ["0,a,0.5", "1,a,0.5", "2,b,0.0", "5,c,0.25"]);
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!((&statistics["rows"], &statistics["join"]["with_rows"]), (&6.into(), &4.into()));
+    assert!(["left", "right"].contains(&statistics["strategy"]["lead"].as_str().unwrap()), "{statistics}");
+    let clusters = "join set.store --with others.store --eps 1 --output clusters -o -";
+    place.refused(clusters, &["clusters are of one set", "--with"]);
+}
+
+#[test]
+fn the_recall_of_both_sides_is_promised_on_a_real_set() {
+    let place = Place::new();
+    place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
+    let line = "join set.store --with set.store --min-similarity 0.9 --recall 0.9";
+    let said = place.done(&format!("{line} -o pairs.csv --stats stats.json --memory 200MB")).said;
+    // Each of the 35,159 pairs on both sides, and each row with itself.
+    let pairs = place.text("pairs.csv").lines().count() - 1;
+    let every = 2 * 35_159 + 24_000;
+    assert!(pairs <= every && pairs as f64 >= 0.9 * every as f64, "{pairs}: {said}");
+    let recall = &serde_json::from_str::<Value>(&place.text("stats.json")).unwrap()["recall"];
+    assert_eq!(recall["kept"], true);
+    for of in ["pair", "per_vector", "per_right_vector"] {
+        assert!(recall[of]["low"].as_f64().unwrap() >= 0.85, "{of}: {recall}");
+    }
+}
+
+#[test]
+fn sets_that_cannot_be_compared_are_refused() {
+    let place = place();
+    place.write("wide.fbin", &fbin(2, &[0.0, 1.0, 2.0, 3.0]));
+    place.done("build set.fbin --metric cosine --on-bad skip -o cosine.store --quiet");
+    for (line, words) in [
+        ("join set.store --with wide.fbin --eps 1", &["1 f32", "2 f32", "wide.fbin"][..]),
+        ("join set.store --with cosine.store --eps 1", &["cosine.store", "metric"]),
+        ("join set.store --with missing.store --eps 1", &["missing.store"]),
+        ("join set.store --eps 1 --strategy lead=left", &["lead=left"]),
+        ("join set.store --with others.store --eps 1 --strategy lead=both", &["lead", "left", "right"]),
+        ("join set.store --with others.store --nearest 2", &["--with", "--nearest"]),
+        ("join set.store --with others.store --eps 1 -o others.store", &["others.store"]),
+    ] {
+        place.refused(line, words);
+    }
+}

@@ -1,0 +1,63 @@
+//! `adjoin join --output keep --target-rows`: the threshold that leaves so many rows.
+
+use crate::inputs::{fbin, sample};
+use crate::place::Place;
+
+/// The number before some words in a line.
+fn number_before(said: &str, words: &str) -> f64 {
+    let before = said.split(words).next().unwrap().split_whitespace().last();
+    before.unwrap_or_else(|| panic!("{words}: {said}")).replace(',', "").parse().unwrap()
+}
+
+#[test]
+fn of_a_small_set_the_threshold_is_the_one_that_comes_nearest() {
+    let place = Place::new();
+    // Rows of a line, each a little farther from the one before.
+    let places: Vec<f32> = (0..400).map(|row: u16| f32::from(row) * (1.0 + f32::from(row) / 400.0)).collect();
+    place.write("set.fbin", &fbin(1, &places));
+    for wanted in [40, 120, 300] {
+        let line = format!("join set.fbin --output keep --target-rows {wanted} --exact --kept kept.csv --force");
+        let said = place.done(&line).said;
+        assert!(said.contains("--eps "), "{said}");
+        let kept = place.text("kept.csv").lines().count() as f64 - 1.0;
+        assert_eq!(kept, number_before(&said, " rows (between"), "known for sure where all rows were compared: {said}");
+        assert!((kept / f64::from(wanted)).ln().abs() < 0.05, "{wanted}: {said}");
+    }
+}
+
+#[test]
+fn of_a_real_set_about_so_many_rows_are_left_and_the_recall_is_promised() {
+    let place = Place::new();
+    let line = format!("join {} --id-column name --metric cosine --output keep --target-rows 20000", sample());
+    let said = place.done(&format!("{line} --recall 0.9 --kept kept.csv --stats stats.json --memory 200MB")).said;
+    let kept = place.text("kept.csv").lines().count() as f64 - 1.0;
+    assert!((19_000.0..21_000.0).contains(&kept), "{kept}: {said}");
+    assert!(said.contains("--min-similarity 0.") && said.contains("at least 90 % requested"), "{said}");
+    let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    assert_eq!(statistics["recall"]["kept"], true);
+    assert!(said.contains(&format!("--min-similarity {} leaves", statistics["join"]["min_similarity"])), "{said}");
+}
+
+#[test]
+fn what_leaves_no_such_number_of_rows_is_refused() {
+    let place = Place::new();
+    let spread: Vec<f32> = (0..3_000_u16).map(|x| f32::from(x) * 1.618_034 % 1.0).collect();
+    place.write("set.fbin", &fbin(3, &spread));
+    place.done("build set.fbin -o set.store --quiet");
+    for (line, words) in [
+        ("join set.fbin --target-rows 10", &["--output keep"][..]),
+        ("join set.fbin --output counts --target-rows 10", &["--output keep"]),
+        ("join set.fbin --output keep --keep-rule cluster --target-rows 10", &["--keep-rule greedy"]),
+        ("join set.fbin --output keep --target-rows 0", &["--target-rows", "0"]),
+        ("join set.fbin --output keep --target-rows 10 --eps 1", &["--target-rows", "--eps"]),
+        ("join set.fbin --output keep --target-rows 10 --within 1", &["--target-rows", "--within"]),
+        ("join set.fbin --output keep --target-rows 1000", &["1,000 rows are to be left", "1,000 usable rows"]),
+        ("join set.fbin --output keep --target-rows 1", &["leaves about", "at least"]),
+        ("join set.fbin --output keep --metric ip --target-rows 10", &["ip"]),
+        ("join set.store --output keep --target-rows 10", &["set.store is a store", "source"]),
+        ("join set.fbin --output keep --target-rows 10 --kept set.fbin", &["set.fbin"]),
+        ("join set.fbin --output keep --target-rows 10 --memory 1MB", &["--memory"]),
+    ] {
+        place.refused(line, words);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which threshold leaves so many rows?
+
+use super::compare::Compared;
+use super::ladder::Ladder;
+use super::removed::Going;
+use super::{Estimator, Question, surveyed};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::job::open_source;
+use crate::join::Aim;
+use crate::options::{format_count, format_number};
+use crate::predicate::Predicate;
+use crate::report::Interval;
+use crate::source::SourceOptions;
+use crate::store::{BuildOptions, sole_store};
+
+/// So many times nearer thresholds are looked at, where those before are too far.
+const FINER_MAX: usize = 3;
+
+/// A threshold, and how many rows are left where of those within it the first stays.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving {
+    /// Pairs within it; rounded, so that the threshold can be typed.
+    pub predicate: Predicate,
+    /// The threshold of it: a distance or a similarity.
+    pub threshold: f64,
+    /// Rows that are left, between bounds of 95 % confidence.
+    pub rows: Interval,
+}
+
+/// Finds the threshold that leaves so many rows of sources, about, where of near rows the first stays; its metric is that of
+/// the build.
+///
+/// # Errors
+/// As [`estimate`](super::estimate); where the sources have no more rows than that, or where no threshold leaves so few at
+/// which rows have some hundred neighbours at most; where a store is named, whose rows do not lie in the order in which they
+/// are kept.
+pub fn threshold_leaving(
+    context: &Context,
+    inputs: &[String],
+    (source, build): (&SourceOptions, &BuildOptions),
+    rows: u64,
+) -> Result<Leaving> {
+    if let Some(folder) = sole_store(context, inputs, None)? {
+        return Err(Error::option(format!(
+            "{} is a store, of which no threshold can be told that leaves so many rows; name the source of which it was built",
+            folder.display()
+        )));
+    }
+    let source = &*open_source(context, inputs, source)?;
+    let question = Question { build, asked: None, aim: Aim::Unsaid };
+    surveyed(
+        context,
+        source,
+        &question,
+        |estimator, space, _| with_coordinates!(space, T => estimator.leaving::<T>(space, rows)),
+    )
+}
+
+impl Estimator<'_> {
+    fn leaving<T: Coordinate>(&self, space: Space<'_>, wanted: u64) -> Result<Leaving> {
+        let Self { scans, survey, .. } = *self;
+        let all = survey.scanned.usable_rows;
+        if wanted >= all {
+            let rows = format_count(all, "usable row");
+            return Err(Error::option(format!(
+                "{} rows are to be left, but there are {rows}; ask for fewer",
+                format_number(wanted)
+            )));
+        }
+        let compared = Compared::<T>::new(scans, space, &survey.compared, &survey.places);
+        let (mut ladder, count) = self.ladder(&compared, &compared.among()?)?;
+        let mut left = self.left(&compared, &ladder, count)?;
+        let reaches = |left: &[Interval]| left.iter().position(|left| left.estimate <= wanted as f64);
+        for _ in 0..FINER_MAX {
+            let Some(finer) = reaches(&left).and_then(|first| ladder.finer(first)) else { break };
+            ladder = finer;
+            left = self.left(&compared, &ladder, count)?;
+        }
+        let Some(first) = reaches(&left) else {
+            let last = ladder.len() - 1;
+            return Err(Error::option(format!(
+                "the farthest threshold that is looked at, {}, leaves about {} rows; ask for at least so many",
+                ladder.threshold(last),
+                format_number(left[last].estimate.round() as u64)
+            )));
+        };
+        let off = |rung: usize| (left[rung].estimate - wanted as f64).abs();
+        let nearest = if first > 0 && off(first - 1) < off(first) { first - 1 } else { first };
+        let (predicate, threshold) = (ladder.predicate(nearest)?, ladder.threshold(nearest));
+        Ok(Leaving { predicate, threshold, rows: left[nearest] })
+    }
+
+    /// How many rows each rung leaves.
+    fn left<T: Coordinate>(&self, compared: &Compared<'_, T>, ladder: &Ladder, count: usize) -> Result<Vec<Interval>> {
+        let all = self.survey.scanned.usable_rows;
+        let rungs: Vec<usize> = (0..ladder.len()).collect();
+        let notes = compared.with_all(ladder, count)?;
+        let going = Going::new(compared, ladder, notes, &rungs, (all, self.question.build.seed))?;
+        let left = |&rung: &usize| {
+            let Interval { estimate, low, high } = going.removed(rung);
+            Interval { estimate: all as f64 - estimate, low: all as f64 - high, high: all as f64 - low }
+        };
+        Ok(rungs.iter().map(left).collect())
+    }
+}

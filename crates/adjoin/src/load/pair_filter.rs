@@ -1,0 +1,238 @@
+//! Which pairs of rows meet a condition? Every row has a rank for each comparison that is made, so that a pair is decided by
+//! comparing numbers.
+
+use std::collections::HashMap;
+
+use adjoin_device::Reservation;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_row::{RowConverter, SortField};
+use arrow_schema::DataType;
+
+use super::subset::starts;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::Argument;
+use crate::sql::{BoundPairs, NULL, PairCondition, Rank};
+use crate::store::Store;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the attributes that pairs are filtered by";
+/// Bytes that a different value takes beside its own, about: its place in a table that doubles, and in a list of all.
+const VALUE_BYTES: u64 = 96;
+
+/// A condition on pairs of rows of some sets, with what it compares.
+pub struct PairFilter {
+    condition: PairCondition,
+    /// Of each comparison, the place of its rank among those of the left row, and of the right one.
+    places: Vec<[usize; 2]>,
+    /// One, or two that are joined with each other.
+    sets: Vec<RowRanks>,
+    _memory: Reservation,
+}
+
+/// Ranks of the rows of a set.
+struct RowRanks {
+    /// For each rank of a row the comparison that it is for, and whether the row is then the left (0) or the right one (1).
+    kinds: Vec<(usize, usize)>,
+    /// Of all rows, in the order of buckets.
+    ranks: Vec<Rank>,
+    /// The first place of each bucket, and the end.
+    starts: Vec<u32>,
+}
+
+impl PairFilter {
+    /// Reads the attributes that the condition names, of all rows of a store, or of two that are joined with each other.
+    ///
+    /// # Errors
+    /// Where a store has no attributes or not those that are asked for, types do not go together, a file is damaged, or memory
+    /// does not suffice.
+    pub fn new(context: &Context, stores: &[&Store], condition: PairCondition) -> Result<Self> {
+        let schema = |store: &&Store| store.attribute_schema(context, Argument::WherePair);
+        let schemas = stores.iter().map(schema).collect::<Result<Vec<_>>>()?;
+        let bound = condition.bind([&schemas[0], &schemas[schemas.len() - 1]])?;
+        let kinds = kinds_of(&condition, stores.len());
+        let bytes = |(store, kinds): (&&Store, &Vec<_>)| RowRanks::memory_bytes(store, kinds.len());
+        let memory = context.reserve(stores.iter().zip(&kinds).map(bytes).sum(), PURPOSE)?;
+        let values = bound.kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
+        let mut numbering = Numbering { context, bound, values, of_ranks: memory.bytes(), memory };
+        let read = |(store, kinds): (&&Store, _)| RowRanks::read(store, kinds, &mut numbering);
+        let mut sets = stores.iter().zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
+        let (ranks, memory) = numbering.ranks();
+        sets.iter_mut().for_each(|set| set.put_in_order(&ranks));
+        let places = (0..condition.comparisons()).map(|comparison| places_of(&sets, comparison)).collect();
+        Ok(Self { condition, places, sets, _memory: memory })
+    }
+
+    /// As the condition was typed.
+    pub(super) fn text(&self) -> &str {
+        self.condition.text()
+    }
+
+    /// Bytes of the ranks of a row of a set.
+    pub(super) fn row_bytes(&self, set: usize) -> u64 {
+        (self.sets[set].kinds.len() * size_of::<Rank>()) as u64
+    }
+
+    /// The ranks of a member of a bucket, which has this number in the store of its set.
+    pub(super) fn ranks(&self, set: usize, bucket: u32, member: u32) -> &[Rank] {
+        let RowRanks { kinds, ranks, starts } = &self.sets[set];
+        let place = (starts[bucket as usize] + member) as usize;
+        &ranks[place * kinds.len()..][..kinds.len()]
+    }
+
+    /// Whether the condition is true of a pair of rows that have these ranks.
+    pub(crate) fn accepts(&self, left: &[Rank], right: &[Rank]) -> bool {
+        self.condition.is_true(|comparison| {
+            let [of_left, of_right] = self.places[comparison];
+            [left[of_left], right[of_right]]
+        })
+    }
+
+    /// Whether the rows of a pair are of two sets: that of the first is then the left one.
+    pub(super) fn is_of_two_sets(&self) -> bool {
+        self.sets.len() == 2
+    }
+}
+
+/// For each set, what its rows have ranks for. In a set that is joined with itself a row may be on either side: what is the
+/// same of both sides has one rank.
+fn kinds_of(condition: &PairCondition, sets: usize) -> Vec<Vec<(usize, usize)>> {
+    let of = |set: usize| {
+        let sides = |comparison: usize| match sets {
+            1 if condition.is_alike(comparison) => 0..1,
+            1 => 0..2,
+            _ => set..set + 1,
+        };
+        let kinds = |comparison: usize| sides(comparison).map(move |side| (comparison, side));
+        (0..condition.comparisons()).flat_map(kinds).collect()
+    };
+    (0..sets).map(of).collect()
+}
+
+/// Where the ranks for a comparison are among those of the left and of the right row.
+fn places_of(sets: &[RowRanks], comparison: usize) -> [usize; 2] {
+    let place = |set: &RowRanks, side: usize| set.kinds.iter().position(|&kind| kind == (comparison, side));
+    let left = place(&sets[0], 0).expect("the left row has a rank for each comparison");
+    [left, place(&sets[sets.len() - 1], 1).unwrap_or(left)]
+}
+
+impl RowRanks {
+    fn memory_bytes(store: &Store, width: usize) -> u64 {
+        let starts = (store.extents().len() + 1) * size_of::<u32>();
+        starts as u64 + store.manifest().rows * (width * size_of::<Rank>()) as u64
+    }
+
+    /// Numbers the values of all rows of a store.
+    fn read(store: &Store, kinds: Vec<(usize, usize)>, numbering: &mut Numbering<'_>) -> Result<Self> {
+        let width = kinds.len();
+        let mut ranks = vec![NULL; store.manifest().rows as usize * width];
+        // What is said of the left row and of the right one may need different columns of the same rows.
+        for side in 0..2 {
+            let of_side: Vec<_> = kinds.iter().enumerate().filter(|(_, kind)| kind.1 == side).collect();
+            if of_side.is_empty() {
+                continue;
+            }
+            let (context, places) = (numbering.context, numbering.bound.places[side].clone());
+            store.each_attributes(context, (&places, Argument::WherePair), |first, table| {
+                for &(at, &kind) in &of_side {
+                    let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
+                    numbering.number(kind, table, to)?;
+                }
+                numbering.grow()
+            })?;
+        }
+        Ok(Self { kinds, ranks, starts: starts(store.extents()) })
+    }
+
+    /// Puts ranks in the place of numbers, given the rank of each number for each comparison.
+    fn put_in_order(&mut self, ranks: &[Vec<Rank>]) {
+        for row in self.ranks.chunks_exact_mut(self.kinds.len()) {
+            for (rank, &(comparison, _)) in row.iter_mut().zip(&self.kinds) {
+                if *rank != NULL {
+                    *rank = ranks[comparison][*rank as usize];
+                }
+            }
+        }
+    }
+}
+
+/// The values that comparisons meet, while rows are read.
+struct Numbering<'a> {
+    context: &'a Context,
+    bound: BoundPairs<'a>,
+    /// Of each comparison.
+    values: Vec<Values>,
+    /// Of the ranks of rows, and of the values beside these.
+    memory: Reservation,
+    of_ranks: u64,
+}
+
+impl Numbering<'_> {
+    /// Numbers what a comparison compares of some rows on a side.
+    fn number<'r>(
+        &mut self,
+        (comparison, side): (usize, usize),
+        table: &RecordBatch,
+        to: impl Iterator<Item = &'r mut Rank>,
+    ) -> Result<()> {
+        let column = self.bound.values(comparison, side, table)?;
+        self.values[comparison].number(&column, to)
+    }
+
+    /// Reserves memory for the values that there are by now.
+    fn grow(&mut self) -> Result<()> {
+        let of_values: u64 = self.values.iter().map(|values| values.bytes).sum();
+        self.context.grow(&mut self.memory, self.of_ranks + of_values, PURPOSE)
+    }
+
+    /// The rank of each number, by comparison, and the memory of the ranks of rows.
+    fn ranks(self) -> (Vec<Vec<Rank>>, Reservation) {
+        let Self { values, mut memory, of_ranks, .. } = self;
+        let ranks = values.into_iter().map(Values::ranks).collect();
+        memory.shrink(of_ranks);
+        (ranks, memory)
+    }
+}
+
+/// The different values that a comparison meets, numbered as they come.
+struct Values {
+    converter: RowConverter,
+    known: HashMap<Box<[u8]>, Rank>,
+    /// That they take, about.
+    bytes: u64,
+}
+
+impl Values {
+    fn new(kind: &DataType) -> Result<Self> {
+        let converter = RowConverter::new(vec![SortField::new(kind.clone())]);
+        let converter = converter.map_err(|error| Error::option(format!("cannot compare {kind}: {error}")))?;
+        Ok(Self { converter, known: HashMap::new(), bytes: 0 })
+    }
+
+    /// Numbers the values of a column; nulls get none.
+    fn number<'r>(&mut self, column: &ArrayRef, to: impl Iterator<Item = &'r mut Rank>) -> Result<()> {
+        let rows = self.converter.convert_columns(std::slice::from_ref(column));
+        let rows = rows.map_err(|error| Error::input(error.to_string()))?;
+        for (_, (row, to)) in rows.iter().zip(to).enumerate().filter(|(k, _)| column.is_valid(*k)) {
+            *to = match self.known.get(row.data()) {
+                Some(&number) => number,
+                None => {
+                    let number = self.known.len() as Rank;
+                    self.known.insert(row.data().into(), number);
+                    self.bytes += VALUE_BYTES + row.data().len() as u64;
+                    number
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// The rank of each number: encoded rows sort as their values.
+    fn ranks(self) -> Vec<Rank> {
+        let mut all: Vec<(Box<[u8]>, Rank)> = self.known.into_iter().collect();
+        all.sort_unstable();
+        let mut ranks = vec![0; all.len()];
+        (0..).zip(&all).for_each(|(rank, &(_, number))| ranks[number as usize] = rank);
+        ranks
+    }
+}

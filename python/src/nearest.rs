@@ -1,0 +1,54 @@
+//! The nearest neighbours of each row.
+
+use std::path::PathBuf;
+
+use adjoin::job::NearestJob;
+use adjoin::options::Metric;
+use adjoin::search::{Effort, NearestOptions, neighbour_schema};
+use pyo3::prelude::*;
+
+use crate::options::{Resources, StoreOptions};
+use crate::run::{Running, raised};
+use crate::search::{Found, QUERY_BYTES, into_file};
+
+/// Which neighbours are wanted, and where they are looked for.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct WantedNeighbours {
+    k: u64,
+    within: Option<f64>,
+    metric: Option<String>,
+    recall: Option<f64>,
+    exact: bool,
+}
+
+/// Finds the neighbours of each row of a store, or of sources, into a file in `folder`.
+#[pyfunction]
+pub(crate) fn nearest(
+    py: Python<'_>,
+    sources: Vec<String>,
+    wanted: WantedNeighbours,
+    store_options: StoreOptions,
+    resources: Resources,
+    folder: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Found> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let WantedNeighbours { k, within, metric, recall, exact } = wanted;
+        let metric = metric.as_deref().map(str::parse::<Metric>).transpose()?;
+        let effort = Effort::of(recall, exact, None)?;
+        let job = NearestJob {
+            inputs: &sources,
+            source: store_options.source_options()?,
+            build: store_options.build_options(metric.unwrap_or(Metric::L2), false)?,
+            metric,
+            nearest: NearestOptions { k, within, effort, seed: store_options.seed() },
+        };
+        let opened = job.open(context)?;
+        let of_rows = QUERY_BYTES * opened.store.manifest().rows;
+        let _of_rows = context.reserve(of_rows, "numbers of rows and neighbours")?;
+        let file = folder.join("neighbours.parquet");
+        into_file(context, &file, neighbour_schema(&opened.store), |sink| job.run(context, &opened, sink))
+    })
+}
