@@ -19,6 +19,7 @@ from pathlib import Path
 
 from at_recall import shown, table
 from measure import Failed, Ledger, Record, machine, run
+from overload import overload
 from serve_beside import Beside, beside
 
 FILE, QUERIES = "sift-900k.u8bin", 10_000
@@ -176,7 +177,12 @@ def peers(bench: Bench) -> str:
     return beside(Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured))
 
 
-PARTS = {"Plans": [grouping, loading, hit_rates], "Batches": [batches], "Arrivals": [replays], "Beside others": [peers]}
+def overloaded(bench: Bench) -> str:
+    """A server that is asked for more than it can do."""
+    return overload(bench.adjoin, bench.store(None), bench.vectors("queries"), bench.ledger.measured)
+
+
+PARTS = {"Plans": [grouping, loading, hit_rates], "Batches": [batches], "Arrivals": [replays], "Beside others": [peers], "Overload": [overloaded]}
 
 
 def main() -> int:

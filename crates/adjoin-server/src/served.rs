@@ -142,11 +142,10 @@ impl Served {
     /// Where it has none.
     pub(crate) fn check(&self, sought: &Sought) -> Result<()> {
         match self {
-            // Told before a search takes memory.
-            Self::Store(store) if sought.condition.is_some() && store.attributes()?.is_empty() => {
-                Err(Error::option("the store has no attributes, which `where` asks for; leave that out"))
+            Self::Store(store) => {
+                sought.condition.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
+                effort(sought).map(drop)
             }
-            Self::Store(_) => effort(sought).map(drop),
             _ => walk(sought).map(drop),
         }
     }

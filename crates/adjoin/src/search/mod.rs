@@ -82,6 +82,7 @@ fn search_for(
     let buckets = Buckets::of(store);
     [queries, like].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.wanted.check(store.manifest().metric, store.folder())?;
+    options.condition.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
     // Queries from elsewhere are like any rows, whichever of these may be found.
     let like = match (queries, like) {
         (QuerySet::Source(_), QuerySet::Rows) => QuerySet::AllRows,

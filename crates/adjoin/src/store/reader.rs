@@ -125,6 +125,14 @@ impl Store {
         self.attributes.as_ref().map_or(Ok(Vec::new()), |attributes| attributes.names(self.files()))
     }
 
+    /// Refuses conditions on rows that have no attributes, before anything is read for them.
+    ///
+    /// # Errors
+    /// Where there are no attributes.
+    pub fn check_filtered(&self) -> Result<()> {
+        asked_for(self.attribute_file(), self.manifest.rows, Argument::Where).map(drop)
+    }
+
     /// The rows that meet a condition on their attributes, by their places in the order of buckets.
     ///
     /// # Errors

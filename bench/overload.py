@@ -1,0 +1,108 @@
+"""A server that is asked for three times what it can do, for `serve.py`: the server on one core, who asks on the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from at_recall import shown, table
+from measure import Failed, Record, run
+
+#: What each request asks for; what it would not get within its deadline it is to be refused.
+ASKED = {"k": 10, "nprobe": 20, "deadline_ms": 1_000}
+#: Cores of the server, and of who asks.
+SERVER, CLIENT = "0", "1"
+#: The first rate that is tried, which is doubled while more is answered by at least so much, each for so long.
+FIRST_RATE, GAIN, TRIAL_SECONDS = 250, 1.05, 8
+#: Times the peak, and for so long.
+OVERLOAD, OVERLOAD_SECONDS = 3, 60
+#: Share of the peak before and after.
+CALM, CALM_SECONDS = 0.5, 10
+#: Memory is looked at so often.
+LOOK_SECONDS = 0.1
+MEMORY = "256MB"
+
+
+class Server:
+    """A server of a store that runs on one core, with the most memory that it was seen to take."""
+
+    def __init__(self, adjoin: Path, store: Path, work: Path) -> None:
+        self.adjoin, self.work, self.peak_bytes = adjoin, work, 0
+        command = [adjoin, "serve", store, "--memory", MEMORY, "--threads", "1", "--listen", "127.0.0.1:0", "--log", "error"]
+        self.process = subprocess.Popen(["taskset", "-c", SERVER, *map(str, command)], stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()
+        if not self.url.startswith("http://"):
+            raise Failed("the server does not listen")
+        threading.Thread(target=self.look, daemon=True).start()
+
+    def look(self) -> None:
+        pages, page_bytes = Path(f"/proc/{self.process.pid}/statm"), os.sysconf("SC_PAGE_SIZE")
+        while self.process.poll() is None:
+            try:
+                self.peak_bytes = max(self.peak_bytes, int(pages.read_text().split()[1]) * page_bytes)
+            except (OSError, IndexError):
+                return  # it has ended meanwhile
+            time.sleep(LOOK_SECONDS)
+
+    def asked(self, queries: Path, rate: float, seconds: float) -> Record:
+        """What came of requests at a rate."""
+        stats = self.work / "overload.json"
+        named = {"queries": queries, "rate": rate, "seconds": seconds, "members": json.dumps(ASKED), "connections": 1_024}
+        words = [word for name, value in named.items() for word in (f"--{name}", value)]
+        run(["taskset", "-c", CLIENT, self.adjoin, "bench-serve", f"{self.url}/v1/search", *words, "--stats", stats, "--force"])
+        return json.loads(stats.read_text())
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def phases(server: Server, queries: Path) -> Record:
+    """The peak, what is answered before, during and after the overload, and the memory of all that."""
+    rate, peak = FIRST_RATE, 0.0
+    while (told := server.asked(queries, rate, TRIAL_SECONDS)["answered_per_second"]) > GAIN * peak:
+        rate, peak = 2 * rate, told
+    peak = max(peak, told)
+    of = {"before": server.asked(queries, CALM * peak, CALM_SECONDS)}
+    of["during"] = server.asked(queries, OVERLOAD * peak, OVERLOAD_SECONDS)
+    time.sleep(1)
+    of["after"] = server.asked(queries, CALM * peak, CALM_SECONDS)
+    return {"peak": peak, "peak_bytes": server.peak_bytes, "phases": of}
+
+
+def overload(adjoin: Path, store: Path, queries: Path, measured: Callable[..., Record]) -> str:
+    """A table of the phases."""
+
+    def measure() -> Record:
+        server = Server(adjoin, store, queries.parent)
+        try:
+            return phases(server, queries)
+        finally:
+            server.end()
+
+    told = measured(json.dumps(["overload", MEMORY, ASKED]), measure)
+    if "failed" in told:
+        raise Failed(told["failed"])
+    body = []
+    for name, one in told["phases"].items():
+        counts = [shown(one[key], 0) for key in ("requests", "answered", "refused", "late", "failed")]
+        share = 100 * one["answered_per_second"] / told["peak"]
+        answers, refusals = one["latency_ms"] or {}, one["refusal_ms"] or {}
+        times = [shown(times[key]) if times else "-" for times in (answers, refusals) for key in ("p50", "p99", "max")]
+        rate, late = shown(one["answered_per_second"], 0), shown(one["sent_late_ms_max"], 0)
+        body.append([name, *counts, rate, shown(share, 0), *times, late])
+    head = ["", "requests", "answered", "refused", "late", "failed", "answered a second", "% of the peak"]
+    head += [f"{of} {key}, ms" for of in ("answers", "refusals") for key in ("p50", "p99", "max")] + ["sent late at most, ms"]
+    words = (
+        f"A server with {MEMORY} on one core, who asks on the other: {ASKED['nprobe']} buckets a query, a deadline of "
+        f"{ASKED['deadline_ms']} ms. {OVERLOAD} times what it can do ({shown(told['peak'], 0)} a second) for "
+        f"{OVERLOAD_SECONDS} s, half of what it can do before, and again from a second after. Answers are timed from when a "
+        f"request was to be sent, refusals from when it was. The server took at most "
+        f"{shown(told['peak_bytes'] / 1e6, 0)} MB.\n\n"
+    )
+    return words + table(head, body)
