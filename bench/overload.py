@@ -14,7 +14,7 @@ from at_recall import shown, table
 from measure import Failed, Record, run
 
 #: What each request asks for; what it would not get within its deadline it is to be refused.
-ASKED = {"k": 10, "nprobe": 20, "deadline_ms": 1_000}
+ASKED = {"k": 10, "nprobe": 20, "deadline_ms": 200}
 #: Cores of the server, and of who asks.
 SERVER, CLIENT = "0", "1"
 #: The first rate that is tried, which is doubled while more is answered by at least so much, each for so long.
@@ -25,7 +25,9 @@ OVERLOAD, OVERLOAD_SECONDS = 3, 60
 CALM, CALM_SECONDS = 0.5, 10
 #: Memory is looked at so often.
 LOOK_SECONDS = 0.1
-MEMORY = "256MB"
+MEMORY = "512MB"
+#: Fewer than a server with that memory holds, and more than it can answer within the deadline.
+CONNECTIONS = 1_024
 
 
 class Server:
@@ -52,7 +54,7 @@ class Server:
     def asked(self, queries: Path, rate: float, seconds: float) -> Record:
         """What came of requests at a rate."""
         stats = self.work / "overload.json"
-        named = {"queries": queries, "rate": rate, "seconds": seconds, "members": json.dumps(ASKED), "connections": 1_024}
+        named = {"queries": queries, "rate": rate, "seconds": seconds, "members": json.dumps(ASKED), "connections": CONNECTIONS}
         words = [word for name, value in named.items() for word in (f"--{name}", value)]
         run(["taskset", "-c", CLIENT, self.adjoin, "bench-serve", f"{self.url}/v1/search", *words, "--stats", stats, "--force"])
         return json.loads(stats.read_text())

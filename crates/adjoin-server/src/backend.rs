@@ -388,5 +388,5 @@ fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<adjoin::device::Reserva
 
 /// Whether a failure is one of what is served rather than of a request.
 pub(crate) fn is_ours(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::Input | ErrorKind::Option | ErrorKind::Budget)
+    !matches!(error.kind(), ErrorKind::Input | ErrorKind::Option | ErrorKind::Budget | ErrorKind::Late)
 }
