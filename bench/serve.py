@@ -31,9 +31,10 @@ OUR_PROBES = 60
 SHARES = (0.05, 0.1, 0.2)
 #: The one of arrivals.
 REPLAYED_SHARE = 0.1
-#: Contenders: order and cache. The first is ours; of CALL's two readings, the one whose groups are of alike queries.
+#: Contenders: order and cache. The first is ours; CALL in both of its readings.
 OURS = ("bucket-major", "foreseen")
-COMPARATORS = (("call-distance", "lru"), ("arrival", "fifo"), ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"))
+OF_CALL = (("call", "lru"), ("call-distance", "lru"))
+COMPARATORS = (*OF_CALL, ("arrival", "fifo"), ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"))
 #: Of what the best comparator can do, the rate at which queries arrive.
 LOAD = 0.8
 MEMORY = 1 << 30
@@ -139,7 +140,7 @@ def batches(bench: Bench) -> str:
     for buckets, probes in SETTINGS:
         for share in SHARES:
             # Each of the comparators reads for minutes: all of them at one share only.
-            against = COMPARATORS if share == REPLAYED_SHARE else COMPARATORS[:1]
+            against = COMPARATORS if share == REPLAYED_SHARE else OF_CALL
             for contender in (OURS, *against):
                 last = batch(bench, buckets, probes, share, contender)
                 done = last["done"]
