@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,33 +21,26 @@ FIRST_RATE, GAIN, TRIAL_SECONDS = 250, 1.05, 8
 OVERLOAD, OVERLOAD_SECONDS = 3, 60
 #: Share of the peak before and after.
 CALM, CALM_SECONDS = 0.5, 10
-#: Memory is looked at so often.
-LOOK_SECONDS = 0.1
 MEMORY = "512MB"
 #: Fewer than a server with that memory holds, and more than it can answer within the deadline.
 CONNECTIONS = 1_024
 
 
 class Server:
-    """A server of a store that runs on one core, with the most memory that it was seen to take."""
+    """A server of a store that runs on one core."""
 
     def __init__(self, adjoin: Path, store: Path, work: Path) -> None:
-        self.adjoin, self.work, self.peak_bytes = adjoin, work, 0
+        self.adjoin, self.work = adjoin, work
         command = [adjoin, "serve", store, "--memory", MEMORY, "--threads", "1", "--listen", "127.0.0.1:0", "--log", "error"]
         self.process = subprocess.Popen(["taskset", "-c", SERVER, *map(str, command)], stdout=subprocess.PIPE, text=True)
         self.url = self.process.stdout.readline().strip()
         if not self.url.startswith("http://"):
             raise Failed("the server does not listen")
-        threading.Thread(target=self.look, daemon=True).start()
 
-    def look(self) -> None:
-        pages, page_bytes = Path(f"/proc/{self.process.pid}/statm"), os.sysconf("SC_PAGE_SIZE")
-        while self.process.poll() is None:
-            try:
-                self.peak_bytes = max(self.peak_bytes, int(pages.read_text().split()[1]) * page_bytes)
-            except (OSError, IndexError):
-                return  # it has ended meanwhile
-            time.sleep(LOOK_SECONDS)
+    def peak_bytes(self) -> int:
+        """The most resident memory that it has taken, as the system accounts it."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def asked(self, queries: Path, rate: float, seconds: float) -> Record:
         """What came of requests at a rate."""
@@ -74,7 +65,7 @@ def phases(server: Server, queries: Path) -> Record:
     of["during"] = server.asked(queries, OVERLOAD * peak, OVERLOAD_SECONDS)
     time.sleep(1)
     of["after"] = server.asked(queries, CALM * peak, CALM_SECONDS)
-    return {"peak": peak, "peak_bytes": server.peak_bytes, "phases": of}
+    return {"peak": peak, "peak_bytes": server.peak_bytes(), "phases": of}
 
 
 def overload(adjoin: Path, store: Path, queries: Path, measured: Callable[..., Record]) -> str:

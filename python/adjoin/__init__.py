@@ -920,8 +920,6 @@ def join(
     }
     if rows is not None and (other is not None or any(conditions.values())):
         raise OptionError("target_rows counts all rows of one set; leave out other, where and where_pair")
-    if other is None and where_other is not None:
-        raise OptionError("where_other is for the rows of another set: give other, or where for those of the only one")
     options, options_of_other = (
         _options.store_options(
             seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id,

@@ -80,7 +80,8 @@ pub(crate) fn join(
     })
 }
 
-/// The columns that conditions on rows and pairs read of the only set (0), or of the first (0) or other one (1) of two.
+/// The columns that conditions on rows and pairs read of the only set (0), or of the first (0) or other one (1) of two. Refuses
+/// conditions on a set that is not there, before anything is written for it.
 #[pyfunction]
 pub(crate) fn condition_columns(
     py: Python<'_>,
@@ -88,7 +89,10 @@ pub(crate) fn condition_columns(
     set: usize,
     are_two_sets: bool,
 ) -> PyResult<Vec<String>> {
-    let columns = conditions.parse().map(|conditions| conditions.columns(set, are_two_sets));
+    let columns = conditions.parse().and_then(|conditions| {
+        conditions.check(are_two_sets)?;
+        Ok(conditions.columns(set, are_two_sets))
+    });
     columns.map_err(|error| raised(py, &error))
 }
 

@@ -49,7 +49,10 @@ impl Conditions {
     }
 
     /// Refuses what is said of a set that is not there.
-    pub(super) fn check(&self, are_two_sets: bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// Where there is a condition on the rows of the other of two sets, and only one set.
+    pub fn check(&self, are_two_sets: bool) -> Result<()> {
         match self.other_rows {
             Some(_) if !are_two_sets => Err(Error::option(message![
                 Argument::WhereOther,

@@ -6,7 +6,6 @@ mod nearest;
 mod output;
 mod sources;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::context::Context;
@@ -65,30 +64,30 @@ pub struct OpenedSets {
 }
 
 /// What is named as a set: a store, or sources of which one is to be built.
-enum Named<'a> {
-    Store(&'a Path),
+enum Named {
+    Store(Box<Store>),
     Source(Arc<dyn VectorSource>),
 }
 
-impl<'a> Named<'a> {
+impl Named {
     fn open(
         context: &Context,
-        inputs: &'a [String],
+        inputs: &[String],
         source: &SourceOptions,
         only_for_builds: Option<Mention>,
     ) -> Result<Self> {
         Ok(match sole_store(context, inputs, only_for_builds)? {
-            Some(folder) => Self::Store(folder),
+            Some(folder) => Self::Store(Box::new(Store::open(context, folder)?)),
             None => Self::Source(open_source(context, inputs, source)?),
         })
     }
 
     /// The type of the vectors.
-    fn vectors(&self, context: &Context) -> Result<VectorType> {
-        Ok(match self {
-            Self::Store(folder) => Store::open(context, folder)?.manifest().vectors,
+    fn vectors(&self) -> VectorType {
+        match self {
+            Self::Store(store) => store.manifest().vectors,
             Self::Source(source) => source.info().vectors,
-        })
+        }
     }
 }
 
@@ -107,9 +106,9 @@ impl Opened {
         Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build)
     }
 
-    fn of(context: &Context, named: Named<'_>, build: &BuildOptions) -> Result<Self> {
+    fn of(context: &Context, named: Named, build: &BuildOptions) -> Result<Self> {
         let (store, built, _temporary) = match named {
-            Named::Store(folder) => (Store::open(context, folder)?, None, None),
+            Named::Store(store) => (*store, None, None),
             Named::Source(source) => {
                 let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
                 (Store::open(context, temporary.folder())?, Some(report), Some(temporary))
@@ -176,7 +175,7 @@ impl Job<'_> {
         }
         if let Some(second) = &second {
             let [named, other_named] = [self.inputs, self.with].map(|names| names.join(", "));
-            check_comparable((&named, first.vectors(context)?), (&other_named, second.vectors(context)?))?;
+            check_comparable((&named, first.vectors()), (&other_named, second.vectors()))?;
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let opened = |set: usize, named, condition: &Option<Condition>| {
