@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the queries of one search may take; the figures are then of those that were asked, first ones first.
 PATIENCE = 15.0
+#: Seconds of a search after which no greater effort is tried.
+LONGEST = 300.0
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,12 @@ class Contender:
         return self.bench.measured(["peer", self.name, "build"], self.build)
 
     def points(self) -> list[Record]:
-        """A search by each effort, up to the first that finds enough; the last may be a failure."""
+        """A search by each effort, up to the first that finds enough or takes too long; the last may be a failure."""
         points: list[Record] = []
         for effort in self.peer.efforts:
             key = ["peer", self.name, effort, self.memory_bytes, os.environ.get("PEERS_CGROUP", "")]
             points.append(self.bench.measured(key, lambda: self.search(effort)))
-            if points[-1].get("recall", 1) >= RECALLS[-1]:
+            if points[-1].get("recall", 1) >= RECALLS[-1] or points[-1].get("seconds", 0) > LONGEST:
                 break
         return points
 
@@ -147,6 +149,9 @@ class Contender:
         fewest = min(point["queries"] for point in points)
         if fewest < QUERIES:
             notes.append(f"at least {fewest} queries each, as many as {PATIENCE:.0f} s allowed")
+        last = points[-1]
+        if last["recall"] < RECALLS[-1] and last["seconds"] > LONGEST:
+            notes.append(f"no further than effort {len(points)} of {len(self.peer.efforts)}, which took {last['seconds']:.0f} s")
         if self.peer.on_disk:
             unbounded = points[0]["unbounded"]
             notes.append(f"page cache not bounded: {unbounded}" if unbounded else "page cache bounded")
