@@ -6,6 +6,7 @@ use adjoin::options::{DIMENSIONS_MAX, Element, VectorType};
 use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::ids::GivenIds;
 use crate::problem::Problem;
 use crate::request::QUERIES_MAX;
 
@@ -14,6 +15,8 @@ use crate::request::QUERIES_MAX;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Members {
     pub(crate) queries: Option<Vectors>,
+    /// In place of queries: names of rows whose vectors these are.
+    pub(crate) like: Option<GivenIds>,
     pub(crate) k: Option<u64>,
     pub(crate) radius: Option<f64>,
     pub(crate) min_similarity: Option<f64>,

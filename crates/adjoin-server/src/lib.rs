@@ -16,6 +16,7 @@ mod backend;
 mod batches;
 mod body;
 mod connections;
+mod ids;
 mod json;
 mod load;
 mod metrics;

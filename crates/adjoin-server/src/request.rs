@@ -11,6 +11,7 @@ use adjoin::search::Wanted;
 use adjoin::source::{IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 
+use crate::ids::GivenIds;
 use crate::json::{Members, Vectors};
 use crate::problem::Problem;
 
@@ -95,8 +96,21 @@ pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize
 /// # Errors
 /// Where there are none.
 pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vectors, Problem> {
-    let none = || Problem::bad_request("queries is missing or empty; give a list of vectors");
+    let none =
+        || Problem::bad_request("queries is missing or empty; give a list of vectors, or in `like` the ids of rows");
     queries.filter(|queries| queries.rows > 0).ok_or_else(none)
+}
+
+/// The ids of rows that a request is like: there are some, and not too many.
+///
+/// # Errors
+/// Where there are none or too many.
+pub(crate) fn names_of(like: GivenIds) -> std::result::Result<Ids, Problem> {
+    match like.0.len() {
+        0 => Err(Problem::bad_request("like is empty; give a list of ids")),
+        1..=QUERIES_MAX => Ok(like.0),
+        given => Err(Problem::bad_request(format!("{given} ids; ask for at most {QUERIES_MAX} at once"))),
+    }
 }
 
 /// Some rows in memory as a source, of one request after the other.

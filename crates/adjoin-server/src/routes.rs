@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::live::{Collection, Written};
 use adjoin::options::DIMENSIONS_MAX;
+use adjoin::source::Ids;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -26,7 +27,7 @@ use crate::json::{self, Members, Vectors};
 use crate::metrics::{Metrics, Now};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
-use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, queries_of, raw};
+use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_of, raw};
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -51,6 +52,9 @@ const JSON_TIMES: u64 = 5;
 /// The same of one whose bytes are the vectors, which are copied where they are searched.
 const RAW_TIMES: u64 = 2;
 
+/// Bytes of a name that is looked up, beside its own, which came with the body.
+const NAME_BYTES: u64 = 128;
+
 /// All that requests are answered with.
 pub(crate) struct Server {
     pub(crate) backend: Arc<Backend>,
@@ -62,6 +66,8 @@ pub(crate) struct Server {
     pub(crate) is_draining: AtomicBool,
     /// Writes that are under way at the same time.
     pub(crate) writes: Arc<Semaphore>,
+    /// Rows that are looked up by their names at the same time: one request's.
+    pub(crate) look_ups: Arc<Semaphore>,
 }
 
 /// What is answered where.
@@ -164,10 +170,16 @@ async fn search(
     let times = if kind == JSON { JSON_TIMES } else { RAW_TIMES };
     let limits = Limits { bytes: server.body_bytes, times, clients: server.backend.clients() };
     let held = body::read(body, &limits).await?;
-    let request = match kind {
-        JSON => apart(held.bytes.len(), || of_json(&server, held, arrived))?,
-        _ => of_raw(&server, held, in_address, arrived)?,
+    let (members, queries) = match kind {
+        JSON => apart(held.bytes.len(), || of_json(held))?,
+        _ => of_raw(&server, held, in_address)?,
     };
+    let asked = Asked::of(&server, &members, arrived)?;
+    let queries = match queries {
+        Queries::Vectors(vectors, memory) => (vectors, memory),
+        Queries::Names(names) => look_up(&server, names, asked.deadline).await?,
+    };
+    let request = asked.with(queries);
     let (rows, deadline) = (request.rows as u64, request.deadline);
     let bytes = server.backend.predicted_bytes(&request.sought, request.rows);
     let (reply, answer) = oneshot::channel();
@@ -222,49 +234,81 @@ fn content_type<'a>(headers: &HeaderMap, known: &[&'a str]) -> Result<&'a str, P
     })
 }
 
-fn of_json(server: &Server, held: Held, arrived: Instant) -> Result<Request, Problem> {
+/// The queries that a request brings.
+enum Queries {
+    Vectors(Vectors, Reservation),
+    /// Those of rows with these names.
+    Names(Ids),
+}
+
+fn of_json(held: Held) -> Result<(Members, Queries), Problem> {
     let Held { bytes, memory } = held;
     let mut members: Members = json::parse(&bytes)?;
     drop(bytes);
     if members.element.is_some() {
         return Err(Problem::bad_request("element is for raw bodies; numbers in JSON are f32"));
     }
-    let queries = queries_of(members.queries.take())?;
-    request(server, &members, (queries, memory), arrived)
+    let queries = match (members.queries.take(), members.like.take()) {
+        (Some(_), Some(_)) => return Err(Problem::bad_request("queries and like are both given; give one of them")),
+        (None, Some(like)) => Queries::Names(names_of(like)?),
+        (queries, None) => Queries::Vectors(queries_of(queries)?, memory),
+    };
+    Ok((members, queries))
 }
 
-fn of_raw(server: &Server, held: Held, members: Members, arrived: Instant) -> Result<Request, Problem> {
+fn of_raw(server: &Server, held: Held, members: Members) -> Result<(Members, Queries), Problem> {
     let Held { bytes, memory } = held;
     let mut vectors = server.backend.facts().vectors;
     vectors.element = element_of(members.element.as_deref(), vectors.element)?;
     let rows = raw(vectors, &bytes)?;
-    let queries = Vectors { rows, kind: vectors, stored: bytes };
-    request(server, &members, (queries, memory), arrived)
+    Ok((members, Queries::Vectors(Vectors { rows, kind: vectors, stored: bytes }, memory)))
 }
 
-fn request(
-    server: &Server,
-    members: &Members,
-    (queries, mut memory): (Vectors, Reservation),
-    arrived: Instant,
-) -> Result<Request, Problem> {
-    let sought = Sought::of(members)?;
-    server.backend.served().check(&sought)?;
-    let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
-    if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
-        return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
+/// The vectors of rows with some names, which takes as long as it takes to read what is served up to the last of them.
+async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vectors, Reservation), Problem> {
+    let late = |_| Problem::late();
+    let turn = tokio::time::timeout_at(deadline.into(), server.look_ups.clone().acquire_owned());
+    let turn = turn.await.map_err(late)?.map_err(|_| Problem::draining())?;
+    let (kind, rows) = (server.backend.facts().vectors, names.len());
+    let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES))?;
+    let (served, context) = (server.backend.served(), server.backend.context().clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        served.vectors_named(&context, &names).map(|found| (names, found))
+    });
+    let (names, found) = tokio::time::timeout_at(deadline.into(), found).await.map_err(late)?.map_err(unwritable)??;
+    let mut stored = Vec::with_capacity(rows * kind.bytes());
+    for (k, vector) in found.into_iter().enumerate() {
+        let none = || Problem::bad_request(format!("no row is called {}", names.display(k, 0).escape_debug()));
+        stored.extend(vector.ok_or_else(none)?);
     }
-    let Vectors { rows, kind: vectors, mut stored } = queries;
-    stored.shrink_to_fit();
-    memory.shrink(RAW_TIMES * stored.len() as u64);
-    Ok(Request {
-        sought,
-        vectors,
-        rows,
-        stored,
-        deadline: arrived + Duration::from_millis(deadline_ms),
-        _memory: memory,
-    })
+    Ok((Vectors { rows, kind, stored }, memory))
+}
+
+/// What a request asks for, but for its queries.
+struct Asked {
+    sought: Sought,
+    deadline: Instant,
+}
+
+impl Asked {
+    fn of(server: &Server, members: &Members, arrived: Instant) -> Result<Self, Problem> {
+        let sought = Sought::of(members)?;
+        server.backend.served().check(&sought)?;
+        let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
+        if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
+            return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
+        }
+        Ok(Self { sought, deadline: arrived + Duration::from_millis(deadline_ms) })
+    }
+
+    fn with(self, (queries, mut memory): (Vectors, Reservation)) -> Request {
+        let Self { sought, deadline } = self;
+        let Vectors { rows, kind: vectors, mut stored } = queries;
+        stored.shrink_to_fit();
+        memory.shrink(RAW_TIMES * stored.len() as u64);
+        Request { sought, vectors, rows, stored, deadline, _memory: memory }
+    }
 }
 
 /// The answer as a client accepts it, held in memory that is reserved until it is sent.

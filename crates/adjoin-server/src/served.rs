@@ -7,11 +7,12 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{self, Index, IndexEffort, IndexSearchOptions};
 use adjoin::live::{Collection, Merger, MergerOptions};
+use adjoin::load;
 use adjoin::options::{Metric, VectorType};
 use adjoin::report::SearchStatistics;
 use adjoin::search::{self, Effort, QuerySet, SearchOptions};
 use adjoin::sink::HitSink;
-use adjoin::source::{IdKind, VectorSource};
+use adjoin::source::{IdKind, Ids, VectorSource};
 use adjoin::store::{Kind, Store, kind_of};
 use serde::Serialize;
 
@@ -147,6 +148,18 @@ impl Served {
                 effort(sought).map(drop)
             }
             _ => walk(sought).map(drop),
+        }
+    }
+
+    /// The vectors of rows by their names, as they are stored; none of a name that no row has.
+    ///
+    /// # Errors
+    /// Where the names are of another kind than those of the rows, or what is served cannot be read.
+    pub(crate) fn vectors_named(&self, context: &Context, names: &Ids) -> Result<Vec<Option<Vec<u8>>>> {
+        match self {
+            Self::Store(store) => load::vectors_named(context, store, names),
+            Self::Index(index) => index.vectors_named(context, names),
+            Self::Live { collection, .. } => collection.get(names),
         }
     }
 

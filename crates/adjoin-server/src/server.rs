@@ -99,6 +99,7 @@ pub fn serve(
         body_bytes: division.body,
         is_draining: false.into(),
         writes: Arc::new(Semaphore::new(WRITES)),
+        look_ups: Arc::new(Semaphore::new(1)),
     });
     let facts = backend.facts();
     tracing::info!("{} of {} rows: listening on http://{address}", facts.kind, facts.rows);

@@ -1,6 +1,5 @@
 //! Rows of a live index that come and go.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,16 +7,16 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::live::{Attribute, Collection, Durability, Write, Written};
 use adjoin::options::{Element, VectorType};
-use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorScan, VectorSource};
+use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 use arrow_array::RecordBatch;
 use arrow_json::ReaderBuilder;
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use half::f16;
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::ids::GivenIds;
 use crate::json::{self, Vectors};
 use crate::problem::Problem;
 use crate::request::{Part, Together};
@@ -32,7 +31,7 @@ const ROWS: &str = "vectors";
 #[serde(deny_unknown_fields)]
 struct Coming<'a> {
     vectors: Vectors,
-    #[serde(default = "no_ids")]
+    #[serde(default)]
     ids: GivenIds,
     /// An object for each row.
     #[serde(borrow)]
@@ -78,87 +77,6 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// Ids as a request gives them: all integers or all texts.
-struct GivenIds(Ids);
-
-fn no_ids() -> GivenIds {
-    GivenIds(Ids::None)
-}
-
-impl<'de> Deserialize<'de> for GivenIds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_seq(AllIds)
-    }
-}
-
-struct AllIds;
-
-/// An id.
-enum Id<'a> {
-    Int64(i64),
-    Text(std::borrow::Cow<'a, str>),
-}
-
-impl<'de> Deserialize<'de> for Id<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        deserializer.deserialize_any(OneId)
-    }
-}
-
-struct OneId;
-
-impl<'de> Visitor<'de> for OneId {
-    type Value = Id<'de>;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("an id: an integer or a text")
-    }
-
-    fn visit_i64<E>(self, id: i64) -> std::result::Result<Id<'de>, E> {
-        Ok(Id::Int64(id))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, id: u64) -> std::result::Result<Id<'de>, E> {
-        id.try_into()
-            .map(Id::Int64)
-            .map_err(|_| E::custom(format!("the id {id} is beyond 64-bit integers with a sign")))
-    }
-
-    fn visit_borrowed_str<E>(self, id: &'de str) -> std::result::Result<Id<'de>, E> {
-        Ok(Id::Text(id.into()))
-    }
-
-    fn visit_str<E>(self, id: &str) -> std::result::Result<Id<'de>, E> {
-        Ok(Id::Text(id.to_owned().into()))
-    }
-}
-
-impl<'de> Visitor<'de> for AllIds {
-    type Value = GivenIds;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a list of ids, all integers or all texts")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> std::result::Result<GivenIds, A::Error> {
-        let mut ids = Ids::None;
-        while let Some(id) = all.next_element::<Id<'_>>()? {
-            match (&mut ids, id) {
-                (none @ Ids::None, Id::Int64(id)) => *none = Ids::Int64(vec![id]),
-                (none @ Ids::None, Id::Text(id)) => {
-                    let mut texts = TextIds::default();
-                    texts.push(id.as_bytes());
-                    *none = Ids::Utf8(texts);
-                }
-                (Ids::Int64(ids), Id::Int64(id)) => ids.push(id),
-                (Ids::Utf8(texts), Id::Text(id)) => texts.push(id.as_bytes()),
-                _ => return Err(A::Error::custom("some ids are integers and some texts; give ids of one kind")),
-            }
-        }
-        Ok(GivenIds(ids))
-    }
-}
-
 /// Writes the rows that a body in JSON has.
 ///
 /// # Errors
@@ -167,7 +85,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<W
     let coming: Coming<'_> = json::parse(body)?;
     let manifest = collection.manifest();
     let Vectors { rows, kind, stored } = coming.vectors;
-    let given = ids_count(&coming.ids.0);
+    let given = coming.ids.0.len();
     if coming.ids.0.kind() != manifest.ids || given != rows {
         let kind = if manifest.ids == IdKind::Utf8 { "a text" } else { "an integer" };
         return Err(Problem::bad_request(format!("{rows} vectors have {given} ids; give {kind} for each in `ids`")));
@@ -198,14 +116,6 @@ pub(crate) fn delete(collection: &Collection, body: &[u8]) -> std::result::Resul
         (None, Some(condition)) => collection.delete_where(&Condition::parse(&condition)?, durability.into())?,
         _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
     })
-}
-
-fn ids_count(ids: &Ids) -> usize {
-    match ids {
-        Ids::None => 0,
-        Ids::Int64(ids) => ids.len(),
-        Ids::Utf8(texts) => texts.len(),
-    }
 }
 
 /// Numbers of f32 as another type of elements, which must hold them: integers exactly, f16 rounded.
@@ -311,27 +221,6 @@ mod tests {
     use arrow_array::cast::AsArray;
 
     use super::*;
-
-    fn ids(text: &str) -> std::result::Result<Ids, Problem> {
-        json::parse::<GivenIds>(text.as_bytes()).map(|ids| ids.0)
-    }
-
-    #[test]
-    fn ids_are_all_integers_or_all_texts() {
-        assert_eq!(ids("[3, -7]").unwrap(), Ids::Int64(vec![3, -7]));
-        let Ids::Utf8(texts) = ids(r#"["a", "é\n"]"#).unwrap() else { panic!("not texts") };
-        assert_eq!([texts.get(0), texts.get(1)], [b"a", "é\n".as_bytes()]);
-        for (text, words) in [
-            ("[1, \"a\"]", "ids of one kind"),
-            ("[18446744073709551615]", "beyond 64-bit integers"),
-            ("[1.5]", "an integer or a text"),
-            ("[null]", "an integer or a text"),
-            ("7", "a list of ids"),
-        ] {
-            let problem = ids(text).unwrap_err();
-            assert!(problem.detail.contains(words), "{text}: {}", problem.detail);
-        }
-    }
 
     #[test]
     fn numbers_become_elements_that_hold_them() {

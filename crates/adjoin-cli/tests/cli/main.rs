@@ -36,6 +36,7 @@ mod report;
 mod search;
 mod serve;
 mod serve_abuse;
+mod serve_fuzzed;
 mod serve_how_to;
 mod serve_live;
 mod serving;

@@ -172,8 +172,43 @@ fn rows_are_named_by_their_ids_and_conditions_hold() {
     };
     let (all, some) = (ask("name is not null"), ask("name like 'lib%'"));
     assert_eq!([all.len(), some.len()], [5, 5]);
+    let name = &some[0]["id"];
+    let like = serving.post("/v1/search", &json!({"like": [name], "k": 2, "nprobe": 1000})).json();
+    assert_eq!(&like["hits"][0][0]["id"], name);
+    let unknown = serving.post("/v1/search", &json!({"like": [name, "no such\nname"], "k": 2})).problem(400);
+    assert!(unknown.contains("no row is called"), "{unknown}");
+    assert!(serving.post("/v1/search", &json!({"like": [7], "k": 2})).problem(400).contains("give texts"));
     let is_named = |hit: &Value| hit["id"].as_str().unwrap().starts_with("lib") && hit["similarity"].is_number();
     assert!(some.iter().all(is_named) && !all.iter().all(is_named), "{all:?} {some:?}");
+}
+
+/// The hits of each query are those of the vectors of the rows that it names.
+#[test]
+fn rows_are_searched_for_by_their_names() {
+    let place = small();
+    place.done("index build set.store -o set.index --quiet");
+    for served in ["set.store", "set.index"] {
+        let serving = Serving::start(&place, &format!("{served} --memory 64MB"));
+        let ask = |body: Value| serving.post("/v1/search", &body);
+        let like = ask(json!({"like": [6, 0, 6], "k": 3}));
+        assert_eq!(like.status, 200, "{served}: {like:?}");
+        let vectors = ask(json!({"queries": [[9, 9], [0, 0], [9, 9]], "k": 3})).json();
+        assert_eq!(like.json()["hits"], vectors["hits"], "{served}");
+        assert_eq!(like.json()["hits"][0][0], json!({"id": 6, "distance": 0.0}), "{served}");
+        for (body, words) in [
+            (json!({"like": [8], "k": 1}), "no row is called 8"),
+            (json!({"like": [-1], "k": 1}), "no row is called -1"),
+            (json!({"like": ["a"], "k": 1}), "give numbers"),
+            (json!({"like": [], "k": 1}), "like is empty"),
+            (json!({"like": [1, "a"], "k": 1}), "ids of one kind"),
+            (json!({"like": [0], "queries": [[0, 0]], "k": 1}), "give one of them"),
+            (json!({"like": [0]}), "either k, radius or min_similarity"),
+            (json!({"like": vec![0; 4_097], "k": 1}), "at most 4096"),
+        ] {
+            let detail = ask(body.clone()).problem(400);
+            assert!(detail.contains(words), "{served}: {body}: {detail}");
+        }
+    }
 }
 
 /// What `/openapi.json` lists is there by the methods that it names, and nothing else of what is there is missing.

@@ -73,6 +73,8 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     let serving = Serving::start(&place, serve);
     assert_eq!(serving.metric("adjoin_rows"), 1.0);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"queries": [[9, 9]], "k": 2})).json()), [json!("a")]);
+    assert_eq!(ids_of(&serving.post("/v1/search", &json!({"like": ["a"], "k": 2})).json()), [json!("a")]);
+    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
 }
 
 /// What was acknowledged is there after the process was killed.

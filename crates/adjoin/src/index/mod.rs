@@ -18,6 +18,7 @@ mod drafting;
 mod layout;
 mod manifest;
 mod merge;
+mod named;
 mod navigation;
 mod options;
 mod page;

@@ -14,6 +14,7 @@ use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
 use super::page::Page;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
+use super::scan::NoPage;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::quantize::Quantizer;
@@ -253,6 +254,14 @@ impl Index {
     /// The error of a page that is not as written.
     pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
+    }
+
+    /// The error of a page that a scan could not have.
+    pub(super) fn no_page(&self, page: u32, why: NoPage) -> Error {
+        match why {
+            NoPage::Device(error) => error.into(),
+            NoPage::Changed => self.damaged_page(page, "checksum mismatch"),
+        }
     }
 
     /// Adds the neighbours of a vertex, which lies in a slot of a page, nearest first.

@@ -17,7 +17,7 @@ use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
 use super::rows::{Duplicates, IdDraft};
-use super::scan::{NoPage, Scan};
+use super::scan::Scan;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{as_floats, with_coordinates};
@@ -274,10 +274,7 @@ impl Relayout<'_> {
     ) -> Result<()> {
         let pages = self.shape.page_of(window.start)..self.shape.page_of(window.end - 1) + 1;
         scan.each(&self.context.cancel, &*self.index.pages, pages, &mut |number, page| {
-            let page = page.map_err(|no_page| match no_page {
-                NoPage::Device(error) => error.into(),
-                NoPage::Changed => self.index.damaged_page(number, "checksum mismatch"),
-            })?;
+            let page = page.map_err(|no_page| self.index.no_page(number, no_page))?;
             let mut vertices = self.shape.vertices(number, self.index.facts().vertices).enumerate();
             vertices.try_for_each(|(slot, vertex)| take(vertex, page, slot))
         })

@@ -19,6 +19,7 @@ mod generate_model;
 mod id_column;
 mod json_lines;
 mod json_types;
+mod named;
 mod nested;
 mod npy;
 mod npz;
@@ -40,6 +41,7 @@ pub use file::SourceFile;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub(crate) use id_column::IdColumn;
+pub(crate) use named::Named;
 pub(crate) use nested::ColumnPlace;
 pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
 pub use vectors::{

@@ -172,12 +172,17 @@ impl Ids {
     }
 
     /// How many; none where rows are named by their numbers.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         match self {
             Self::None => 0,
             Self::Int64(ids) => ids.len(),
             Self::Utf8(ids) => ids.len(),
         }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Bytes that they take in memory.

@@ -21,12 +21,24 @@ const PARTS: f32 = 65_534.0;
 /// No cluster.
 const NONE: u32 = u32::MAX;
 
+/// Rows and columns of a part of the table that caches hold.
+const TILE: usize = 64;
+
 /// Similarities of clusters, which are named by their first query: 0 where they may not become one.
+///
+/// The row of a cluster is right as of the last time that somebody looked at it, and columns are not written: that would touch a
+/// page of memory for each cluster at every merge.
 struct Similarities {
     count: usize,
     all: Vec<u16>,
-    /// Clusters that are not a part of another, and may still grow.
-    open: Vec<bool>,
+    /// All bits of clusters that are not a part of another and may still grow, else none.
+    open: Vec<u16>,
+    /// Clusters of several queries that are not a part of another.
+    grown: Vec<u32>,
+    /// Of each cluster, after how many merges it grew last, and as of when its row is right.
+    grew: Vec<u32>,
+    known: Vec<u32>,
+    merges: u32,
 }
 
 /// The groups of queries, each ascending, in the order of their first queries.
@@ -66,22 +78,21 @@ impl Similarities {
     fn of(sets: &impl Overlap, least: f64) -> Self {
         let count = sets.count();
         let (mut all, mut common) = (vec![0; count * count], Vec::new());
-        let sizes: Vec<u32> = (0..count).map(|i| sets.size(i)).collect();
+        let (sizes, least): (Vec<f32>, f32) = ((0..count).map(|i| sets.size(i) as f32).collect(), least as f32);
         for i in 0..count {
             sets.common_with_earlier(i, &mut common);
             let (own, row) = (sizes[i], &mut all[i * count..][..i]);
             for ((part, &common), &other) in row.iter_mut().zip(&common).zip(&sizes) {
+                let common = common as f32;
+                let union = own + other - common;
                 // Two empty sets are the same.
-                let (common, union) = if own + other == 0 { (1, 1) } else { (common, own + other - common) };
-                let is_enough = f64::from(common) >= least * f64::from(union);
-                let similarity = common as f32 / union as f32;
-                *part = if is_enough { 1 + (similarity * PARTS) as u16 } else { 0 };
+                let similarity = if union > 0.0 { common / union } else { 1.0 };
+                *part = if similarity >= least { 1 + (similarity * PARTS) as u16 } else { 0 };
             }
         }
-        for i in 0..count {
-            (0..i).for_each(|j| all[j * count + i] = all[i * count + j]);
-        }
-        Self { count, all, open: vec![true; count] }
+        mirror(&mut all, count);
+        let (grew, known) = (vec![0; count], vec![0; count]);
+        Self { count, all, open: vec![u16::MAX; count], grown: Vec::new(), grew, known, merges: 0 }
     }
 
     /// Merges clusters until none may be merged with another, by chains of nearest neighbours (Müllner, section 3.2, the
@@ -91,7 +102,7 @@ impl Similarities {
         let mut first = 0;
         loop {
             if chain.is_empty() {
-                while first < self.count && !self.open[first] {
+                while first < self.count && self.open[first] == 0 {
                     first += 1;
                 }
                 if first == self.count {
@@ -104,7 +115,7 @@ impl Similarities {
             match self.nearest(top, before) {
                 // A similarity to a cluster never grows as that takes in others: it stays alone.
                 None => {
-                    self.open[top] = false;
+                    self.open[top] = 0;
                     chain.pop();
                 }
                 Some(other) if Some(other) == before => {
@@ -119,26 +130,43 @@ impl Similarities {
     }
 
     /// The most similar cluster that one may be merged with: of equals that before it in the chain, else the first.
-    fn nearest(&self, of: usize, before: Option<usize>) -> Option<usize> {
+    fn nearest(&mut self, of: usize, before: Option<usize>) -> Option<usize> {
+        self.look_at(of);
         let row = &self.all[of * self.count..][..self.count];
-        let best = row.iter().copied().max().filter(|&best| best > 0)?;
-        before.filter(|&before| row[before] == best).or_else(|| row.iter().position(|&similarity| similarity == best))
+        let open = || row.iter().zip(&self.open).map(|(&similarity, &open)| similarity & open);
+        let best = open().max().filter(|&best| best > 0)?;
+        before.filter(|&before| row[before] == best).or_else(|| open().position(|similarity| similarity == best))
+    }
+
+    /// Makes the row of a cluster right: those that grew since then know what they are to it, as it did not grow.
+    fn look_at(&mut self, cluster: usize) {
+        let Self { count, all, grown, grew, known, merges, .. } = self;
+        for other in grown.iter().map(|&other| other as usize).filter(|&other| grew[other] > known[cluster]) {
+            all[cluster * *count + other] = all[other * *count + cluster];
+        }
+        known[cluster] = *merges;
     }
 
     /// Complete linkage: two clusters are as similar as their least similar members.
     fn merge(&mut self, a: usize, b: usize) {
-        let count = self.count;
-        self.open[b] = false;
-        for other in 0..count {
-            let (to_a, to_b) = (self.all[a * count + other], self.all[b * count + other]);
-            if to_b > 0 {
-                self.all[b * count + other] = 0;
-                self.all[other * count + b] = 0;
-            }
-            if to_b < to_a {
-                self.all[a * count + other] = to_b;
-                self.all[other * count + a] = to_b;
-            }
+        [a, b].map(|cluster| self.look_at(cluster));
+        let (before, from_b) = self.all.split_at_mut(b * self.count);
+        let (of_a, of_b) = (&mut before[a * self.count..][..self.count], &from_b[..self.count]);
+        of_a.iter_mut().zip(of_b).for_each(|(to_a, &to_b)| *to_a = (*to_a).min(to_b));
+        self.merges += 1;
+        self.open[b] = 0;
+        self.grown.retain(|&grown| ![a, b].contains(&(grown as usize)));
+        self.grown.push(a as u32);
+        (self.grew[a], self.known[a]) = (self.merges, self.merges);
+    }
+}
+
+/// Copies what is below the diagonal of a table to above it.
+fn mirror(all: &mut [u16], count: usize) {
+    let tiles = (0..count).step_by(TILE).flat_map(|row| (0..=row).step_by(TILE).map(move |column| (row, column)));
+    for (row, column) in tiles {
+        for j in column..(column + TILE).min(count) {
+            (row.max(j + 1)..(row + TILE).min(count)).for_each(|i| all[j * count + i] = all[i * count + j]);
         }
     }
 }
