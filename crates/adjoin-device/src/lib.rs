@@ -35,6 +35,7 @@
 #[allow(unsafe_code)] // views blocks as bytes
 mod aligned;
 mod budget;
+mod bytes_file;
 mod device;
 mod error;
 mod file_system;
@@ -56,6 +57,7 @@ mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
+pub use bytes_file::BytesFile;
 pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;

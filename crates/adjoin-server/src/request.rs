@@ -84,11 +84,18 @@ pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize
             vectors.dimensions, vectors.element
         )));
     }
-    let rows = bytes / of_one;
-    if rows > QUERIES_MAX {
-        return Err(Problem::bad_request(format!("{rows} queries; ask for at most {QUERIES_MAX} at once")));
+    queries_count((bytes / of_one) as u64)
+}
+
+/// So many queries of a request.
+///
+/// # Errors
+/// Where they are too many.
+pub(crate) fn queries_count(rows: u64) -> std::result::Result<usize, Problem> {
+    match usize::try_from(rows) {
+        Ok(rows @ ..=QUERIES_MAX) => Ok(rows),
+        _ => Err(Problem::bad_request(format!("{rows} queries; ask for at most {QUERIES_MAX} at once"))),
     }
-    Ok(rows)
 }
 
 /// The vectors that a request in JSON must have.
@@ -106,11 +113,11 @@ pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vector
 /// # Errors
 /// Where there are none or too many.
 pub(crate) fn names_of(like: GivenIds) -> std::result::Result<Ids, Problem> {
-    match like.0.len() {
-        0 => Err(Problem::bad_request("like is empty; give a list of ids")),
-        1..=QUERIES_MAX => Ok(like.0),
-        given => Err(Problem::bad_request(format!("{given} ids; ask for at most {QUERIES_MAX} at once"))),
+    if like.0.is_empty() {
+        return Err(Problem::bad_request("like is empty; give a list of ids"));
     }
+    queries_count(like.0.len() as u64)?;
+    Ok(like.0)
 }
 
 /// Some rows in memory as a source, of one request after the other.

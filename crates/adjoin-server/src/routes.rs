@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::live::{Collection, Written};
 use adjoin::options::DIMENSIONS_MAX;
-use adjoin::source::Ids;
+use adjoin::source::{ArrowTable, Ids};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -27,7 +27,7 @@ use crate::json::{self, Members, Vectors};
 use crate::metrics::{Metrics, Now};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
-use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_of, raw};
+use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_count, queries_of, raw};
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -160,7 +160,7 @@ async fn search(
     body: Body,
 ) -> Result<Response, Problem> {
     let arrived = Instant::now();
-    let kind = content_type(&headers, &[JSON, RAW])?;
+    let kind = content_type(&headers, &[JSON, RAW, ARROW])?;
     let in_address = query.map_err(|refused| Problem::bad_request(refused.body_text()))?.0;
     if kind == JSON && in_address != Members::default() {
         return Err(Problem::bad_request(
@@ -172,6 +172,7 @@ async fn search(
     let held = body::read(body, &limits).await?;
     let (members, queries) = match kind {
         JSON => apart(held.bytes.len(), || of_json(held))?,
+        ARROW => apart(held.bytes.len(), || of_arrow(&server, held, in_address))?,
         _ => of_raw(&server, held, in_address)?,
     };
     let asked = Asked::of(&server, &members, arrived)?;
@@ -262,6 +263,26 @@ fn of_raw(server: &Server, held: Held, members: Members) -> Result<(Members, Que
     vectors.element = element_of(members.element.as_deref(), vectors.element)?;
     let rows = raw(vectors, &bytes)?;
     Ok((members, Queries::Vectors(Vectors { rows, kind: vectors, stored: bytes }, memory)))
+}
+
+fn of_arrow(server: &Server, held: Held, members: Members) -> Result<(Members, Queries), Problem> {
+    let Held { bytes, mut memory } = held;
+    if members.element.is_some() {
+        return Err(Problem::bad_request("element is for raw bodies; a table says what its numbers are"));
+    }
+    let table = ArrowTable::open(server.backend.context(), "the body", bytes)?;
+    let (kind, rows) = (table.vectors(), queries_count(table.rows())?);
+    let (clients, needed) = (server.backend.clients(), rows as u64 * kind.bytes() as u64 + table.reading_bytes());
+    if needed > clients.total() {
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the table takes too much memory; ask for fewer queries",
+        ));
+    }
+    memory.join(reserve(clients, needed)?);
+    let stored = table.read()?;
+    drop(table);
+    Ok((members, Queries::Vectors(Vectors { rows, kind, stored }, memory)))
 }
 
 /// The vectors of rows with some names, which takes as long as it takes to read what is served up to the last of them.

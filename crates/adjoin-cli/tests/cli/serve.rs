@@ -1,5 +1,10 @@
 //! `adjoin serve`: the same hits as `adjoin search`, in every shape of bodies, and what is refused.
 
+use std::sync::Arc;
+
+use arrow_array::builder::{FixedSizeListBuilder, Float32Builder, Float64Builder, ListBuilder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::writer::StreamWriter;
 use serde_json::{Value, json};
 
 use crate::inputs::{fbin, sample};
@@ -263,6 +268,65 @@ fn hits_come_as_a_table_where_that_is_accepted() {
     let tables = arrow_ipc::reader::StreamReader::try_new(&answer.body[..], None).unwrap();
     let rows: usize = tables.map(|table| table.unwrap().num_rows()).sum();
     assert_eq!(rows, 4);
+}
+
+#[test]
+fn queries_come_as_a_table() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let ask = |members: &str, body: &[u8]| {
+        let head = format!("POST /v1/search?{members}\ncontent-type: application/vnd.apache.arrow.stream");
+        serving.ask(&head, body)
+    };
+    let asked = serving.post("/v1/search", &json!({"queries": [[9, 8], [0, 0]], "k": 3})).json();
+    for table in [queries(&[Some(vec![9.0, 8.0]), Some(vec![0.0, 0.0])]), fixed_queries([9.0, 8.0, 0.0, 0.0])] {
+        assert_eq!(ask("k=3", &table).json()["hits"], asked["hits"]);
+    }
+    let right = queries(&[Some(vec![9.0, 8.0])]);
+    for (members, body, words) in [
+        ("k=1", &b"no table"[..], "the body: cannot read"),
+        ("k=1", b"", "the body: cannot read"),
+        ("k=1", &right[..right.len() / 2], "the body: cannot read"),
+        ("k=1", &queries(&[]), "it has no vectors"),
+        ("k=1", &queries(&[Some(vec![9.0, 8.0]), None]), "the body: row 1 is null"),
+        ("k=1", &queries(&[Some(vec![9.0, 8.0]), Some(vec![1.0])]), "row 1 has 1 element; 2 are expected"),
+        ("k=1", &queries(&[Some(vec![9.0, f32::NAN])]), "queries: "),
+        ("k=1", &queries(&[Some(vec![9.0])]), "queries have 1 dimensions"),
+        ("k=1", &queries(&vec![Some(vec![9.0, 8.0]); 4_097]), "4097 queries; ask for at most 4096"),
+        ("k=1&element=f32", &right, "element is for raw bodies"),
+        ("", &right, "either k, radius or min_similarity"),
+    ] {
+        let detail = ask(members, body).problem(400);
+        assert!(detail.contains(words), "{words}: {detail}");
+    }
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// Queries as an Arrow stream of lists.
+pub(crate) fn queries(rows: &[Option<Vec<f32>>]) -> Vec<u8> {
+    let mut lists = ListBuilder::new(Float32Builder::new());
+    rows.iter().for_each(|row| match row {
+        Some(row) => lists.append_value(row.iter().copied().map(Some)),
+        None => lists.append_null(),
+    });
+    stream(Arc::new(lists.finish()))
+}
+
+/// The same of vectors of the plane as lists of one length, in f64.
+fn fixed_queries(values: [f64; 4]) -> Vec<u8> {
+    let mut lists = FixedSizeListBuilder::new(Float64Builder::new(), 2);
+    for row in values.chunks(2) {
+        lists.values().append_slice(row);
+        lists.append(true);
+    }
+    stream(Arc::new(lists.finish()))
+}
+
+fn stream(column: ArrayRef) -> Vec<u8> {
+    let table = RecordBatch::try_from_iter([("embedding", column)]).unwrap();
+    let mut stream = StreamWriter::try_new(Vec::new(), &table.schema()).unwrap();
+    stream.write(&table).unwrap();
+    stream.into_inner().unwrap()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use self::mutate::mutate;
 use crate::place::Place;
+use crate::serve::queries;
 use crate::serving::Serving;
 
 /// Cases where the environment does not say: a few seconds.
@@ -29,12 +30,14 @@ fn right() -> Vec<(&'static str, Vec<u8>)> {
     let json = |path, body: Value| (path, body.to_string().into_bytes());
     const SEARCH: &str = "POST /v1/search HTTP/1.1\r\ncontent-type: application/json";
     const RAW: &str = "POST /v1/search?k=2&list=10&element=u8&where=year%3E1 HTTP/1.1\r\ncontent-type: application/octet-stream\r\naccept: application/vnd.apache.arrow.stream";
+    const TABLE: &str = "POST /v1/search?k=2&recall=0.5 HTTP/1.1\r\ncontent-type: application/vnd.apache.arrow.stream";
     const PUT: &str = "POST /v1/vectors HTTP/1.1\r\ncontent-type: application/json";
     const DELETE: &str = "POST /v1/vectors/delete HTTP/1.1\r\ncontent-type: application/json; charset=utf-8";
     vec![
         json(SEARCH, json!({"queries": [[1, 2.5], [-3e1, 0]], "k": 3, "recall": 0.9, "deadline_ms": 1000})),
         json(SEARCH, json!({"like": ["a", "é\n"], "radius": 1.5, "where": "lang = 'en' or year in (1, 2)"})),
         (RAW, vec![1, 2, 3, 255]),
+        (TABLE, queries(&[Some(vec![1.0, 2.0]), Some(vec![3.0, 4.0])])),
         json(PUT, json!({"ids": ["a", "b"], "vectors": [[1, 2], [3, 4]], "attributes": [{"year": 1}, {"lang": null}]})),
         json(DELETE, json!({"ids": ["x", "y"], "durability": "buffered"})),
         json(DELETE, json!({"where": "year > 100"})),

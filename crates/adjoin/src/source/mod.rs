@@ -3,6 +3,7 @@
 //! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
 
 mod arrow;
+mod arrow_table;
 mod attributes;
 mod columns;
 mod dense;
@@ -35,6 +36,7 @@ mod vectors;
 mod window;
 mod without;
 
+pub use arrow_table::ArrowTable;
 pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables};
 pub use columns::columns_read;
 pub use file::SourceFile;

@@ -91,6 +91,21 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// What is wrong with a row of a set of such vectors.
+    pub(crate) fn in_words(self, vectors: VectorType) -> String {
+        let expected = vectors.dimensions;
+        match self {
+            Self::Null => "is null".into(),
+            Self::NullElement { at } => format!("has a null element (element {at})"),
+            Self::Length(0) => format!("is an empty list; {expected} elements are expected"),
+            Self::Length(1) => format!("has 1 element; {expected} are expected"),
+            Self::Length(length) => format!("has {length} elements; {expected} are expected"),
+            Self::TooLarge { at, value } => format!("has {value:?} at element {at}, which does not fit into f32"),
+        }
+    }
+}
+
 /// A set of vectors outside a store.
 pub trait VectorSource: Send + Sync {
     /// What is known of it.

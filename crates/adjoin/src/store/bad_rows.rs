@@ -46,19 +46,6 @@ pub(super) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -
     (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
 }
 
-/// What is wrong with a row for which its source has no vector.
-pub(super) fn in_words(fault: Fault, vectors: VectorType) -> String {
-    let expected = vectors.dimensions;
-    match fault {
-        Fault::Null => "is null".into(),
-        Fault::NullElement { at } => format!("has a null element (element {at})"),
-        Fault::Length(0) => format!("is an empty list; {expected} elements are expected"),
-        Fault::Length(1) => format!("has 1 element; {expected} are expected"),
-        Fault::Length(length) => format!("has {length} elements; {expected} are expected"),
-        Fault::TooLarge { at, value } => format!("has {value:?} at element {at}, which does not fit into f32"),
-    }
-}
-
 /// The first bad rows of a scan.
 #[derive(Default)]
 pub(super) struct BadRows {

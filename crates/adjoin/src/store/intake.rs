@@ -3,7 +3,7 @@
 use crossbeam_channel::bounded;
 
 use super::OnBad;
-use super::bad_rows::{BadRows, Lengths, fault_of_vector, in_words};
+use super::bad_rows::{BadRows, Lengths, fault_of_vector};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
@@ -152,7 +152,7 @@ impl Intake<'_> {
                 continue;
             }
             match fault {
-                Some((_, fault)) => bad.add(row, || in_words(*fault, vectors)),
+                Some((_, fault)) => bad.add(row, || fault.in_words(vectors)),
                 None => match fault_of_vector(vectors.element, self.metric, vector) {
                     Some(fault) => bad.add(row, || fault),
                     None => rows.push(row),
