@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """What serving a store costs: the experiments of CALL made again, beside our own order and cache.
 
-usage: serve.py ADJOIN [--only WORD] [--work DIR]
+usage: serve.py ADJOIN [--set NAME] [--only WORD] [--work DIR]
 
-Prints Markdown. What was measured lies in WORK/serve.jsonl and is not measured again. Vectors come from ADJOIN_DATA: all but
-the last rows of `sift-900k` as floats are the store, the last ones are the queries. The program is the example beside ADJOIN
+Prints Markdown. What was measured lies in WORK/serve-NAME and is not measured again. Vectors come from ADJOIN_DATA, or are
+generated: the first rows of a set are the store, the others are the queries. The program is the example beside ADJOIN
 (`crates/adjoin/examples/serve`). faiss and what it needs (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import sys
 from array import array
+from dataclasses import dataclass
 from pathlib import Path
 
 from at_recall import shown, table
@@ -22,14 +24,11 @@ from measure import Failed, Ledger, Record, machine, run
 from overload import overload
 from serve_beside import Beside, beside
 
-FILE, QUERIES = "sift-900k.u8bin", 10_000
 #: Buckets of the paper, and how many of them a query looks into there.
 PAPER_BUCKETS, PAPER_PROBES = 100, 30
 #: Our number of buckets is the default of a build; a query looks into so many of them.
 OUR_PROBES = 60
-#: Shares of the data that are the cache.
-SHARES = (0.05, 0.1, 0.2)
-#: The one of arrivals.
+#: Share of the data that is the cache of arrivals.
 REPLAYED_SHARE = 0.1
 #: Contenders: order and cache. The first is ours; CALL in both of its readings.
 OURS = ("bucket-major", "foreseen")
@@ -41,37 +40,100 @@ MEMORY = 1 << 30
 THREADS = 2
 
 
+@dataclass(frozen=True)
+class VectorFile:
+    """Rows of one length behind a header."""
+
+    path: Path
+    start: int
+    rows: int
+    dimensions: int
+    row_bytes: int
+
+    @classmethod
+    def of(cls, path: Path) -> VectorFile:
+        """A `.u8bin`, or a `.npy` of f16."""
+        with path.open("rb") as file:
+            if path.suffix == ".u8bin":
+                rows, dimensions = array("I", file.read(8))
+                return cls(path, 8, rows, dimensions, dimensions)
+            start = 10 + int.from_bytes(file.read(10)[8:], "little")
+            rows, dimensions = ast.literal_eval(file.read(start - 10).decode())["shape"]
+            return cls(path, start, rows, dimensions, 2 * dimensions)
+
+    def write_part(self, first: int, count: int, into: Path) -> None:
+        """Some of the rows: bytes as floats where that is the ending of `into`."""
+        with self.path.open("rb") as file, into.open("wb") as out:
+            if into.suffix == ".npy":
+                shape = f"{{'descr': '<f2', 'fortran_order': False, 'shape': ({count}, {self.dimensions})}}\n".encode()
+                out.write(b"\x93NUMPY\x01\x00" + len(shape).to_bytes(2, "little") + shape)
+            else:
+                array("I", [count, self.dimensions]).tofile(out)
+            file.seek(self.start + first * self.row_bytes)
+            for row in range(0, count, 10_000):
+                some = file.read(min(10_000, count - row) * self.row_bytes)
+                array("f" if into.suffix == ".fbin" else "B", iter(some)).tofile(out)
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """A set, what is measured of it, and in which settings: buckets, and how many a query looks into."""
+
+    file: str
+    queries: int
+    ending: str
+    parts: tuple[str, ...]
+    settings: tuple[tuple[int | None, int], ...] = ((PAPER_BUCKETS, PAPER_PROBES), (None, OUR_PROBES))
+    shares: tuple[float, ...] = (0.05, 0.1, 0.2)
+    #: What generates it, where that is not a file of ADJOIN_DATA.
+    generated: str = ""
+
+
+SETS = {
+    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Arrivals", "Beside others", "Overload")),
+    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Arrivals")),
+    # At 100 buckets a query reads the third part of 1.3 GB: by its plans only.
+    "generated-10m": VectorSet(
+        "generated-10m.u8bin", 10_000, ".u8bin", ("Plans", "Batches"), ((None, OUR_PROBES),), (0.1,),
+        "--rows 10010000 --dimensions 128 --element u8",
+    ),
+}  # fmt: skip
+
+
 class Bench:
     """Stores, and what the program printed of them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self.adjoin, self.work = asked.adjoin.resolve(), asked.work.resolve()
+        self.adjoin, self.work, self.set = asked.adjoin.resolve(), asked.work.resolve() / f"serve-{asked.set}", SETS[asked.set]
         self.work.mkdir(parents=True, exist_ok=True)
         self.ledger = Ledger(self.work / "serve.jsonl")
 
+    def source(self) -> VectorFile:
+        """All vectors."""
+        if self.set.generated:
+            path = self.work / self.set.file
+            if not path.exists():
+                run([self.adjoin, "gen", *self.set.generated.split(), "-o", path, "--quiet"])
+            return VectorFile.of(path)
+        path = Path(os.environ.get("ADJOIN_DATA", "")) / self.set.file
+        if "ADJOIN_DATA" not in os.environ or not path.exists():
+            raise Failed(f"{self.set.file} is not in ADJOIN_DATA")
+        return VectorFile.of(path)
+
     def vectors(self, name: str) -> Path:
-        """The vectors of the store or the queries, as floats."""
-        path = self.work / f"serve-{name}.fbin"
+        """The vectors of the store or the queries."""
+        path = self.work / f"{name}{self.set.ending}"
         if not path.exists():
-            source = Path(os.environ.get("ADJOIN_DATA", "")) / FILE
-            if "ADJOIN_DATA" not in os.environ or not source.exists():
-                raise Failed(f"{FILE} is not in ADJOIN_DATA")
-            with source.open("rb") as file:
-                rows, dimensions = array("I", file.read(8))
-                first, count = (rows - QUERIES, QUERIES) if name == "queries" else (0, rows - QUERIES)
-                file.seek(8 + first * dimensions)
-                draft = path.with_suffix(".draft")
-                with draft.open("wb") as floats:
-                    array("I", [count, dimensions]).tofile(floats)
-                    for row in range(0, count, 10_000):
-                        some = file.read(min(10_000, count - row) * dimensions)
-                        array("f", iter(some)).tofile(floats)
+            source, queries = self.source(), self.set.queries
+            draft = path.with_stem(f"{name}-draft")
+            first, count = (source.rows - queries, queries) if name == "queries" else (0, source.rows - queries)
+            source.write_part(first, count, draft)
             draft.rename(path)
         return path
 
     def store(self, buckets: int | None) -> Path:
         """A store of so many buckets; of the default number where none is given."""
-        path = self.work / f"serve-{buckets or 'default'}.store"
+        path = self.work / f"{buckets or 'default'}.store"
         if not path.exists():
             number = ["--buckets", str(buckets)] if buckets else []
             run([self.adjoin, "build", self.vectors("base"), "-o", path, "--quiet", *number])
@@ -133,14 +195,11 @@ def batch(bench: Bench, buckets: int | None, probes: int, share: float, contende
     return bench.printed("batches", buckets, *contender, **named)[-1]
 
 
-SETTINGS = ((PAPER_BUCKETS, PAPER_PROBES), (None, OUR_PROBES))
-
-
 def batches(bench: Bench) -> str:
     """Batches of 1,000 queries, one after the other."""
     body = []
-    for buckets, probes in SETTINGS:
-        for share in SHARES:
+    for buckets, probes in bench.set.settings:
+        for share in bench.set.shares:
             # Each of the comparators reads for minutes: all of them at one share only.
             against = COMPARATORS if share == REPLAYED_SHARE else OF_CALL
             for contender in (OURS, *against):
@@ -155,7 +214,7 @@ def batches(bench: Bench) -> str:
 def replays(bench: Bench) -> str:
     """Figures 4 and 10 to 13: arrivals with bursts, timed from when each query should have come."""
     body = []
-    for buckets, probes in SETTINGS:
+    for buckets, probes in bench.set.settings:
         alone = [batch(bench, buckets, probes, REPLAYED_SHARE, contender) for contender in COMPARATORS]
         # Two digits, so that what is kept of an earlier run is found again.
         rate = float(f"{LOAD * max(one['queries_per_second'] for one in alone):.1e}")
@@ -185,25 +244,34 @@ def overloaded(bench: Bench) -> str:
     return overload(bench.adjoin, bench.store(None), bench.vectors("queries"), bench.ledger.measured)
 
 
-PARTS = {"Plans": [grouping, loading, hit_rates], "Batches": [batches], "Arrivals": [replays], "Beside others": [peers], "Overload": [overloaded]}
+PARTS = {
+    "Plans": [grouping, loading, hit_rates],
+    "Batches": [batches],
+    "Arrivals": [replays],
+    "Beside others": [peers],
+    "Overload": [overloaded],
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("adjoin", type=Path)
+    parser.add_argument("--set", choices=SETS, help="all of them where not given")
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
     print(f"# Serving\n\nMade by `bench/serve.py`. Figures and tables in brackets are those of CALL.\n\n{machine()}\n")
-    for heading, tables in PARTS.items():
-        if asked.only not in heading:
-            continue
-        print(f"## {heading}\n", flush=True)
-        for part in tables:
-            try:
-                print(part(Bench(asked)), flush=True)
-            except Failed as reason:
-                print(f"Not measured: {reason}.\n", flush=True)
+    for asked.set in [asked.set] if asked.set else list(SETS):
+        print(f"## {asked.set}\n", flush=True)
+        for heading in SETS[asked.set].parts:
+            if asked.only not in heading:
+                continue
+            print(f"### {heading}\n", flush=True)
+            for part in PARTS[heading]:
+                try:
+                    print(part(Bench(asked)), flush=True)
+                except Failed as reason:
+                    print(f"Not measured: {reason}.\n", flush=True)
     return 0
 
 

@@ -31,6 +31,8 @@ const FILTERED_SHARE: (u64, u64) = (1, 2);
 const WAITING_SHARE: u64 = 16;
 const WAITING: (u64, u64) = (64, 8_192);
 
+/// How many hits most ask for.
+const USUAL_K: u64 = 10;
 /// How long the first search may take: of a large store on a cold disk.
 const TRIAL: Duration = Duration::from_secs(3_600);
 
@@ -84,7 +86,8 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Asks for what is nearest to a vector.
+    /// Asks what is nearest to a vector, of a store with the recall that is usual: what it takes to learn how far queries look
+    /// for that is known then, and nobody waits for it later.
     fn try_one(&self) -> Result<()> {
         let facts = self.facts();
         if facts.rows == 0 {
@@ -92,8 +95,9 @@ impl Backend {
         }
         let dimensions = facts.vectors.dimensions;
         let (vectors, stored) = (VectorType { element: Element::U8, dimensions }, vec![1; dimensions]);
-        let (nprobe, list) = if facts.buckets.is_some() { (Some(1), None) } else { (None, Some(1)) };
-        let sought = Sought { wanted: Wanted::Nearest(1), recall: None, exact: false, nprobe, list, condition: None };
+        let list = facts.buckets.is_none().then_some(USUAL_K as usize);
+        let wanted = Wanted::Nearest(USUAL_K);
+        let sought = Sought { wanted, recall: None, exact: false, nprobe: None, list, condition: None };
         let memory = self.clients.reserve(0).expect("nothing can be reserved");
         let deadline = Instant::now() + TRIAL;
         let request = Request { sought, vectors, rows: 1, stored, deadline, _memory: memory };
