@@ -90,11 +90,11 @@ class VectorSet:
 
 
 SETS = {
-    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Arrivals", "Beside others", "Overload")),
-    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Arrivals")),
-    # At 100 buckets a query reads the third part of 1.3 GB: by its plans only.
+    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Lone queries", "Arrivals", "Beside others", "Overload")),
+    "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Lone queries", "Arrivals")),
+    # At 100 buckets a query would read the third part of 1.3 GB.
     "generated-10m": VectorSet(
-        "generated-10m.u8bin", 10_000, ".u8bin", ("Plans", "Batches"), ((None, OUR_PROBES),), (0.1,),
+        "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Lone queries"), ((None, OUR_PROBES),), (0.1,),
         "--rows 10010000 --dimensions 128 --element u8",
     ),
 }  # fmt: skip
@@ -139,8 +139,8 @@ class Bench:
             run([self.adjoin, "build", self.vectors("base"), "-o", path, "--quiet", *number])
         return path
 
-    def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
-        """The records that the program prints."""
+    def told(self, what: str, buckets: int | None, *names: str, **named: object) -> Record:
+        """What a run of the program took, and the records that it printed."""
         words = [*names, *(f"{name}={value}" for name, value in named.items())]
 
         def measure() -> Record:
@@ -151,7 +151,11 @@ class Bench:
         told = self.ledger.measured(json.dumps([what, buckets, *words]), measure)
         if "failed" in told:
             raise Failed(told["failed"])
-        return told["output"]
+        return told
+
+    def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
+        """The records alone."""
+        return self.told(what, buckets, *names, **named)["output"]
 
 
 def megabytes(count: float) -> str:
@@ -163,6 +167,26 @@ def grouping(bench: Bench) -> str:
     of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "grouping"]
     body = [[shown(r["queries"], 0), shown(r["groups"], 0), shown(r["bitmap_ms"]), shown(r["hash_ms"])] for r in of]
     return "[Table II] Time of grouping, ms.\n\n" + table(["queries", "groups", "bitmaps", "hash tables"], body)
+
+
+def overlap(bench: Bench) -> str:
+    """Figure 3."""
+    [r] = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "overlap"]
+    shares = [f"{100 * r[key]:.0f} %" for key in ("neighbours", "all", "largest")]
+    return (
+        f"[Figure 3] Of the buckets of two of {r['queries']} queries, those that both look into: {shares[0]} of neighbours, {shares[1]} "
+        f"of any two, {shares[2]} of the two that have most in common [more than 60 %].\n"
+    )
+
+
+def borders(bench: Bench) -> str:
+    """Figure 5."""
+    of = [record for record in bench.printed("plans", PAPER_BUCKETS) if record["what"] == "borders"]
+    names = ("grouped", "call", "grouped, by distance", "call-distance")
+    body = [[name, shown(100 * r["first"]), shown(100 * r["others"])] for name, r in zip(names, of, strict=True)]
+    head = ["order", "hit rate of the first query of a group, %", "of the others"]
+    words = "[Figure 5] The cache at the borders of groups: LRU, 50 entries, theta 0.3; only `call` loads ahead.\n\n"
+    return words + table(head, body)
 
 
 def loading(bench: Bench) -> str:
@@ -211,6 +235,34 @@ def batches(bench: Bench) -> str:
     return "The last of 2 batches of 1,000 queries.\n\n" + table(head, body)
 
 
+def threads(bench: Bench) -> str:
+    """Figure 15 and table IV: what more threads bring and take, and the share of planning."""
+    body = []
+    for order, cache in (OURS, OF_CALL[0]):
+        for count in (1, 2):
+            named = {"nprobe": OUR_PROBES, "share": REPLAYED_SHARE, "batches": 3, "memory": MEMORY, "threads": count}
+            told = bench.told("batches", None, order, cache, **named)
+            last = told["output"][-1]
+            planning = last["done"]["plan_ms_per_query"] * last["queries_per_second"] / 10
+            figures = [shown(last["queries_per_second"], 0), megabytes(told["peak_bytes"]), shown(planning)]
+            body.append([order, str(count), *figures])
+    head = ["order", "threads", "queries a second", "MB resident", "% of the time that is planning"]
+    return "[Figure 15, Table IV] The last of 3 batches of 1,000 queries, default buckets, a cache of 10%.\n\n" + table(head, body)
+
+
+def lone(bench: Bench) -> str:
+    """What a query that comes alone waits for."""
+    body = []
+    for buckets, probes in bench.set.settings:
+        for share in (0, REPLAYED_SHARE):
+            [r] = bench.printed("lone", buckets, nprobe=probes, share=share, memory=MEMORY, threads=THREADS)
+            times = [r[which][key] for key in ("p50", "p99") for which in ("served_ms", "direct_ms")]
+            body.append([str(buckets or "default"), f"{share:.0%}", *map(shown, times), shown(times[0] / times[1], 2)])
+    head = ["buckets", "cache", "served, p50, ms", "direct, p50", "served, p99", "direct, p99", "times, p50"]
+    words = "One query at a time, in turns: by the service, and by a search of its own in the same process, which keeps nothing.\n\n"
+    return words + table(head, body)
+
+
 def replays(bench: Bench) -> str:
     """Figures 4 and 10 to 13: arrivals with bursts, timed from when each query should have come."""
     body = []
@@ -245,8 +297,9 @@ def overloaded(bench: Bench) -> str:
 
 
 PARTS = {
-    "Plans": [grouping, loading, hit_rates],
-    "Batches": [batches],
+    "Plans": [grouping, overlap, borders, loading, hit_rates],
+    "Batches": [batches, threads],
+    "Lone queries": [lone],
     "Arrivals": [replays],
     "Beside others": [peers],
     "Overload": [overloaded],

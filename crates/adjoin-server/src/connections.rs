@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::metrics::Metrics;
+use crate::problem::{KIND, Problem};
 
 /// Bytes that a connection may buffer of what comes: its headers, and the body piece by piece.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -30,8 +31,14 @@ const LAST_CALL: Duration = Duration::from_millis(250);
 /// How long requests that were taken in may take when the server ends.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
 /// The answer to who comes when there are as many connections as there may be.
-const CROWDED: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+fn crowded() -> Vec<u8> {
+    let body = Problem::unavailable("as many clients are connected as memory allows; try again later").body();
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {KIND}\r\nretry-after: 1\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    [head.into_bytes(), body].concat()
+}
 
 /// Takes in connections until `stop` is there, and a moment longer; then waits until those that are open have their answers.
 /// `draining` is called in between.
@@ -86,7 +93,7 @@ fn admit(
 ) {
     let Ok(slot) = slots.clone().try_acquire_owned() else {
         metrics.answered(503);
-        let _ = stream.into_std().and_then(|mut stream| stream.write(CROWDED)); // as far as it goes at once
+        let _ = stream.into_std().and_then(|mut stream| stream.write(&crowded())); // as far as it goes at once
         return;
     };
     let _ = stream.set_nodelay(true); // answers are whole: nothing more comes to be sent with them

@@ -6,6 +6,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+/// The type of the body.
+pub(crate) const KIND: &str = "application/problem+json";
+
 /// A refusal or a failure.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Problem {
@@ -46,8 +49,20 @@ impl Problem {
 
     /// The server is about to end.
     pub(crate) fn draining() -> Self {
-        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending; ask another one");
-        Self { retry_after: Some(1), ..problem }
+        Self::unavailable("the server is ending; ask another one")
+    }
+
+    /// The server takes in nobody now.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+    }
+
+    /// The body of the response.
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let Self { status, detail, .. } = self;
+        let title = status.canonical_reason().unwrap_or_default();
+        let details = Details { r#type: "about:blank", title, status: status.as_u16(), detail };
+        serde_json::to_vec(&details).unwrap_or_default() // of strings and a number: it cannot fail
     }
 }
 
@@ -82,12 +97,8 @@ impl From<Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail, retry_after } = self;
-        let title = status.canonical_reason().unwrap_or_default();
-        let details = Details { r#type: "about:blank", title, status: status.as_u16(), detail: &detail };
-        let text = serde_json::to_vec(&details).unwrap_or_default(); // of strings and a number: it cannot fail
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], text).into_response();
-        if let Some(seconds) = retry_after {
+        let mut response = (self.status, [(header::CONTENT_TYPE, KIND)], self.body()).into_response();
+        if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response

@@ -7,7 +7,9 @@
 //! with commas between), rounds (how often all lists are searched with), recalls (numbers with commas between), and lone=1, which searches for one query after the
 //! other.
 
-use std::path::{Path, PathBuf};
+mod one_query;
+
+use std::path::Path;
 use std::process::ExitCode;
 
 use adjoin::context::Context;
@@ -17,8 +19,9 @@ use adjoin::kernels::Kernel;
 use adjoin::report::LatencyStatistics;
 use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
 use adjoin::sink::CollectHits;
-use adjoin::source::{self, IdKind, Ids, SourceInfo, SourceOptions, VectorBatch, VectorScan, VectorSource};
+use adjoin::source::{self, SourceOptions, VectorSource};
 use adjoin::store::{self, BuildOptions, Store};
+use one_query::OneQuery;
 
 const QUERIES: usize = 1_000;
 const K: usize = 10;
@@ -139,10 +142,7 @@ fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource
     while let Some(batch) = scan.next_batch()? {
         let bytes = queries.info().vectors.bytes();
         for stored in batch.bytes.chunks_exact(bytes) {
-            let query = OneQuery {
-                info: SourceInfo { rows: 1, ids: IdKind::None, ..queries.info().clone() },
-                stored: stored.to_vec(),
-            };
+            let query = OneQuery::new(queries.info(), stored.to_vec());
             let found = index::search(context, index, (&query, None), &options, Box::new(CollectHits::default()))?;
             latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
             reads += found.search.reads_per_query;
@@ -156,45 +156,6 @@ fn measure_lone((context, index): (&Context, &Index), queries: &dyn VectorSource
     let LatencyStatistics { mean, p50, p99, .. } = latency;
     println!("{list:4} {reads:6.1} of {pages_read:6.1} {processor_ms:7.3} {mean:8.3} {p50:7.3} {p99:7.3}");
     Ok(())
-}
-
-/// One query as a source.
-struct OneQuery {
-    info: SourceInfo,
-    stored: Vec<u8>,
-}
-
-impl VectorSource for OneQuery {
-    fn info(&self) -> &SourceInfo {
-        &self.info
-    }
-
-    fn scan(&self, _batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        Ok(Box::new(OneScan(Some(&self.stored))))
-    }
-
-    fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
-        self.stored.len() as u64
-    }
-
-    fn locate(&self, row: u64) -> (PathBuf, u64) {
-        (PathBuf::new(), row)
-    }
-}
-
-struct OneScan<'a>(Option<&'a [u8]>);
-
-impl VectorScan for OneScan<'_> {
-    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
-        let batch = |stored: &[u8]| VectorBatch {
-            first_row: 0,
-            rows: 1,
-            bytes: stored.to_vec(),
-            faults: Vec::new(),
-            ids: Ids::None,
-        };
-        Ok(self.0.take().map(batch))
-    }
 }
 
 /// Milliseconds of processors that this process took so far, as the system accounts them; 0 where it does not.

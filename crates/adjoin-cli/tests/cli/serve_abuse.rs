@@ -77,6 +77,20 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
 }
 
 #[test]
+fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let mut idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
+    let refused = response(idle.pop().unwrap());
+    assert!(refused.problem(503).contains("as many clients are connected as memory allows"));
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    drop(idle);
+    wait_until("there is room again", || serving.get("/livez").status == 200);
+    answers(&serving);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
 fn bodies_that_are_too_much_are_refused_before_they_are_read() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");

@@ -19,15 +19,15 @@ use crate::arrivals::arrivals;
 use crate::{Options, queries};
 
 /// A service, the queries that it is asked in turn, and what is asked of them.
-struct Asking {
-    service: Service,
+pub(crate) struct Asking {
+    pub(crate) service: Service,
     queries: Vec<Vec<f32>>,
-    wanted: Wanted,
-    effort: Effort,
+    pub(crate) wanted: Wanted,
+    pub(crate) effort: Effort,
 }
 
 impl Asking {
-    fn open(store: &Path, file: &str, (order, cache): (&str, &str), options: &Options<'_>) -> Result<Self> {
+    pub(crate) fn open(store: &Path, file: &str, (order, cache): (&str, &str), options: &Options<'_>) -> Result<Self> {
         let queries = queries::read(&Context::default(), file)?;
         let memory = options.value("memory", f64::from(1 << 30)) as u64;
         let mut context = Context::default().with_memory(memory);
@@ -55,7 +55,7 @@ impl Asking {
         }
     }
 
-    fn request(&self, number: usize) -> Request {
+    pub(crate) fn request(&self, number: usize) -> Request {
         let vector = self.queries[number % self.queries.len()].clone();
         Request { vector, wanted: self.wanted, effort: self.effort, deadline: None }
     }

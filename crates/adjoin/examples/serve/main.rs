@@ -8,11 +8,16 @@
 //! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive when they do, whatever was answered (Figures 4
 //! and 10 to 13), timed from then. The same names, and `rate` a second, `burst` times that, `seconds` after `warm` seconds,
 //! `gather` seconds that a batch waits, `seed`.
+//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by the service and by a search, in turns. Names: `queries`, and
+//! those of batches.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock is a bug here")]
 
 mod arrivals;
 mod live;
+mod lone;
+#[path = "../one_query/mod.rs"]
+mod one_query;
 mod plans;
 mod queries;
 
@@ -44,9 +49,10 @@ fn main() -> Result<()> {
         ["replay", store, queries, order, cache, ref options @ ..] => {
             live::replay(Path::new(store), queries, (order, cache), &Options(options))
         }
+        ["lone", store, queries, ref options @ ..] => lone::run(Path::new(store), queries, &Options(options)),
         _ => {
             eprintln!(
-                "usage: serve plans STORE QUERIES [NAME=VALUE]... | serve batches|replay STORE QUERIES ORDER CACHE [NAME=VALUE]..."
+                "usage: serve plans|lone STORE QUERIES [NAME=VALUE]... | serve batches|replay STORE QUERIES ORDER CACHE [NAME=VALUE]..."
             );
             std::process::exit(2);
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::plan::batch::{
-    Assignment, BatchCounts, BatchOrder, Bitmaps, BucketCosts, HashedSets, Reading, Residency, Retention, finish_times,
+    Assignment, BatchCounts, BatchOrder, BatchStep, Bitmaps, BucketCosts, HashedSets, Overlap, Reading, Residency, Retention, THETA, finish_times,
     greedy_packing, group, plan_batch,
 };
 use adjoin::store::Store;
@@ -18,6 +18,8 @@ use crate::{Options, queries};
 const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
 /// Thresholds of table III.
 const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+/// Queries in the squares of figure 3.
+const OVERLAPPING: usize = 10;
 /// Loaders of the paper's setup.
 const LOADERS: usize = 8;
 /// Queries that arrive in a second, which is what the clock of a plan goes by.
@@ -37,14 +39,19 @@ enum Capacity {
 }
 
 impl Stream {
-    /// What all batches cost by an order and a cache; the first batch warms up.
-    fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
+    /// An empty cache.
+    fn cache(&self, retention: Retention, capacity: &Capacity) -> Residency {
         let reads: Vec<f64> = self.extents.iter().map(|&bytes| bytes as f64).collect();
         let (sizes, capacity) = match capacity {
             Capacity::Entries(entries) => (vec![1; self.extents.len()], *entries),
             Capacity::Share(share) => (self.extents.clone(), (self.extents.iter().sum::<u64>() as f64 * share) as u64),
         };
-        let mut cache = Residency::new(retention, capacity, BucketCosts { sizes, reads });
+        Residency::new(retention, capacity, BucketCosts { sizes, reads })
+    }
+
+    /// What all batches cost by an order and a cache; the first batch warms up.
+    fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
+        let mut cache = self.cache(retention, capacity);
         let (mut counts, mut bytes, mut queries) = (BatchCounts::default(), 0, 0);
         for (at, lists) in self.batches.iter().enumerate() {
             let seconds = (at * self.batches[0].len()) as f64 / RATE;
@@ -61,6 +68,39 @@ impl Stream {
                 .sum::<u64>();
         }
         (counts, bytes as f64 / queries.max(1) as f64)
+    }
+
+    /// Figure 5: buckets that the first queries of groups find in the cache, and those that the others find there.
+    fn borders(&self, (reading, prefetches): (Reading, bool), capacity: &Capacity) {
+        let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
+        let mut cache = self.cache(Retention::Lru, capacity);
+        let [mut first, mut others] = [(0, 0); 2];
+        for (at, lists) in self.batches.iter().enumerate() {
+            let plan = plan_batch(order, lists, &mut cache, 0.0);
+            if at == 0 {
+                continue;
+            }
+            let groups = group(&Bitmaps::new(lists, self.extents.len() as u32), THETA, reading);
+            let heads = groups.iter().flat_map(|group| group.iter().enumerate().map(|(at, &query)| (query, at == 0)));
+            let heads: Vec<(u32, bool)> = heads.collect();
+            // What is loaded for a query, by the turn of its load: one for each query, one for what is loaded ahead after it.
+            let mut loaded = vec![0; 2 * heads.len() + 2];
+            plan.steps.iter().for_each(|step| {
+                if let BatchStep::Load { turn, .. } = *step {
+                    loaded[turn as usize] += 1;
+                }
+            });
+            for (place, &(query, is_first)) in heads.iter().enumerate() {
+                let (uses, misses) = if is_first { &mut first } else { &mut others };
+                *uses += lists[query as usize].len();
+                *misses += loaded[2 * place + 1];
+            }
+        }
+        let rate = |(uses, misses): (usize, usize)| 1.0 - misses as f64 / uses.max(1) as f64;
+        println!(
+            "{}",
+            json!({"what": "borders", "order": order.name(), "first": rate(first), "others": rate(others)})
+        );
     }
 
     fn tell(&self, what: &str, (order, retention): (BatchOrder, Retention), capacity: &Capacity) {
@@ -87,8 +127,14 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     let extents: Vec<u64> = store.extents().iter().map(|extent| extent.bytes(false)).collect();
     grouping(&lists, extents.len() as u32);
     loading(&lists[0], &extents);
+    overlap(&lists, extents.len() as u32);
     let batch = options.value("batch", 300.0) as usize;
     let stream = Stream { batches: lists.chunks_exact(batch).map(<[_]>::to_vec).collect(), extents };
+    for (reading, prefetches) in
+        [(Reading::Similarity, false), (Reading::Similarity, true), (Reading::Distance, false), (Reading::Distance, true)]
+    {
+        stream.borders((reading, prefetches), &Capacity::Entries(options.value("entries", 50.0) as u64));
+    }
     for capacity in
         [Capacity::Entries(options.value("entries", 50.0) as u64), Capacity::Share(options.value("share", 0.1))]
     {
@@ -125,6 +171,28 @@ fn grouping(lists: &[Vec<u32>], buckets: u32) {
             json!({"what": "grouping", "queries": some.len(), "groups": by_bitmaps.len(), "bitmap_ms": bitmap_ms, "hash_ms": hash_ms})
         );
     }
+}
+
+/// Figure 3: the share that queries have in common of the buckets that two of them look into (Jaccard).
+fn overlap(lists: &[Vec<u32>], buckets: u32) {
+    let some = &lists[..OVERLAPPING.min(lists.len())];
+    let (sets, mut common) = (Bitmaps::new(some, buckets), Vec::new());
+    let [mut neighbours, mut all] = [const { Vec::new() }; 2];
+    for a in 1..some.len() {
+        sets.common_with_earlier(a, &mut common);
+        let shares = common.iter().enumerate().map(|(b, &common)| {
+            let either = sets.size(a) + sets.size(b) - common;
+            f64::from(common) / f64::from(either.max(1))
+        });
+        all.extend(shares);
+        neighbours.extend(all.last());
+    }
+    let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+    let largest = all.iter().copied().fold(0.0, f64::max);
+    println!(
+        "{}",
+        json!({"what": "overlap", "queries": some.len(), "neighbours": mean(&neighbours), "all": mean(&all), "largest": largest})
+    );
 }
 
 /// Figure 14: when the loaders of a query are done, in bytes.

@@ -149,7 +149,8 @@ impl Similarities {
 
     /// Complete linkage: two clusters are as similar as their least similar members.
     fn merge(&mut self, a: usize, b: usize) {
-        [a, b].map(|cluster| self.look_at(cluster));
+        self.look_at(a);
+        self.look_at(b);
         let (before, from_b) = self.all.split_at_mut(b * self.count);
         let (of_a, of_b) = (&mut before[a * self.count..][..self.count], &from_b[..self.count]);
         of_a.iter_mut().zip(of_b).for_each(|(to_a, &to_b)| *to_a = (*to_a).min(to_b));
