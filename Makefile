@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-search tables-live tables-serve stress interleavings build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-joins tables-search tables-live tables-serve stress interleavings build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -69,6 +69,13 @@ tables: build
 	$(CARGO) build --release --locked --workspace --quiet --example kernel_rates --example read_rates
 	{ cat bench/benchmarks.head.md; python3 bench/bench.py $(CLI) --rounds 3; python3 bench/tables.py $(CLI); } > target/benchmarks.md
 	mv target/benchmarks.md docs/benchmarks.md
+
+# docs/benchmarks-joins.md: other joins, two sets, rows that come, conditions, and neighbours of rows beside faiss and hnswlib.
+# Needs ADJOIN_DATA, and PEERS_PYTHON with numpy, pyarrow, faiss-cpu and hnswlib.
+tables-joins: build
+	$(CARGO) build --release --locked --workspace --quiet --example other_joins
+	{ python3 bench/joins.py $(CLI); python3 bench/nearest.py $(CLI); } > target/benchmarks-joins.md
+	mv target/benchmarks-joins.md docs/benchmarks-joins.md
 
 # docs/benchmarks-search.md: searches of graph indexes beside those of DiskANN, whose program DISKANN names, and of the peers
 # of PEERS_PYTHON, in children of the memory cgroup PEERS_CGROUP, and what each idea of walks is worth; goes on where it was

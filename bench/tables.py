@@ -5,7 +5,7 @@ usage: tables.py ADJOIN [--work DIR]
 
 Prints Markdown. What was measured lies in WORK/tables.jsonl and is not measured again. Needs ADJOIN_DATA with
 sift-900k.u8bin. The paper's memory is a share of the data; here that share is the cache of buckets (`--cache`).
-Not made: Figures 7 and 13 (other joins, two sets), 14 (a fragmented file system).
+Figures 7 and 13 (other joins, two sets) are made by `joins.py`; not made is 14 (a fragmented file system).
 """
 
 from __future__ import annotations
