@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
-use adjoin::device::MemoryBudget;
+use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
 use adjoin::report::Written;
@@ -197,7 +197,10 @@ impl Backend {
         for k in places {
             match effort(&requests[k].sought) {
                 Ok(effort) => {
-                    open[k] = Some(Gathered::new(requests[k].rows));
+                    open[k] = Some(Gathered::new(
+                        requests[k].rows,
+                        self.clients.reserve(0).expect("nothing can be reserved"),
+                    ));
                     asked.extend((0..requests[k].rows).map(|query| (k, query, effort)));
                 }
                 Err(error) => give(k, Err(error)),
@@ -214,7 +217,7 @@ impl Backend {
                 let (k, query, _) = some[number];
                 // It may have failed before.
                 let Some(gathered) = &mut open[k] else { return };
-                let whole = match answer.map(|answer| gathered.add(query, answer)) {
+                let whole = match answer.and_then(|answer| gathered.add(query, answer, &self.clients)) {
                     Ok(false) => return,
                     Ok(true) => open[k].take().expect("it is there").whole(ids, &self.clients),
                     Err(error) => Err(error),
@@ -274,7 +277,11 @@ impl Backend {
             lock(&found).push(Found::none(ids, reserve(&self.clients, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: &self.clients };
-        let statistics = served.search(context, queries, sought, Box::new(sink))?;
+        // Given up when nobody waits for it any more.
+        let deadline = requests.iter().map(|request| request.deadline).max();
+        let mut context = context.clone();
+        context.cancel = context.cancel.with_deadline(deadline);
+        let statistics = served.search(&context, queries, sought, Box::new(sink))?;
         let told = Told::of(&statistics);
         if sought.nprobe.is_none() {
             self.learn(told.distances_per_query);
@@ -301,18 +308,24 @@ fn open_service(context: &Context, store: &Arc<Store>) -> Result<Service> {
 struct Gathered {
     found: Vec<Option<serve::Answer>>,
     left: usize,
+    /// Of the hits.
+    memory: Reservation,
 }
 
 impl Gathered {
-    fn new(queries: usize) -> Self {
-        Self { found: vec![None; queries], left: queries }
+    fn new(queries: usize, memory: Reservation) -> Self {
+        Self { found: vec![None; queries], left: queries, memory }
     }
 
     /// Adds what a query found; returns whether that was the last.
-    fn add(&mut self, query: usize, answer: serve::Answer) -> bool {
+    ///
+    /// # Errors
+    /// Where the memory for clients does not hold it.
+    fn add(&mut self, query: usize, answer: serve::Answer, clients: &MemoryBudget) -> Result<bool> {
+        self.memory.join(reserve(clients, bytes_of(&answer))?);
         self.found[query] = Some(answer);
         self.left -= 1;
-        self.left == 0
+        Ok(self.left == 0)
     }
 
     /// All of it.
@@ -320,14 +333,22 @@ impl Gathered {
     /// # Errors
     /// Where the memory for clients does not hold it.
     fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(Found, Told)> {
-        let (queries, mut told) = (self.found.len(), Told::default());
+        let Self { found: each, mut memory, .. } = self;
+        let (queries, mut told) = (each.len(), Told::default());
         let mut found = Found::none(ids, reserve(clients, 0)?);
-        for answer in self.found.iter().flatten() {
-            told.add(answer, queries);
+        for answer in each.into_iter().flatten() {
+            told.add(&answer, queries);
             found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes| reserve(clients, bytes))?;
+            // Gone, so that all of it is held once only.
+            memory.shrink(memory.bytes() - bytes_of(&answer));
         }
         Ok((found, told))
     }
+}
+
+/// Bytes of what a query found.
+fn bytes_of(answer: &serve::Answer) -> u64 {
+    (answer.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + answer.ids.bytes()
 }
 
 /// The places of requests that are searched for together, of those in `places`, in the order of the first of each group.
@@ -381,7 +402,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// Where there is not so much now.
-fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<adjoin::device::Reservation> {
+fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<Reservation> {
     clients.reserve(bytes).map_err(|refused| {
         Error::budget(format!(
             "the hits of these queries take more than the {} that are free for answers; ask for fewer",

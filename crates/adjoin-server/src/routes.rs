@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::live::{Collection, Written};
-use adjoin::options::DIMENSIONS_MAX;
+use adjoin::options::{DIMENSIONS_MAX, format_bytes};
 use adjoin::source::{ArrowTable, Ids};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -272,14 +272,8 @@ fn of_arrow(server: &Server, held: Held, members: Members) -> Result<(Members, Q
     }
     let table = ArrowTable::open(server.backend.context(), "the body", bytes)?;
     let (kind, rows) = (table.vectors(), queries_count(table.rows())?);
-    let (clients, needed) = (server.backend.clients(), rows as u64 * kind.bytes() as u64 + table.reading_bytes());
-    if needed > clients.total() {
-        return Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the table takes too much memory; ask for fewer queries",
-        ));
-    }
-    memory.join(reserve(clients, needed)?);
+    let needed = rows as u64 * kind.bytes() as u64 + table.reading_bytes();
+    memory.join(reserve(server.backend.clients(), needed, memory.bytes())?);
     let stored = table.read()?;
     drop(table);
     Ok((members, Queries::Vectors(Vectors { rows, kind, stored }, memory)))
@@ -291,7 +285,7 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     let turn = tokio::time::timeout_at(deadline.into(), server.look_ups.clone().acquire_owned());
     let turn = turn.await.map_err(late)?.map_err(|_| Problem::draining())?;
     let (kind, rows) = (server.backend.facts().vectors, names.len());
-    let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES))?;
+    let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
     let (served, context) = (server.backend.served(), server.backend.context().clone());
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
@@ -335,8 +329,8 @@ impl Asked {
 /// The answer as a client accepts it, held in memory that is reserved until it is sent.
 fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Response, Problem> {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
-    let bytes = answer.text_bytes();
-    let memory = reserve(server.backend.clients(), bytes)?;
+    let (bytes, held) = (answer.text_bytes(), answer.found.memory.bytes());
+    let memory = reserve(server.backend.clients(), bytes, held)?;
     let (kind, text) = apart(bytes as usize, || match accepted.contains(ARROW) {
         true => answer.to_arrow().map(|table| (ARROW, table)).map_err(unwritable),
         false => Ok((JSON, answer.to_json())),
@@ -356,8 +350,17 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<Reservation, Problem> {
-    let crowded = |_| Problem::crowded("other answers take the memory that is for them now; try again later", 1);
+/// Memory for what a client sends or gets, beside what is held for that already.
+fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation, Problem> {
+    let (needed, all) = (bytes.saturating_add(held), clients.total());
+    if needed > all {
+        let [needed, all] = [needed, all].map(format_bytes);
+        return Err(Problem::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            format!("the queries or their hits take {needed} of the {all} that are for clients; ask for fewer at once"),
+        ));
+    }
+    let crowded = |_| Problem::crowded("other requests take the memory that is for clients now; try again later", 1);
     clients.reserve(bytes).map_err(crowded)
 }
 

@@ -10,26 +10,48 @@ use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::workers::lock;
 
-/// Set by whoever wants the work to stop; clones share one flag.
+/// Set by whoever wants the work to stop; clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel {
+    asked: Arc<AtomicBool>,
+    deadline: Arc<Mutex<Option<Instant>>>,
+}
 
 impl Cancel {
     /// Asks the work to stop at its next check.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Whether that was asked.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// For a part of the work that has a deadline of its own: it stops when all of it does, too.
+    pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
+        Self { asked: self.asked.clone(), deadline: Arc::new(Mutex::new(deadline)) }
+    }
+
+    /// From when on the result is of no use.
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        *lock(&self.deadline) = deadline;
     }
 
     /// # Errors
-    /// [`crate::error::ErrorKind::Cancelled`] where that was asked.
+    /// [`crate::error::ErrorKind::Cancelled`] where the work is to stop, [`crate::error::ErrorKind::Late`] where its deadline has
+    /// passed.
     pub fn check(&self) -> Result<()> {
-        if self.is_cancelled() { Err(Error::cancelled()) } else { Ok(()) }
+        if self.is_cancelled() {
+            return Err(Error::cancelled());
+        }
+        let deadline = *lock(&self.deadline);
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(Error::late("the deadline passed before all was looked at; allow more"));
+        }
+        Ok(())
     }
 }
 

@@ -63,6 +63,12 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
     }
     print(&told(&report))?;
     stopped.cancel.check()?;
+    if let Some(failure) = report.failure.as_ref().filter(|_| report.failed == report.requests) {
+        let failed = format_number(report.failed);
+        return Err(Error::input(format!(
+            "all {failed} requests failed, the first with {failure}; send one with curl to see why"
+        )));
+    }
     Ok(Outcome::Done)
 }
 

@@ -339,6 +339,9 @@ fn a_load_of_requests_is_answered_and_measured() {
     assert!(stats["requests"].as_u64().unwrap() > 20 && stats["requests"] == stats["answered"], "{told}");
     assert!(told.contains(" refused, 0 late, 0 failed\n") && told.contains("answers, ms: mean "), "{told}");
     place.refused(&format!("{line} --stats stats.json"), &["stats.json", "--force"]);
+    let failed = place.run(&line.replace("/v1/search", "/v1/nothing"));
+    assert!(failed.said.contains(" requests failed, the first with status 404"), "{}", failed.said);
+    assert_eq!(failed.code, Some(2));
     for (line, words) in [
         ("bench-serve nowhere --queries set.fbin", &["nowhere is no address"][..]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin", &["127.0.0.1:1"]),

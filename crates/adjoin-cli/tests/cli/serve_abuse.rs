@@ -212,3 +212,24 @@ fn what_would_be_late_is_refused_and_what_is_late_is_told() {
     let shed = ["crowded", "late"].map(|reason| serving.metric(&format!("adjoin_shed_total{{reason=\"{reason}\"}}")));
     assert_eq!(shed.iter().sum::<f64>(), 1.0);
 }
+
+/// Hits that the memory for clients does not hold: the request is refused for good, and what is found meanwhile is not kept.
+#[test]
+fn hits_beyond_memory_are_refused_for_good_and_given_up_when_they_are_late() {
+    let place = Place::new();
+    place.done("gen --rows 20000 --dimensions 2 --element u8 -o set.u8bin --quiet");
+    place.done("build set.u8bin -o set.store --quiet");
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let all = |queries: usize, deadline_ms: u64| {
+        let queries = vec![[7, 7]; queries];
+        let body = json!({"queries": queries, "radius": 1000, "exact": true, "deadline_ms": deadline_ms});
+        serving.post("/v1/search", &body)
+    };
+    assert!(all(100, 600_000).problem(507).contains("ask for fewer"));
+    assert_eq!(all(4_000, 500).status / 100, 5);
+    // Nothing goes on for those that are late.
+    let near = serving.post("/v1/search", &json!({"queries": [[7, 7]], "k": 1, "nprobe": 1}));
+    assert_eq!(near.status, 200, "{near:?}");
+    assert!(resident_bytes(&serving) < 64_000_000, "{}", resident_bytes(&serving));
+    assert_eq!(serving.end().0, Some(0));
+}

@@ -19,6 +19,8 @@ use serde::Serialize;
 use self::arrivals::arrivals;
 use self::client::{Client, Target};
 
+/// How long a thread sleeps at once, so that it ends soon when it is to.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Stack of a thread that waits for answers.
 const STACK_BYTES: usize = 128 << 10;
 /// Latencies are told apart to a thousandth, up to ten minutes, in microseconds: powers of two of both.
@@ -97,9 +99,11 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
         let mut client = Client::none(&target);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&moment) = moments.get(number).filter(|_| !cancel.is_cancelled()) else { return };
+            let Some(&moment) = moments.get(number) else { return };
             let intended = begun + moment;
-            std::thread::sleep(intended.saturating_duration_since(Instant::now()));
+            if !sleep_until(intended, cancel) {
+                return;
+            }
             let sent = Instant::now();
             let status = client.ask(&requests[number % requests.len()]);
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,6 +122,20 @@ pub fn load(options: &LoadOptions, bodies: &[Vec<u8>], cancel: &Cancel) -> Resul
     })?;
     let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(tally.report(begun.elapsed().as_secs_f64()))
+}
+
+/// Sleeps until a moment; false where the work is to stop before it.
+fn sleep_until(moment: Instant, cancel: &Cancel) -> bool {
+    loop {
+        if cancel.is_cancelled() {
+            return false;
+        }
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(SLEEP_MAX));
+    }
 }
 
 fn check(options: &LoadOptions, bodies: &[Vec<u8>]) -> Result<()> {

@@ -31,9 +31,13 @@ pub(crate) fn join(joined: &Joined<'_>, options: &Options<'_>) -> Result<Counts>
     }
     let homes = homes(joined, &centers)?;
     let partitions = Partitions { joined, centers: &centers, homes: &homes };
-    let parts = map_items(joined.context.threads, count, &joined.context.cancel, || (), |(), center| {
-        Ok(partitions.join(center as u32))
-    })?;
+    let parts = map_items(
+        joined.context.threads,
+        count,
+        &joined.context.cancel,
+        || (),
+        |(), center| Ok(partitions.join(center as u32)),
+    )?;
     let mut counts = Counts { pairs: 0, distances: (rows * count) as u64 };
     parts.into_iter().for_each(|part| counts += part);
     Ok(counts)
@@ -58,7 +62,8 @@ impl Partitions<'_> {
     /// The rows of a home among each other, and those that were sent there with these.
     fn join(&self, center: u32) -> Counts {
         let Joined { context, rows, limit, .. } = *self.joined;
-        let at_home: Vec<u32> = (0..rows.rows() as u32).filter(|&row| self.homes[row as usize].center == center).collect();
+        let at_home: Vec<u32> =
+            (0..rows.rows() as u32).filter(|&row| self.homes[row as usize].center == center).collect();
         let columns = context.kernel.pack(rows, &at_home);
         let all = at_home.len() as u32;
         let mut hits = Vec::new();

@@ -32,7 +32,9 @@ impl Bits {
     }
 
     fn members(words: &[u64]) -> impl Iterator<Item = u32> {
-        (0..).zip(words).flat_map(|(word, &bits)| (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * word + bit))
+        (0..)
+            .zip(words)
+            .flat_map(|(word, &bits)| (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| 64 * word + bit))
     }
 }
 
@@ -40,7 +42,11 @@ pub(crate) fn join(joined: &Joined<'_>, options: &Options<'_>) -> Result<Counts>
     let rows = joined.rows.rows();
     let (needed, memory) = (rows as f64 * rows as f64 / 8.0, options.value("memory", 16e9)?);
     if 2.0 * needed > memory {
-        return Err(Error::budget(format!("bits of pairs take {:.0} GB; {:.0} GB are there", 2e-9 * needed, 1e-9 * memory)));
+        return Err(Error::budget(format!(
+            "bits of pairs take {:.0} GB; {:.0} GB are there",
+            2e-9 * needed,
+            1e-9 * memory
+        )));
     }
     let collide = collisions(joined, options)?;
     let (near, mut distances) = near(joined, &collide, options.value("cover", 0.5)?)?;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::plan::batch::{
-    Assignment, BatchCounts, BatchOrder, BatchStep, Bitmaps, BucketCosts, HashedSets, Overlap, Reading, Residency, Retention, THETA, finish_times,
-    greedy_packing, group, plan_batch,
+    Assignment, BatchCounts, BatchOrder, BatchStep, Bitmaps, BucketCosts, HashedSets, Overlap, Reading, Residency,
+    Retention, THETA, finish_times, greedy_packing, group, plan_batch,
 };
 use adjoin::store::Store;
 use serde_json::json;
@@ -97,10 +97,7 @@ impl Stream {
             }
         }
         let rate = |(uses, misses): (usize, usize)| 1.0 - misses as f64 / uses.max(1) as f64;
-        println!(
-            "{}",
-            json!({"what": "borders", "order": order.name(), "first": rate(first), "others": rate(others)})
-        );
+        println!("{}", json!({"what": "borders", "order": order.name(), "first": rate(first), "others": rate(others)}));
     }
 
     fn tell(&self, what: &str, (order, retention): (BatchOrder, Retention), capacity: &Capacity) {
@@ -130,9 +127,12 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     overlap(&lists, extents.len() as u32);
     let batch = options.value("batch", 300.0) as usize;
     let stream = Stream { batches: lists.chunks_exact(batch).map(<[_]>::to_vec).collect(), extents };
-    for (reading, prefetches) in
-        [(Reading::Similarity, false), (Reading::Similarity, true), (Reading::Distance, false), (Reading::Distance, true)]
-    {
+    for (reading, prefetches) in [
+        (Reading::Similarity, false),
+        (Reading::Similarity, true),
+        (Reading::Distance, false),
+        (Reading::Distance, true),
+    ] {
         stream.borders((reading, prefetches), &Capacity::Entries(options.value("entries", 50.0) as u64));
     }
     for capacity in

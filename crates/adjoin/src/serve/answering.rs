@@ -138,7 +138,12 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let of_wish: Vec<&Asked<'_>> =
                     everywhere.iter().copied().filter(|asked| asked.wish == number).collect();
                 self.in_parts(batch, &of_wish, |answering, some| {
-                    answering.look_everywhere(batch, wish, some).map(Some)
+                    // What takes longest is given up when nobody waits for it any more.
+                    let cancel = &answering.searcher.context.cancel;
+                    cancel.set_deadline(batch.last_deadline(some.iter().map(|asked| asked.number)));
+                    let looked = answering.look_everywhere(batch, wish, some).map(Some);
+                    cancel.set_deadline(None);
+                    looked
                 });
             }
         }
@@ -153,8 +158,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         find: impl Fn(&mut Self, &[&Asked<'_>]) -> Result<Option<()>>,
     ) {
         let answer_some = |range: Range<u32>| {
-            let some = asked[range.start as usize..range.end as usize].iter().copied();
-            let open: Vec<&Asked<'_>> = some.filter(|asked| batch.is_open(asked.number)).collect();
+            let some = &asked[range.start as usize..range.end as usize];
+            some.iter().for_each(|asked| batch.refuse_late(asked.number));
+            let open: Vec<&Asked<'_>> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
             if open.is_empty() {
                 return Ok(Some(()));
             }

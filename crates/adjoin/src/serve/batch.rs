@@ -1,10 +1,11 @@
 //! Queries that are answered together, each as soon as its answer is known.
 
 use std::sync::Mutex;
+use std::time::Instant;
 
 use super::options::{Answer, Request};
 use super::queue::{Reply, Waiting};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::workers::lock;
 
 /// Queries and who waits for their answers.
@@ -24,6 +25,20 @@ impl Batch {
     /// Whether a query has no answer yet.
     pub(super) fn is_open(&self, number: usize) -> bool {
         lock(&self.replies[number]).is_some()
+    }
+
+    /// Tells a query that its deadline has passed, where it has and no answer is there.
+    pub(super) fn refuse_late(&self, number: usize) {
+        let is_late = self.requests[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if is_late && self.is_open(number) {
+            self.answer(number, Err(Error::late("the deadline passed before the query was answered; allow more")));
+        }
+    }
+
+    /// When the last of some queries is late; none where one of them never is.
+    pub(super) fn last_deadline(&self, numbers: impl Iterator<Item = usize>) -> Option<Instant> {
+        let deadlines: Option<Vec<Instant>> = numbers.map(|number| self.requests[number].deadline).collect();
+        deadlines?.into_iter().max()
     }
 
     /// Tells a query its answer, which is the first.

@@ -150,7 +150,10 @@ fn serve<T: Coordinate>(
 ) -> Result<()> {
     let waiting_bytes = options.waiting_max as u64 * ServeOptions::waiting_bytes(buckets.vectors().dimensions);
     let least = waiting_bytes + Answering::<T>::least_bytes(buckets, context.threads, options);
-    let context = &context.for_run(least, PURPOSE)?;
+    let mut context = context.for_run(least, PURPOSE)?;
+    // What is answered has deadlines that others do not have.
+    context.cancel = context.cancel.with_deadline(None);
+    let context = &context;
     let _of_waiting = context.reserve(waiting_bytes, PURPOSE)?;
     let searcher = &Searcher::<T>::new(context, buckets)?;
     let mut answering = Answering::new(searcher, (options, buckets.ids(0)), &shared.statistics)?;
