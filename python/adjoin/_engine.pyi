@@ -92,7 +92,7 @@ class Joined:
     def close(self) -> None: ...
 
 def join(
-    sets: tuple[Sequence[str], Sequence[str]],
+    sets: Sequence[Sequence[str]],
     wanted: tuple[dict[str, Any], dict[str, Any]],
     store_options: dict[str, Any],
     resources: dict[str, Any],

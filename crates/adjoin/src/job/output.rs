@@ -57,11 +57,14 @@ impl Output<'_> {
         &self,
         context: &'s Context,
         sets: Sets<'s>,
-        options: &JoinOptions,
+        (parts, options): (&[Sets<'_>], &JoinOptions),
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, sets, least_memory(sets, options)?),
+            _ => {
+                let least = parts.iter().map(|&part| least_memory(part, options)).collect::<Result<Vec<_>>>()?;
+                self.rows(context, sets, least.into_iter().max().unwrap_or(0))
+            }
         }
     }
 

@@ -40,10 +40,10 @@ impl<'a> Clusters<'a> {
         beside: u64,
     ) -> Result<Self> {
         let sets = sets.into();
-        if sets.other().is_some() {
+        if let Some(option) = sets.second_by() {
             return Err(Error::option(message![
                 "clusters are of one set; ask for something else, or leave out ",
-                Argument::With
+                option
             ]));
         }
         let store = sets.left();
