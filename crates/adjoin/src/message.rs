@@ -26,6 +26,8 @@ pub enum Argument {
     With,
     /// The rows that come to those of a set.
     New,
+    /// The ids of the rows that go.
+    Delete,
     /// What must be true of the rows that are found or joined.
     Where,
     /// The same of the rows of the set that another is joined with.
@@ -100,6 +102,7 @@ impl Argument {
             Self::Attributes => "attributes",
             Self::With => "with",
             Self::New => "new",
+            Self::Delete => "delete",
             Self::Where => "where",
             Self::WhereOther => "where-other",
             Self::WherePair => "where-pair",

@@ -8,7 +8,7 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::{CommonStatistics, JoinStatistics, MemoryStatistics, MemoryWatch};
+use adjoin::report::{JoinStatistics, MemoryStatistics, MemoryWatch};
 use adjoin::sink::TableFormat;
 
 use serde::Serialize;

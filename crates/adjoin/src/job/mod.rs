@@ -9,15 +9,17 @@ mod sources;
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, prepare, run};
 use crate::load::check_comparable;
-use crate::message::{Argument, Mention, message};
+use crate::message::{Argument, Mention};
 use crate::options::VectorType;
 use crate::report::{CommonStatistics, JoinStatistics, Written};
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
-use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
+use crate::store::{
+    BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_same_kind, sole_store,
+};
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
@@ -94,6 +96,14 @@ impl Named {
             Self::Source(source) => source.info().vectors,
         }
     }
+
+    /// The kind of the ids.
+    fn ids(&self) -> IdKind {
+        match self {
+            Self::Store(store) => store.manifest().ids,
+            Self::Source(source) => source.info().ids,
+        }
+    }
 }
 
 impl Opened {
@@ -168,27 +178,6 @@ impl OpenedSets {
         let pairs_of_new = new.map(|new| accepted(&[&new.store])).transpose()?;
         Ok(Self { pairs, pairs_of_new, ..self })
     }
-
-    /// Refuses new rows whose ids are of another kind than those of the old ones.
-    fn check_ids(&self) -> Result<()> {
-        let Some(new) = self.second.as_ref().filter(|_| self.is_grown) else { return Ok(()) };
-        let [old, new] = [&self.first, new].map(|opened| opened.store.manifest().ids);
-        if old == new {
-            return Ok(());
-        }
-        let words = |kind| match kind {
-            IdKind::None => "no ids",
-            IdKind::Int64 => "integers as ids",
-            IdKind::Utf8 => "texts as ids",
-        };
-        let (old, new) = (words(old), words(new));
-        Err(Error::option(message![
-            format!("the rows that are there have {old}, the new ones {new}; give both ids of one kind with "),
-            Argument::IdColumn,
-            " or ",
-            Argument::NoIds
-        ]))
-    }
 }
 
 impl Job<'_> {
@@ -214,6 +203,9 @@ impl Job<'_> {
         if let Some(second) = &second {
             let [named, other_named] = [self.inputs, beside].map(|names| names.join(", "));
             check_comparable((&named, first.vectors()), (&other_named, second.vectors()))?;
+            if is_grown {
+                check_same_kind(first.ids(), second.ids())?;
+            }
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let opened = |set: usize, named, condition: &Option<Condition>| {
@@ -228,7 +220,6 @@ impl Job<'_> {
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened(set, second, condition)).transpose()?;
         let opened = OpenedSets { first, second, is_grown, pairs: None, pairs_of_new: None };
-        opened.check_ids()?;
         opened.among_pairs(context, pairs.as_ref())
     }
 
@@ -241,6 +232,7 @@ impl Job<'_> {
         let (sets, parts) = (opened.sets(), opened.parts());
         // A sink for rows takes its memory first; the join is planned with what it leaves.
         let mut sink = output.sink_of_rows(context, sets, (&parts, options))?;
+        let _held = output.held_between(context, sets, (&parts, options))?;
         let mut statistics: Option<JoinStatistics> = None;
         for part in parts {
             let prepared = prepare(context, part, options, output.wants_ids())?;

@@ -7,7 +7,7 @@ use super::table::{TableWriter, id_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::load::Sets;
-use crate::message::{Argument, message};
+use crate::message::message;
 use crate::options::format_count;
 use crate::output::Target;
 

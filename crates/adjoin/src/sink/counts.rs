@@ -15,8 +15,8 @@ use crate::load::Sets;
 use crate::options::format_number;
 use crate::output::Target;
 
-/// Counts the pairs of each row, of two sets those of the first, of a set that has grown those of new rows: columns `id` and `count`, a line for every row that takes part, in
-/// the order of rows.
+/// Counts the pairs of each row, of two sets those of the first, of a set that has grown those of new rows: columns `id` and
+/// `count`, a line for every row that takes part, in the order of rows.
 pub struct Counts<'a> {
     rows: Rows<'a>,
     tally: Tally,

@@ -42,8 +42,9 @@ impl std::str::FromStr for KeepRule {
 }
 
 /// Chooses the rows to keep. Of two sets, rows of the first go that are within the threshold of any of the second, which all
-/// stay; of a set that has grown new ones go, and all that were there stay. The result has a line for each row that goes: `id`, `kept_id`, and their `distance` or
-/// `similarity`. The rows that stay, of those that take part, can go to a result of their own: `id`, in the order of rows.
+/// stay; of a set that has grown new ones go, and all that were there stay. The result has a line for each row that goes: `id`,
+/// `kept_id`, and their `distance` or `similarity`. The rows that stay, of those that take part, can go to a result of their own:
+/// `id`, in the order of rows.
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
