@@ -1,5 +1,6 @@
 //! Flags as typed.
 
+mod append;
 mod flash;
 mod live;
 mod serve;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use append::Append;
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, Searched};
 pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 pub(crate) use serve::{BenchServe, Serve};
@@ -25,6 +27,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Lay vectors on disk so that near ones lie together
     Build(Build),
+    /// Add rows to a store, and remove others from it
+    Append(Append),
     /// Find every pair of vectors within a threshold
     Join(Box<Join>),
     /// Write a data set again without its near-duplicates

@@ -80,7 +80,9 @@ impl BuildMemory {
         source: &dyn VectorSource,
         options: &BuildOptions,
     ) -> Result<(Context, Self)> {
-        Self::fitting(context, |free, batch| Self::within::<T>(context.threads, source, options, free, batch))
+        Self::fitting(context, "the build", |free, batch| {
+            Self::within::<T>(context.threads, source, options, free, batch)
+        })
     }
 
     /// The same for rows that come to a store, and for those of it that stay.
@@ -90,15 +92,17 @@ impl BuildMemory {
     pub(super) fn plan_append<T: Coordinate>(
         context: &Context,
         source: Option<&dyn VectorSource>,
-        growing: &Growing,
+        (growing, purpose): (&Growing, &str),
     ) -> Result<(Context, Self)> {
-        Self::fitting(context, |free, batch| Self::to_append::<T>(context.threads, source, growing, free, batch))
+        Self::fitting(context, purpose, |free, batch| {
+            Self::to_append::<T>(context.threads, source, growing, free, batch)
+        })
     }
 
     /// The plan for the memory that there is, of those for so much of it and batches of so many bytes.
-    fn fitting(context: &Context, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
+    fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);
-        let run = context.for_run(within(0, least_batch).largest_phase(), "the build")?;
+        let run = context.for_run(within(0, least_batch).largest_phase(), purpose)?;
         let free = run.budget().free();
         // What a source holds may leave little for batches.
         let mut batch = intake::batch_bytes(free);

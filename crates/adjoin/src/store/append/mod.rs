@@ -17,7 +17,7 @@ use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max
 use super::files::{FileFacts, Role};
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
-use super::manifest::{Kind, Manifest, is_replaced};
+use super::manifest::{Kind, Manifest, read_manifest};
 use super::memory::{BuildMemory, Growing};
 use super::partitions::{Partitions, Records};
 use super::publish::Drafts;
@@ -89,7 +89,7 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
     let growing = growing(&store)?;
     let space = growing.space;
     let (context, memory) =
-        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, &growing)?);
+        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, (&growing, PURPOSE))?);
     let context = &context;
     let drafts = Drafts::begin(context, (folder, Kind::Store))?;
     let work = Work { context, store: &store, wanted, attributes, memory, drafts };
@@ -213,10 +213,11 @@ impl Work<'_> {
 
     /// That the store is still the one that was opened: another process may have published since, where locks are not seen.
     fn check_current(&self) -> Result<()> {
-        if !is_replaced(self.context, self.store.folder(), &self.store.manifest().manifest_xxh3) {
+        let folder = self.store.folder();
+        if read_manifest(self.context, folder)?.manifest_xxh3 == self.store.manifest().manifest_xxh3 {
             return Ok(());
         }
-        let at = self.store.folder().display();
+        let at = folder.display();
         Err(Error::input(format!("{at} was replaced meanwhile; append again to what is there now")))
     }
 
