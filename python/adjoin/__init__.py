@@ -60,6 +60,7 @@ __all__ = [
     "Result",
     "Store",
     "__version__",
+    "append",
     "build",
     "build_index",
     "dedupe",
@@ -791,6 +792,47 @@ def build(
         held = _engine.build(files, target, wanted, options, resources, shown)
     check_memory(json.loads(held))
     return Store(target)
+
+
+def append(
+    store: Any,
+    new: Any = None,
+    *,
+    delete: Union[Sequence[int], Sequence[str]] = (),
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Writes the next generation of a store in its place: with the rows of ``new`` behind those that are there, without those whose
+    ids ``delete`` lists, or their numbers where rows have no ids. Who has opened the store goes on with what it was.
+
+    ``new`` is what :func:`build` takes, with its options and with the attributes that the store keeps. Rows keep their numbers; those
+    that go are numbers that no row has any more. Ids of ``delete`` that no row has are counted. More rows than the store was built of
+    cannot come to it; build it again of all rows then. Returns what was done: ``new_rows``, ``skipped_rows``, ``removed_rows``,
+    ``missing_ids``, ``bytes_read``, ``bytes_written`` and ``memory``.
+
+    Raises :class:`AdjoinError`; the store is as it was then. Warns with :class:`PromiseWarning` where more memory was held than was
+    given.
+    """
+    target = store.path if isinstance(store, Store) else _options.path("store", store)
+    gone = _id_list("delete", delete)
+    if new is None and not gone:
+        raise OptionError("nothing comes and nothing goes; give new, delete or both")
+    kept = _engine.attributes(os.fspath(target))
+    options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
+    resources = _options.resources(memory, threads)
+    with working(NONE if new is None else new, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = None if temporary is None else folder.name
+        done: dict[str, Any] = json.loads(_engine.append(files, os.fspath(target), gone, options, resources, shown))
+    check_memory(done["memory"])
+    return done
 
 
 def _index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:

@@ -150,3 +150,56 @@ fn texts_that_came_since_are_named() {
     assert_eq!(said.lines().count(), 24_001);
     assert!(said.lines().skip(1).all(|line| !line.ends_with(",0")), "{}", &said[..200]);
 }
+
+#[test]
+fn rows_come_to_a_store_and_others_go() {
+    let place = place();
+    let before = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
+    place.write("gone.txt", b"r0\nr2\nr7\n");
+    let said = place.done("append named.store --new new.jsonl --delete gone.txt").said;
+    for words in ["named.store: 4 rows came, 2 rows went; 7 now", "1 id to delete was not there", "written in", "peak"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let pairs = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
+    assert_eq!(lines(&before), [""; 0]);
+    assert_eq!(lines(&pairs), ["r1,r5,0.25", "r3,r6,0.5", "r3,r7,0.75", "r6,r7,0.25"]);
+    let even = ["join", "named.store", "--eps", "0.75", "--exact", "-o", "-", "--quiet", "--where", "not even"];
+    assert_eq!(lines(&place.run_words(&even).out), ["r1,r5,0.25", "r3,r7,0.75"]);
+    place.done("verify named.store");
+    let told = place.done("info named.store").out;
+    assert!(told.contains("skipped      2 rows of 9, of these 2 removed") && told.contains("4 rows came since"), "{told}");
+    let manifest: Value = serde_json::from_str(&place.done("info named.store --json").out).unwrap();
+    assert_eq!((&manifest["removed_rows"], &manifest["built_rows"]), (&2.into(), &5.into()));
+    // Rows without ids go by their numbers, which the others keep.
+    place.write("gone.txt", b"0\n3\n");
+    place.done("append old.store --delete gone.txt --quiet");
+    place.done("append old.store --new new.fbin --quiet");
+    let pairs = place.done("join old.store --eps 0.75 --exact -o - --quiet").out;
+    assert_eq!(lines(&pairs), ["1,5,0.25", "2,5,0.75", "6,7,0.25"]);
+}
+
+#[test]
+fn what_cannot_be_appended_is_refused() {
+    let place = place();
+    place.write("odd.jsonl", b"{\"id\": \"r9\", \"v\": [3], \"even\": 1}\n");
+    place.write("bare.jsonl", b"{\"id\": \"r9\", \"v\": [3]}\n");
+    place.write("same.jsonl", b"{\"id\": \"r3\", \"v\": [3], \"even\": false}\n");
+    place.write("many.fbin", &fbin(1, &[0.5; 6]));
+    place.write("gone.txt", b"first\n");
+    for (line, words) in [
+        ("append named.store", &["--new", "--delete"][..]),
+        ("append missing --new new.fbin", &["missing"]),
+        ("append old.fbin --new new.fbin", &["old.fbin", "adjoin build"]),
+        ("append named.store --new new.fbin", &["texts as ids", "no ids"]),
+        ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
+        ("append named.store --new bare.jsonl", &["no column even", "the attributes of named.store"]),
+        ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),
+        ("append old.store --new many.fbin", &["was built of 5 rows", "6 rows came", "--force"]),
+        ("append old.store --delete gone.txt", &["gone.txt: line 1 is \"first\""]),
+        ("append old.store --delete missing.txt", &["missing.txt"]),
+        ("append old.store --new old.store", &["old.store"]),
+    ] {
+        place.refused(line, words);
+    }
+    place.done("append named.store --new same.jsonl --on-duplicate-id keep --quiet");
+}

@@ -341,7 +341,8 @@ impl Manifest {
             element: self.vectors.element.to_string(),
             metric: self.metric.to_string(),
             seed: self.seed,
-            skipped_rows: self.skipped_rows,
+            // Those that were removed had a vector.
+            skipped_rows: self.skipped_rows - self.removed_rows,
             duplicate_ids: Some(self.duplicate_ids),
             ..context.statistics(command)
         }
