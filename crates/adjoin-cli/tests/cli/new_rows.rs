@@ -108,7 +108,7 @@ fn what_cannot_come_is_refused() {
     }
 }
 
-/// A tenth of a set comes to the rest: found is what a join of all finds, for less than a quarter of its distances.
+/// A tenth of a set comes to the rest: found is what a join of all finds, for less than half of its distances.
 #[test]
 fn a_tenth_that_comes_is_joined_as_with_all() {
     let place = Place::new();
@@ -133,7 +133,7 @@ fn a_tenth_that_comes_is_joined_as_with_all() {
     assert!(wanted.len() > 1_000, "{}", wanted.len());
     assert_eq!(lines(&place.text("grown.csv")), wanted);
     let verified = |statistics: &Value| statistics["join"]["verified_pairs"].as_u64().unwrap();
-    assert!(4 * verified(&grown) < verified(&of_all), "{} of {}", verified(&grown), verified(&of_all));
+    assert!(2 * verified(&grown) < verified(&of_all), "{} of {}", verified(&grown), verified(&of_all));
     let some = join("old.u8bin --new new.u8bin", "--recall 0.9", "some");
     let (found, all) = (some["join"]["pairs"].as_u64().unwrap(), wanted.len());
     assert!(found as f64 >= 0.9 * all as f64, "{found} of {all}");
@@ -157,7 +157,9 @@ fn rows_come_to_a_store_and_others_go() {
     let before = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
     place.write("gone.txt", b"r0\nr2\nr7\n");
     let said = place.done("append named.store --new new.jsonl --delete gone.txt").said;
-    for words in ["named.store: 4 rows came, 2 rows went; 7 now", "1 id to delete was not there", "written in", "peak"] {
+    for words in
+        ["named.store: 4 rows came, 2 rows went; 7 now", "1 id to delete was not there", "written in", "memory: "]
+    {
         assert!(said.contains(words), "{words}: {said}");
     }
     let pairs = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
@@ -167,7 +169,10 @@ fn rows_come_to_a_store_and_others_go() {
     assert_eq!(lines(&place.run_words(&even).out), ["r1,r5,0.25", "r3,r7,0.75"]);
     place.done("verify named.store");
     let told = place.done("info named.store").out;
-    assert!(told.contains("skipped      2 rows of 9, of these 2 removed") && told.contains("4 rows came since"), "{told}");
+    assert!(
+        told.contains("skipped      2 rows of 9, of these 2 removed") && told.contains("4 rows came since"),
+        "{told}"
+    );
     let manifest: Value = serde_json::from_str(&place.done("info named.store --json").out).unwrap();
     assert_eq!((&manifest["removed_rows"], &manifest["built_rows"]), (&2.into(), &5.into()));
     // Rows without ids go by their numbers, which the others keep.
@@ -187,7 +192,7 @@ fn what_cannot_be_appended_is_refused() {
     place.write("many.fbin", &fbin(1, &[0.5; 6]));
     place.write("gone.txt", b"first\n");
     for (line, words) in [
-        ("append named.store", &["--new", "--delete"][..]),
+        ("append named.store", &["--new"][..]),
         ("append missing --new new.fbin", &["missing"]),
         ("append old.fbin --new new.fbin", &["old.fbin", "adjoin build"]),
         ("append named.store --new new.fbin", &["texts as ids", "no ids"]),
