@@ -196,7 +196,7 @@ fn the_bytes_depend_on_neither_budget_nor_threads() {
 fn buckets_that_were_split_grow() {
     let vectors = adjoin::options::VectorType { element: Element::U8, dimensions: 8_192 };
     let stored = |rows: std::ops::Range<u64>| {
-        let byte = |row: u64, k: usize| if row % 8 == 0 { (row as usize * 31 + k * 7) as u8 } else { 9 };
+        let byte = |row: u64, k: usize| if row.is_multiple_of(8) { (row as usize * 31 + k * 7) as u8 } else { 9 };
         rows.flat_map(|row| (0..8_192).map(move |k| byte(row, k))).collect::<Vec<u8>>()
     };
     let setup = Setup::default().with_buckets(20);
@@ -211,7 +211,7 @@ fn buckets_that_were_split_grow() {
     }
     let store = opened(&built.path());
     assert_eq!(store.extents().iter().filter(|extent| extent.rows == 128).count(), 2, "{:?}", store.extents());
-    let equal = (0..640).filter(|row| row % 8 != 0).count();
+    let equal = (0..640u64).filter(|row| !row.is_multiple_of(8)).count();
     let found = pairs(&store, Predicate::L2 { eps: 0.0 });
     assert!(found.len() >= equal * (equal - 1) / 2, "{}", found.len());
 }

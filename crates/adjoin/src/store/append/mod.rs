@@ -167,8 +167,8 @@ impl Work<'_> {
     fn run<T: Coordinate>(self, space: Space<'static>, going: Option<Going>) -> Result<AppendReport> {
         let (context, store) = (self.context, self.store);
         let mut old = OldRows::new(context, store, going);
-        let mut centers = Panel::<T>::zeroed(store.extents().len(), space.dimensions());
         let phase = context.reserve(self.memory.assigning(), PURPOSE)?;
+        let mut centers = Panel::<T>::zeroed(store.extents().len(), space.dimensions());
         store.read_centers(space, &mut centers, 0)?;
         let mut check = (store.manifest().ids != IdKind::None).then(|| self.id_check());
         let kept = old.survey(check.as_mut())?;
@@ -182,8 +182,9 @@ impl Work<'_> {
         let Assigned { records, tallies, scanned, duplicate_ids, distances, .. } = assigned;
         let mut spill_bytes = records.spilled();
         drop(records);
-        let centers = stored_centers(space, &centers, &written.centers);
-        let mut manifest = self.manifest((scanned, duplicate_ids), &old, (&written, &centers));
+        let stored = stored_centers(space, &centers, &written.centers);
+        drop(centers);
+        let mut manifest = self.manifest((scanned, duplicate_ids), &old, (&written, &stored));
         let mut bytes_written = written.bytes;
         if let Some(places) = places {
             let lie = OldPlaces::new(&old, &tallies);
@@ -193,10 +194,10 @@ impl Work<'_> {
             manifest.files.add(Role::Attributes, facts);
         }
         let encoded = manifest.encode();
-        let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
+        let contents = [(Role::Centers, &*stored), (Role::Table, &*written.table)];
         self.check_current()?;
         self.drafts.publish((&manifest.files, &encoded), &contents, true)?;
-        bytes_written += (centers.len() + written.table.len() + encoded.len()) as u64;
+        bytes_written += (stored.len() + written.table.len() + encoded.len()) as u64;
         Ok(AppendReport {
             manifest,
             new_rows: scanned.usable_rows,
