@@ -60,6 +60,7 @@ __all__ = [
     "Result",
     "Store",
     "__version__",
+    "append",
     "build",
     "build_index",
     "dedupe",
@@ -793,6 +794,47 @@ def build(
     return Store(target)
 
 
+def append(
+    store: Any,
+    new: Any = None,
+    *,
+    delete: Union[Sequence[int], Sequence[str]] = (),
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Writes the next generation of a store in its place: with the rows of ``new`` behind those that are there, without those whose
+    ids ``delete`` lists, or their numbers where rows have no ids. Who has opened the store goes on with what it was.
+
+    ``new`` is what :func:`build` takes, with its options and with the attributes that the store keeps. Rows keep their numbers; those
+    that go are numbers that no row has any more. Ids of ``delete`` that no row has are counted. More rows than the store was built of
+    cannot come to it; build it again of all rows then. Returns what was done: ``new_rows``, ``skipped_rows``, ``removed_rows``,
+    ``missing_ids``, ``bytes_read``, ``bytes_written`` and ``memory``.
+
+    Raises :class:`AdjoinError`; the store is as it was then. Warns with :class:`PromiseWarning` where more memory was held than was
+    given.
+    """
+    target = store.path if isinstance(store, Store) else _options.path("store", store)
+    gone = _id_list("delete", delete)
+    if new is None and not gone:
+        raise OptionError("nothing comes and nothing goes; give new, delete or both")
+    kept = _engine.attributes(os.fspath(target))
+    options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
+    resources = _options.resources(memory, threads)
+    with working(NONE if new is None else new, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = None if temporary is None else folder.name
+        done: dict[str, Any] = json.loads(_engine.append(files, os.fspath(target), gone, options, resources, shown))
+    check_memory(done["memory"])
+    return done
+
+
 def _index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
     """How an index is built."""
     return {
@@ -852,14 +894,14 @@ def build_index(
 
 
 @contextmanager
-def _files_of_other(other: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
-    """The files of the other set of a join, none where there is no such set."""
+def _files_of_other(name: str, other: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
+    """The files of the other set of a join, which is the argument of that name; none where there is no such set."""
     if other is None:
         yield []
         return
     at = folder / "other"
     at.mkdir()
-    with files_of(other, at, options, name="other") as files:
+    with files_of(other, at, options, name=name) as files:
         yield files
 
 
@@ -873,6 +915,7 @@ def join(
     recall: Optional[float] = None,
     exact: bool = False,
     other: Any = None,
+    new: Any = None,
     where: Optional[str] = None,
     where_other: Optional[str] = None,
     where_pair: Optional[str] = None,
@@ -899,7 +942,9 @@ def join(
     attributes with which the store was built, such as ``"lang = 'en'"``: rows of which it is not true take no part.
     ``where_pair`` is one on pairs, such as ``"left.source <> right.source"``, where the earlier row is the left one. What is
     promised is promised for the pairs that are left. ``other`` is another set: each row of ``source`` is then joined with the rows
-    of that one, which are on the right of the pairs, and ``where_other`` is a condition on these. ``memory`` bounds what the
+    of that one, which are on the right of the pairs, and ``where_other`` is a condition on these. ``new`` are rows that come to those
+    of ``source``: only their pairs are found, with each other and with those, as a join of all would find them; they are numbered
+    behind those, and what the result says of rows it says of new ones. ``memory`` bounds what the
     process holds beside what it held before the call. Pairs, and what does not fit into memory, go to a folder in
     ``temporary`` until the result is closed.
 
@@ -918,14 +963,16 @@ def join(
         "other_rows": _options.text("where_other", where_other),
         "pairs": _options.text("where_pair", where_pair),
     }
-    if rows is not None and (other is not None or any(conditions.values())):
-        raise OptionError("target_rows counts all rows of one set; leave out other, where and where_pair")
+    if rows is not None and (other is not None or new is not None or any(conditions.values())):
+        raise OptionError("target_rows counts all rows of one set; leave out other, new, where and where_pair")
+    if other is not None and new is not None:
+        raise OptionError("other is another set, new are rows of the same one; give one of them")
     options, options_of_other = (
         _options.store_options(
             seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id,
             _engine.condition_columns(conditions, number, other is not None),
         )
-        for number in (0, 1)
+        for number in (0, 0 if other is None else 1)
     )
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown):
@@ -933,8 +980,10 @@ def join(
         if rows is not None:
             threshold = _engine.threshold_leaving(files, (rows, meant or "l2"), options, resources, shown)
             wanted["min_similarity" if meant == "cosine" else "eps"] = threshold
-        with _files_of_other(other, Path(folder.name), options_of_other) as others:
-            joined = _engine.join((files, others), (wanted, conditions), options, resources, folder.name, shown)
+        name, beside = ("other", other) if new is None else ("new", new)
+        with _files_of_other(name, beside, Path(folder.name), options_of_other) as others:
+            sets = [files, others, []] if new is None else [files, [], others]
+            joined = _engine.join(sets, (wanted, conditions), options, resources, folder.name, shown)
         result = Result(joined, folder)
     check_memory(result.stats["memory"], result)
     return result

@@ -11,6 +11,8 @@ __all__ = [
     "Index",
     "Joined",
     "__version__",
+    "append",
+    "attributes",
     "build",
     "build_index",
     "columns",
@@ -47,10 +49,19 @@ def dedupe(
     progress: Optional[Progress],
 ) -> str: ...
 def resident_from_now_on() -> int: ...
+def attributes(store: str) -> list[str]: ...
 def build(
     sources: Sequence[str],
     store: str,
     wanted: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
+def append(
+    sources: Sequence[str],
+    store: str,
+    delete: Union[list[int], list[str]],
     store_options: dict[str, Any],
     resources: dict[str, Any],
     progress: Optional[Progress],
@@ -92,7 +103,7 @@ class Joined:
     def close(self) -> None: ...
 
 def join(
-    sets: tuple[Sequence[str], Sequence[str]],
+    sets: Sequence[Sequence[str]],
     wanted: tuple[dict[str, Any], dict[str, Any]],
     store_options: dict[str, Any],
     resources: dict[str, Any],

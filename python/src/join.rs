@@ -37,11 +37,11 @@ pub(crate) struct Joined {
 
 const PAIRS: &str = "pairs.arrows";
 
-/// Joins a set with itself, or with another where one is given, into a file in `folder`.
+/// Joins a set with itself, with another where one is given, or with rows that come to it, into a file in `folder`.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
-    sets: (Vec<String>, Vec<String>),
+    sets: [Vec<String>; 3],
     wanted: (Wanted, WantedConditions),
     store_options: StoreOptions,
     resources: Resources,
@@ -57,8 +57,9 @@ pub(crate) fn join(
             Ok(Box::new(PairFileWriter::create(&folder.join(PAIRS), pairs)?))
         };
         let job = Job {
-            inputs: &sets.0,
-            with: &sets.1,
+            inputs: &sets[0],
+            with: &sets[1],
+            new: &sets[2],
             source: store_options.source_options()?,
             // The columns that the conditions read are kept by the job.
             build: BuildOptions { attributes: Vec::new(), ..build },

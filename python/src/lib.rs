@@ -18,11 +18,13 @@ use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
 use adjoin::options::Metric;
 use adjoin::output::parent;
-use adjoin::store::{self, Store};
+use adjoin::source::{IdKind, VectorSource};
+use adjoin::store::{self, Append, AppendReport, BuildOptions, Store};
 use adjoin_cli::run as run_command;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
+use live::SomeIds;
 use options::{Resources, StoreOptions, WantedIndex, WantedStore};
 use run::{Running, raised};
 
@@ -53,6 +55,41 @@ fn build(
         let options = store_options.build_options(wanted.metric.parse()?, wanted.force)?;
         store::build(context, &*source, store.as_ref(), &options)?;
         options::json(&context.memory())
+    })
+}
+
+/// Writes the next generation of a store: with the rows of sources, where there are any, and without those of some ids; returns
+/// what that did, and what memory it took, as JSON.
+#[pyfunction]
+fn append(
+    py: Python<'_>,
+    sources: Vec<String>,
+    store: String,
+    delete: SomeIds,
+    store_options: StoreOptions,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let folder = store.as_ref();
+        let kind = Store::open(context, folder)?.manifest().ids;
+        let source = (!sources.is_empty()).then(|| store_options.open(context, &sources)).transpose()?;
+        let BuildOptions { on_bad, on_duplicate_id, .. } = store_options.build_options(Metric::L2, true)?;
+        let delete = delete.into_ids(if kind == IdKind::None { IdKind::Int64 } else { kind });
+        let new = source.as_deref().map(|source| source as &dyn VectorSource);
+        let wanted = Append { new, delete: Some(&delete).filter(|ids| ids.len() > 0), on_bad, on_duplicate_id };
+        let AppendReport { new_rows, skipped_rows, removed_rows, missing_ids, bytes_read, bytes_written, .. } =
+            store::append(context, folder, &wanted)?;
+        options::json(&serde_json::json!({
+            "new_rows": new_rows,
+            "skipped_rows": skipped_rows,
+            "removed_rows": removed_rows,
+            "missing_ids": missing_ids,
+            "bytes_read": bytes_read,
+            "bytes_written": bytes_written,
+            "memory": context.memory(),
+        }))
     })
 }
 
@@ -95,6 +132,14 @@ fn info(py: Python<'_>, store: String) -> PyResult<String> {
     manifest.map_err(|error| raised(py, &error))
 }
 
+/// The names of the attributes that a store keeps.
+#[pyfunction]
+fn attributes(py: Python<'_>, store: String) -> PyResult<Vec<String>> {
+    let context = adjoin::context::Context::default();
+    let named = Store::open(&context, store.as_ref()).and_then(|store| store.attributes());
+    Ok(named.map_err(|error| raised(py, &error))?.into_iter().map(|(name, _)| name).collect())
+}
+
 #[pymodule]
 fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -104,6 +149,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pair_file::columns, module)?)?;
     module.add_function(wrap_pyfunction!(resident_from_now_on, module)?)?;
     module.add_function(wrap_pyfunction!(build, module)?)?;
+    module.add_function(wrap_pyfunction!(append, module)?)?;
+    module.add_function(wrap_pyfunction!(attributes, module)?)?;
     module.add_function(wrap_pyfunction!(build_index, module)?)?;
     module.add_function(wrap_pyfunction!(info, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;

@@ -67,7 +67,7 @@ pub(crate) enum SomeIds {
 
 impl SomeIds {
     /// As the engine has them; no ids are of any kind.
-    fn into_ids(self, kind: IdKind) -> Ids {
+    pub(crate) fn into_ids(self, kind: IdKind) -> Ids {
         match self {
             Self::Integers(ids) if ids.is_empty() => Ids::empty(kind),
             Self::Integers(ids) => Ids::Int64(ids),

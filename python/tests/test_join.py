@@ -443,3 +443,52 @@ def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: P
     ]:
         with pytest.raises(adjoin.AdjoinError, match=words):
             adjoin.join(left, eps=EPS, **options)
+
+
+def test_new_rows_are_joined_as_with_all(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    old, new = vectors[:200], vectors[200:240]
+    apart = numpy.sqrt(((vectors[:240, None].astype("f8") - vectors[None, :240].astype("f8")) ** 2).sum(axis=2))
+    wanted = {(int(i), int(j)) for i, j in zip(*numpy.nonzero(apart <= EPS)) if i < j and j >= 200}
+    assert len(wanted) > 20 and any(i >= 200 for i, _ in wanted)
+    gone: set[int] = set()
+    for row in range(200, 240):
+        if any((i, row) in wanted and i not in gone for i in range(row)):
+            gone.add(row)
+    store = adjoin.build(old, tmp_path / "old.store")
+    for first in (old, store):
+        with adjoin.join(first, new=new, eps=EPS, exact=True) as result:
+            assert {row[:2] for row in rows_of(result.pairs())} == wanted
+            counts = {row[0]: row[1] for row in rows_of(result.counts())}
+            assert counts == {row: sum(row in pair for pair in wanted) for row in range(200, 240)}
+            assert {row[0] for row in rows_of(result.kept())} == set(range(200, 240)) - gone
+            assert result.stats["join"]["new_rows"] == 40 and result.stats["among_new"]["recall"]["kept"]
+            with pytest.raises(adjoin.OptionError, match="leave out new"):
+                result.clusters()
+    for options, words in [({"new": new, "other": new}, "give one of them"), ({"new": 3}, "new is 3")]:
+        with pytest.raises(adjoin.AdjoinError, match=words):
+            adjoin.join(old, eps=EPS, **options)
+
+
+def test_rows_come_to_a_store_and_others_go(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    def pairs(of: object) -> set[tuple[int, int]]:
+        with adjoin.join(of, eps=EPS, exact=True) as result:
+            return {row[:2] for row in rows_of(result.pairs())}
+
+    store = adjoin.build(vectors[:200], tmp_path / "grown.store")
+    done = adjoin.append(store, vectors[200:240], delete=numpy.array([7, 9, 500]))
+    assert (done["new_rows"], done["removed_rows"], done["missing_ids"], done["skipped_rows"]) == (40, 2, 1, 0)
+    assert pairs(tmp_path / "grown.store") == {pair for pair in pairs(vectors[:240]) if not {7, 9} & set(pair)}
+    assert adjoin.append(tmp_path / "grown.store", delete=[3])["removed_rows"] == 1
+    assert len(adjoin.Store(store)) == 237 and adjoin.Store(store).info["built_rows"] == 200
+
+    table = pyarrow.table({"id": ["a", "b"], "v": [[0.0, 1.0], [1.0, 0.0]], "lang": ["en", None]})
+    named = adjoin.build(table, tmp_path / "named.store", attributes=["lang"])
+    new = pyarrow.table({"id": ["b", "c"], "v": [[1.0, 0.5], [0.0, 0.5]], "lang": [None, "de"]})
+    with pytest.raises(adjoin.InputError, match="the id b of row 0"):
+        adjoin.append(named, new)
+    adjoin.append(named, new, delete=["b"])
+    with adjoin.join(named, eps=0.5, exact=True, where="lang is not null") as result:
+        assert rows_of(result.pairs()) == [("a", "c", 0.5)]
+    for arguments, words in [((), "nothing comes"), ((3,), "new is 3"), ((new["v"],), "no ids")]:
+        with pytest.raises(adjoin.AdjoinError, match=words):
+            adjoin.append(named, *arguments)

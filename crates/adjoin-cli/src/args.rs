@@ -1,5 +1,6 @@
 //! Flags as typed.
 
+mod append;
 mod flash;
 mod live;
 mod serve;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use append::Append;
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, FlashTables, ModelOptions, Searched};
 pub(crate) use live::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 pub(crate) use serve::{BenchServe, Serve};
@@ -25,6 +27,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Lay vectors on disk so that near ones lie together
     Build(Build),
+    /// Add rows to a store, and remove others from it
+    Append(Append),
     /// Find every pair of vectors within a threshold
     Join(Box<Join>),
     /// Write a data set again without its near-duplicates
@@ -157,10 +161,10 @@ pub(crate) struct SoughtPairs {
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
     /// Each row with its so many nearest neighbours, itself left out
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "with", "condition", "where_other", "where_pair"])]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) nearest: Option<u64>,
     /// With --output keep, of a SOURCE: pairs within the threshold that leaves so many rows, about
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "condition", "where_other", "where_pair"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) target_rows: Option<u64>,
 }
 
@@ -222,6 +226,9 @@ pub(crate) struct Join {
     /// Join each row with those of this set instead of with each other: the other rows are on the right of pairs; counts are of the first set, and keep leaves out rows of it that are near one of the other
     #[arg(long, value_name = "STORE|SOURCE", value_parser = NonEmpty::new())]
     pub(crate) with: Vec<String>,
+    /// Rows that come to those of STORE: find their pairs, with each other and with those, as a join of all would; they are numbered behind those, counts are of new rows, and keep leaves out new rows
+    #[arg(long, value_name = "STORE|SOURCE", value_parser = NonEmpty::new(), conflicts_with = "with")]
+    pub(crate) new: Vec<String>,
     /// Join only rows whose attributes meet this condition, as in SQL, such as "lang = 'en' AND year >= 2020"; of two sets those of the first
     #[arg(long = "where", value_name = "SQL", value_parser = NonEmpty::new())]
     pub(crate) condition: Option<String>,

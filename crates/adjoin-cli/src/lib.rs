@@ -51,6 +51,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     let result = match arguments.command {
         Command::Build(arguments) => commands::build(&arguments, &stopped),
+        Command::Append(arguments) => commands::append(&arguments, &stopped),
         Command::Join(arguments) => commands::join(&arguments, &stopped),
         Command::Dedupe(arguments) => commands::dedupe(&arguments, &stopped),
         Command::Explain(arguments) => commands::explain(&arguments, &stopped),

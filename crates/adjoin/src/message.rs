@@ -24,6 +24,10 @@ pub enum Argument {
     Attributes,
     /// The set that another is joined with.
     With,
+    /// The rows that come to those of a set.
+    New,
+    /// The ids of the rows that go.
+    Delete,
     /// What must be true of the rows that are found or joined.
     Where,
     /// The same of the rows of the set that another is joined with.
@@ -97,6 +101,8 @@ impl Argument {
             Self::Split => "split",
             Self::Attributes => "attributes",
             Self::With => "with",
+            Self::New => "new",
+            Self::Delete => "delete",
             Self::Where => "where",
             Self::WhereOther => "where-other",
             Self::WherePair => "where-pair",

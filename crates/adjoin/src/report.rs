@@ -227,8 +227,67 @@ pub struct JoinStatistics {
     #[serde(flatten)]
     pub common: CommonStatistics,
     pub join: JoinCounts,
+    /// Of a set that has grown, whose recall and strategy are those of the pairs with an old row: the same of two new rows, whose
+    /// counts are among those of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub among_new: Option<AmongNew>,
     #[serde(skip)]
     pub written: Written,
+}
+
+/// How the pairs of two new rows were found.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct AmongNew {
+    pub recall: Option<RecallStatistics>,
+    pub strategy: StrategyStatistics,
+    pub join: JoinCounts,
+}
+
+impl JoinStatistics {
+    /// What was found between old and new rows, with what was found among new ones after it.
+    pub(crate) fn and_among_new(self, new: Self) -> Self {
+        let Self { mut common, mut join, .. } = self;
+        let of_new = new.common;
+        common.seconds += of_new.seconds;
+        common.io += of_new.io;
+        common.predicted = match (common.predicted, of_new.predicted) {
+            (Some(of_old), Some(of_new)) => Some(of_old.and(&of_new)),
+            _ => None,
+        };
+        // The rows that came are no other set.
+        (join.new_rows, join.with_rows) = (join.with_rows, None);
+        (join.new_passing_rows, join.with_passing_rows) = (join.with_passing_rows, None);
+        for (sum, more) in [
+            (&mut join.pairs, new.join.pairs),
+            (&mut join.candidate_pairs, new.join.candidate_pairs),
+            (&mut join.verified_pairs, new.join.verified_pairs),
+            (&mut join.exact_checks, new.join.exact_checks),
+            (&mut join.center_distances, new.join.center_distances),
+            (&mut join.edges, new.join.edges),
+        ] {
+            *sum += more;
+        }
+        let among_new = AmongNew { recall: of_new.recall, strategy: of_new.strategy, join: new.join };
+        Self { common, join, among_new: Some(among_new), written: self.written }
+    }
+
+    /// Takes note of what `finish` writes, and of the time that it takes.
+    ///
+    /// # Errors
+    /// Those of `finish`.
+    pub(crate) fn write(&mut self, finish: impl FnOnce() -> Result<Written>) -> Result<()> {
+        let watch = Stopwatch::start();
+        self.written = finish()?;
+        let Self { common: CommonStatistics { seconds, io, .. }, written, .. } = self;
+        let took = watch.seconds();
+        seconds.total += took;
+        for part in [&mut seconds.execute, &mut seconds.write] {
+            *part.get_or_insert(0.0) += took;
+        }
+        (io.bytes_written, io.spill_bytes) = (Some(written.bytes), Some(written.spill_bytes));
+        Ok(())
+    }
 }
 
 /// What a join was asked for, found and computed.
@@ -249,6 +308,9 @@ pub struct JoinCounts {
     /// Rows that meet the condition, where there is one; the same of the second set.
     pub passing_rows: Option<u64>,
     pub with_passing_rows: Option<u64>,
+    /// Rows that came to those that were there, where any did, and those that meet the condition.
+    pub new_rows: Option<u64>,
+    pub new_passing_rows: Option<u64>,
     /// Buckets without a row that meets the condition of its set, which are never read, and their bytes; where there is one.
     pub skipped_buckets: Option<u64>,
     pub skipped_bytes: Option<u64>,
@@ -450,6 +512,56 @@ pub struct IoStatistics {
     pub cache_hit_rate: Option<f64>,
     pub device: String,
     pub direct: Option<bool>,
+}
+
+/// The sum of two figures, each of which may not apply.
+fn sum<N: std::ops::Add<Output = N>>(one: Option<N>, other: Option<N>) -> Option<N> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
+impl std::ops::AddAssign for IoStatistics {
+    fn add_assign(&mut self, other: Self) {
+        // Passes and hits are of what is read in each: those of the first.
+        self.bytes_read = sum(self.bytes_read, other.bytes_read);
+        self.bytes_requested = sum(self.bytes_requested, other.bytes_requested);
+        self.bytes_written = sum(self.bytes_written, other.bytes_written);
+        self.spill_bytes = sum(self.spill_bytes, other.spill_bytes);
+        self.reads = sum(self.reads, other.reads);
+        let amplification = self.bytes_read.zip(self.bytes_requested);
+        self.read_amplification = amplification.map(|(read, requested)| read as f64 / requested.max(1) as f64);
+    }
+}
+
+impl std::ops::AddAssign for SecondsStatistics {
+    fn add_assign(&mut self, other: Self) {
+        self.total += other.total;
+        for (part, more) in [
+            (&mut self.build, other.build),
+            (&mut self.calibrate, other.calibrate),
+            (&mut self.plan, other.plan),
+            (&mut self.execute, other.execute),
+            (&mut self.write, other.write),
+            (&mut self.compute_waited_for_disk, other.compute_waited_for_disk),
+            (&mut self.compute_waited_for_sink, other.compute_waited_for_sink),
+        ] {
+            *part = sum(*part, more);
+        }
+    }
+}
+
+impl PredictedStatistics {
+    /// What is expected of two runs.
+    fn and(&self, other: &Self) -> Self {
+        Self {
+            bytes_read: sum(self.bytes_read, other.bytes_read),
+            verified_pairs: sum(self.verified_pairs, other.verified_pairs),
+            center_distances: sum(self.center_distances, other.center_distances),
+            seconds: sum(self.seconds, other.seconds),
+        }
+    }
 }
 
 /// Where the time went.

@@ -3,7 +3,7 @@ use adjoin::error::{Error, Result};
 use adjoin::load::Buckets;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::source::IdKind;
-use adjoin::store::{Kind, Store, kind_of};
+use adjoin::store::{Kind, Manifest, Store, kind_of};
 use serde::Serialize;
 
 use super::{index, live};
@@ -65,9 +65,10 @@ fn describe(store: &Store) -> String {
             manifest.vectors.element
         ),
         format!(
-            "skipped      {} of {}",
+            "skipped      {} of {}{}",
             format_count(manifest.skipped_rows, "row"),
-            format_number(manifest.source_rows)
+            format_number(manifest.source_rows),
+            growth_in_words(manifest)
         ),
         format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
@@ -81,6 +82,14 @@ fn describe(store: &Store) -> String {
         format!("seed         {}", manifest.seed),
     ];
     lines.map(|line| line + "\n").concat()
+}
+
+/// What became of a store since it was built, where rows came or went.
+fn growth_in_words(manifest: &Manifest) -> String {
+    let Some(built) = manifest.built_rows else { return String::new() };
+    let removed = format_number(manifest.removed_rows);
+    let came = format_count(manifest.source_rows - built, "row");
+    format!(", of these {removed} removed; {came} came since it was built of {}", format_number(built))
 }
 
 /// A line about attributes, where there are some.

@@ -8,7 +8,7 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::{CommonStatistics, JoinStatistics, MemoryStatistics, MemoryWatch};
+use adjoin::report::{JoinStatistics, MemoryStatistics, MemoryWatch};
 use adjoin::sink::TableFormat;
 
 use serde::Serialize;
@@ -41,6 +41,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let job = Job {
         inputs: &arguments.inputs,
         with: &arguments.with,
+        new: &arguments.new,
         source: resolve::source_options(&arguments.store.columns)?,
         build: resolve::build_options(&arguments.store, predicate.metric(), strategy.centers, (&[], false))?,
         conditions,
@@ -65,7 +66,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     if !arguments.resources.quiet {
         summarise(&statistics, &job.output);
     }
-    Ok(verdict(&statistics.common, arguments))
+    Ok(verdict(&statistics, arguments))
 }
 
 /// Which pairs are wanted: those within the threshold that was given, or within the one that leaves so many rows.
@@ -115,7 +116,7 @@ pub(super) fn check_results(
     let others = others.map(|(option, path)| (option, path.as_deref()));
     let outputs = results.into_iter().chain(others);
     let outputs: Vec<(&str, &Path)> = outputs.filter_map(|(option, path)| Some((option, path?))).collect();
-    let inputs = [&arguments.inputs[..], &arguments.with].concat();
+    let inputs = [&arguments.inputs[..], &arguments.with, &arguments.new].concat();
     resolve::check_files(context, &inputs, &outputs)?;
     for (option, path) in outputs {
         if matches!(option, "-o" | "--kept") {
@@ -152,7 +153,7 @@ impl<'a> StatisticsFile<'a> {
 }
 
 fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
-    let JoinStatistics { common, join, written } = statistics;
+    let JoinStatistics { common, join, among_new, written } = statistics;
     let found = format_count(join.pairs, "pair");
     eprintln!("{found} found in {:.1} s", common.seconds.total);
     let what = match output {
@@ -169,22 +170,36 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
     }
     summarise_rows(statistics);
     let rows = join.passing_rows.unwrap_or(common.rows) as f64;
-    let others = join.with_passing_rows.or(join.with_rows);
-    let all = others.map_or(rows * (rows - 1.0) / 2.0, |others| rows * others as f64);
+    let [with, new] = [join.with_passing_rows.or(join.with_rows), join.new_passing_rows.or(join.new_rows)]
+        .map(|rows| rows.map(|rows| rows as f64));
+    let within = |rows: f64| rows * (rows - 1.0) / 2.0;
+    let all = match (with, new) {
+        (Some(others), _) => rows * others,
+        (None, Some(new)) => rows * new + within(new),
+        (None, None) => within(rows),
+    };
     let (verified, share) = (format_number(join.verified_pairs), percent(join.candidate_pairs as f64 / all.max(1.0)));
     eprintln!("distances computed: {verified} (candidates: {share} of all pairs)");
     if common.skipped_rows > 0 {
         eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
     }
     if let Some(recall) = &common.recall {
-        eprintln!("recall: {}", resolve::recall_in_words(recall));
+        let of = if among_new.is_some() { " of pairs with an old row" } else { "" };
+        eprintln!("recall{of}: {}", resolve::recall_in_words(recall));
+    }
+    if let Some(recall) = among_new.as_ref().and_then(|among_new| among_new.recall.as_ref()) {
+        eprintln!("recall of pairs of new rows: {}", resolve::recall_in_words(recall));
     }
     print_memory(&common.memory);
 }
 
 /// Says how many rows took part, where not all did.
 fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
-    let sides = [(join.passing_rows, Some(common.rows)), (join.with_passing_rows, join.with_rows)];
+    let sides = [
+        (join.passing_rows, Some(common.rows)),
+        (join.with_passing_rows, join.with_rows),
+        (join.new_passing_rows, join.new_rows),
+    ];
     for (passing, all) in sides.into_iter().filter_map(|(passing, all)| passing.zip(all)) {
         eprintln!("{} of {} meet the condition", format_number(passing), format_count(all, "row"));
     }
@@ -194,11 +209,11 @@ fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
 }
 
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.
-fn verdict(statistics: &CommonStatistics, arguments: &Join) -> Outcome {
-    let mut outcome = memory_verdict(&statistics.memory);
-    if let Some(recall) = statistics.recall.as_ref().filter(|recall| !recall.kept)
-        && arguments.wanted.recall.is_some()
-    {
+fn verdict(statistics: &JoinStatistics, arguments: &Join) -> Outcome {
+    let mut outcome = memory_verdict(&statistics.common.memory);
+    let of_new = statistics.among_new.as_ref().and_then(|among_new| among_new.recall.as_ref());
+    let broken = statistics.common.recall.iter().chain(of_new).find(|recall| !recall.kept);
+    if let Some(recall) = broken.filter(|_| arguments.wanted.recall.is_some()) {
         let measured = resolve::recall_in_words(recall);
         eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}");
         outcome = Outcome::PromiseNotKept;

@@ -1,4 +1,3 @@
-use std::io::Read;
 use std::path::Path;
 
 use adjoin::context::Context;
@@ -12,11 +11,12 @@ use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::write_vectors;
-use adjoin::source::{IdKind, Ids, TextIds};
+use adjoin::source::IdKind;
 use adjoin::sql::Condition;
 use adjoin::store::Kind;
 use serde::Serialize;
 
+use super::ids::{ids_of, say_missing};
 use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
@@ -83,33 +83,10 @@ fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
         let Written { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
         eprintln!("{}: {rows} came, {gone} went; {} now", live.display(), format_count(facts.rows, "row"));
-        if missing > 0 {
-            let were = if missing == 1 { "was" } else { "were" };
-            eprintln!("{} to delete {were} not there", format_count(missing, "id"));
-        }
+        say_missing(missing);
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
-}
-
-/// The ids on the lines of a file, or of standard input.
-fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
-    let mut text = String::new();
-    let read = match file {
-        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
-        _ => std::fs::read_to_string(file).map(|read| text = read),
-    };
-    read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
-    if kind == IdKind::Utf8 {
-        let mut ids = TextIds::default();
-        text.lines().for_each(|line| ids.push(line.as_bytes()));
-        return Ok(Ids::Utf8(ids));
-    }
-    let integer = |(number, line): (usize, &str)| {
-        let why = |_| Error::input(format!("{file}: line {number} is {line:?}, which is no integer, as the ids are"));
-        line.trim().parse::<i64>().map_err(why)
-    };
-    (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
 }
 
 fn merge(arguments: &LiveMerge, stopped: &Stopped) -> Result<Outcome> {

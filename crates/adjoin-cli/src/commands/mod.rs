@@ -1,11 +1,13 @@
 //! What each command does, once its flags are resolved.
 
+mod append;
 mod build;
 mod dedupe;
 mod explain;
 mod flash;
 mod generate;
 mod groundtruth;
+mod ids;
 mod index;
 mod info;
 mod join;
@@ -22,6 +24,7 @@ mod verify;
 #[cfg(not(feature = "serve"))]
 mod without_server;
 
+pub(crate) use append::append;
 pub(crate) use build::build;
 pub(crate) use dedupe::dedupe;
 pub(crate) use explain::explain;

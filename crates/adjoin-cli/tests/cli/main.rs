@@ -26,6 +26,7 @@ mod manual;
 mod memory;
 mod nearest;
 mod neighbours;
+mod new_rows;
 mod options;
 mod pairs;
 mod place;

@@ -39,7 +39,7 @@ fn keys() -> Value {
         "join": {
             "eps": false, "min_similarity": false, "pairs": true, "candidate_pairs": true, "verified_pairs": true,
             "exact_checks": true, "center_distances": true, "edges": true, "buckets": true,
-            "with_rows": false, "passing_rows": false, "with_passing_rows": false, "skipped_buckets": false,
+            "with_rows": false, "passing_rows": false, "with_passing_rows": false, "new_rows": false, "new_passing_rows": false, "skipped_buckets": false,
             "skipped_bytes": false,
         },
     })

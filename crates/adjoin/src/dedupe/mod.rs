@@ -165,6 +165,7 @@ impl Dedupe<'_> {
             conditions: Conditions::default(),
             inputs: self.inputs,
             with: &[],
+            new: &[],
             source,
             build: BuildOptions { left_out, ..self.build.clone() },
             join: self.join,

@@ -10,14 +10,16 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, join, prepare};
+use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, prepare, run};
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
-use crate::report::{CommonStatistics, JoinStatistics};
-use crate::source::{IdChoice, SourceOptions, VectorSource};
+use crate::report::{CommonStatistics, JoinStatistics, Written};
+use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
-use crate::store::{BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, sole_store};
+use crate::store::{
+    BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_same_kind, sole_store,
+};
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
@@ -30,6 +32,8 @@ pub struct Job<'a> {
     pub inputs: &'a [String],
     /// The same of another set whose rows those of the first are joined with; nothing where they are joined with each other.
     pub with: &'a [String],
+    /// The same of rows that come to those of the first: these are joined with each other and with those; nothing where none do.
+    pub new: &'a [String],
     /// What is read of sources.
     pub source: SourceOptions,
     /// How a store is built of them; its metric is that of the predicate.
@@ -55,12 +59,15 @@ pub struct Opened {
     _temporary: Option<TemporaryStore>,
 }
 
-/// What a job joins: one set, or two.
+/// What a job joins: one set, or two, or one to which rows come.
 pub struct OpenedSets {
     first: Opened,
     second: Option<Opened>,
-    /// Which pairs count, where not all do.
+    /// Whether the second has rows that come to the first.
+    is_grown: bool,
+    /// Which pairs count, where not all do; of a set that has grown those of two new rows apart.
     pairs: Option<PairFilter>,
+    pairs_of_new: Option<PairFilter>,
 }
 
 /// What is named as a set: a store, or sources of which one is to be built.
@@ -87,6 +94,14 @@ impl Named {
         match self {
             Self::Store(store) => store.manifest().vectors,
             Self::Source(source) => source.info().vectors,
+        }
+    }
+
+    /// The kind of the ids.
+    fn ids(&self) -> IdKind {
+        match self {
+            Self::Store(store) => store.manifest().ids,
+            Self::Source(source) => source.info().ids,
         }
     }
 }
@@ -142,17 +157,26 @@ impl OpenedSets {
     /// What is joined.
     pub fn sets(&self) -> Sets<'_> {
         let sets = match &self.second {
+            Some(second) if self.is_grown => Sets::grown(self.first.side(), second.side()),
             Some(second) => Sets::between(self.first.side(), second.side()),
             None => self.first.side().into(),
         };
         sets.with_pairs(self.pairs.as_ref())
     }
 
+    /// What is joined one after the other.
+    fn parts(&self) -> Vec<Sets<'_>> {
+        self.sets().parts(self.pairs_of_new.as_ref())
+    }
+
     /// The same of which only the pairs count that meet a condition, where there is one.
     fn among_pairs(self, context: &Context, condition: Option<&PairCondition>) -> Result<Self> {
-        let stores: Vec<&Store> = self.sets().stores().collect();
-        let pairs = condition.map(|condition| PairFilter::new(context, &stores, condition.clone())).transpose()?;
-        Ok(Self { pairs, ..self })
+        let Some(condition) = condition else { return Ok(self) };
+        let accepted = |stores: &[&Store]| PairFilter::new(context, stores, condition.clone());
+        let pairs = Some(accepted(&self.sets().stores().collect::<Vec<_>>())?);
+        let new = self.second.as_ref().filter(|_| self.is_grown);
+        let pairs_of_new = new.map(|new| accepted(&[&new.store])).transpose()?;
+        Ok(Self { pairs, pairs_of_new, ..self })
     }
 }
 
@@ -163,19 +187,25 @@ impl Job<'_> {
     /// Where an input cannot be read or is not what it must be, two sets cannot be compared, or nothing is to be built and an
     /// option is given that only a build heeds; where a condition is not of the rows that there are.
     pub fn open(&self, context: &Context) -> Result<OpenedSets> {
-        let are_two_sets = !self.with.is_empty();
+        let is_grown = !self.new.is_empty();
+        let beside = if is_grown { self.new } else { self.with };
+        // A set that has grown is one set, whose rows are all under the same conditions.
+        let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
         let open = |inputs| Named::open(context, inputs, &self.source, None);
         let first = open(self.inputs)?;
-        let second = are_two_sets.then(|| open(self.with)).transpose()?;
+        let second = (!beside.is_empty()).then(|| open(beside)).transpose()?;
         let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
         if !builds {
             sole_store(context, self.inputs, only_for_builds(&self.source, &build))?;
         }
         if let Some(second) = &second {
-            let [named, other_named] = [self.inputs, self.with].map(|names| names.join(", "));
+            let [named, other_named] = [self.inputs, beside].map(|names| names.join(", "));
             check_comparable((&named, first.vectors()), (&other_named, second.vectors()))?;
+            if is_grown {
+                check_same_kind(first.ids(), second.ids())?;
+            }
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let opened = |set: usize, named, condition: &Option<Condition>| {
@@ -187,26 +217,40 @@ impl Job<'_> {
             opened.among(context, condition.as_ref())
         };
         let first = opened(0, first, rows)?;
-        let second = second.map(|second| opened(1, second, other_rows)).transpose()?;
-        OpenedSets { first, second, pairs: None }.among_pairs(context, pairs.as_ref())
+        let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
+        let second = second.map(|second| opened(set, second, condition)).transpose()?;
+        let opened = OpenedSets { first, second, is_grown, pairs: None, pairs_of_new: None };
+        opened.among_pairs(context, pairs.as_ref())
     }
 
     /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
     ///
     /// # Errors
-    /// As [`prepare`] and [`join`], or where the result would be larger than the disk has room for.
+    /// As [`prepare`] and [`run`], or where the result would be larger than the disk has room for.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
-        let sets = opened.sets();
+        let (sets, parts) = (opened.sets(), opened.parts());
         // A sink for rows takes its memory first; the join is planned with what it leaves.
-        let of_rows = output.sink_of_rows(context, sets, options)?;
-        let prepared = prepare(context, sets, options, output.wants_ids())?;
-        output.announce(context, sets, prepared.predicted_results(), self.yes)?;
-        let sink = match of_rows {
-            Some(sink) => sink,
-            None => output.sink_of_pairs(context, sets)?,
-        };
-        let mut statistics = join(context, sets, &prepared, sink)?;
+        let mut sink = output.sink_of_rows(context, sets, (&parts, options))?;
+        let _held = output.held_between(context, sets, (&parts, options))?;
+        let mut statistics: Option<JoinStatistics> = None;
+        for part in parts {
+            let prepared = prepare(context, part, options, output.wants_ids())?;
+            output.announce(context, sets, prepared.predicted_results(), self.yes)?;
+            let sink = match &mut sink {
+                Some(sink) => sink,
+                none => none.insert(output.sink_of_pairs(context, sets)?),
+            };
+            let done = run(context, part, &prepared, &mut **sink)?;
+            let of_part = prepared.statistics(context, part, &done, Written::default());
+            statistics = Some(match statistics {
+                Some(with_old) => with_old.and_among_new(of_part),
+                None => of_part,
+            });
+        }
+        let (mut statistics, sink) = statistics.zip(sink).expect("a join has a part");
+        statistics.write(|| sink.finish())?;
+        statistics.common.memory = context.memory();
         let all = std::iter::once(&opened.first).chain(&opened.second);
         all.for_each(|opened| opened.add_build(&mut statistics.common));
         Ok(statistics)

@@ -8,6 +8,7 @@ use super::pair_filter::PairFilter;
 use super::subset::{Subset, starts};
 use crate::context::Context;
 use crate::error::Result;
+use crate::message::Argument;
 use crate::sql::Condition;
 use crate::store::{Passing, Store};
 
@@ -96,32 +97,69 @@ impl<'a> From<&'a Store> for Side<'a> {
 pub struct Sets<'a> {
     first: Side<'a>,
     second: Option<Side<'a>>,
+    /// Whether the second has rows that come to those of the first.
+    is_grown: bool,
+    /// What the numbers of the rows on the left and on the right of pairs begin with.
+    numbers_from: [u64; 2],
     /// Which pairs count, where not all do.
     pairs: Option<&'a PairFilter>,
 }
 
 impl<'a, S: Into<Side<'a>>> From<S> for Sets<'a> {
     fn from(side: S) -> Self {
-        Self { first: side.into(), second: None, pairs: None }
+        Self { first: side.into(), second: None, is_grown: false, numbers_from: [0; 2], pairs: None }
     }
 }
 
 impl<'a> Sets<'a> {
     /// Each row of the first set with each of the second.
     pub fn between(first: impl Into<Side<'a>>, second: impl Into<Side<'a>>) -> Self {
-        Self { first: first.into(), second: Some(second.into()), pairs: None }
+        Self { second: Some(second.into()), ..first.into().into() }
+    }
+
+    /// A set to which rows come: it is one set then, whose new rows are numbered behind the others, and of whose pairs those of
+    /// two old rows are known. It is joined in [`Sets::parts`].
+    pub fn grown(old: impl Into<Side<'a>>, new: impl Into<Side<'a>>) -> Self {
+        Self { is_grown: true, ..Self::between(old, new) }
+    }
+
+    /// What is joined one after the other: of a set that has grown the old rows with the new ones, and these with each other, of
+    /// which those pairs count that `pairs_of_new` accepts.
+    pub fn parts(self, pairs_of_new: Option<&'a PairFilter>) -> Vec<Self> {
+        match self.second.filter(|_| self.is_grown) {
+            None => vec![self],
+            Some(new) => {
+                let first_new = self.first.store.manifest().source_rows;
+                let with_old = Self { is_grown: false, numbers_from: [0, first_new], ..self };
+                vec![with_old, Self { numbers_from: [first_new; 2], pairs: pairs_of_new, ..new.into() }]
+            }
+        }
+    }
+
+    /// Whether this is a set to which rows come.
+    pub fn have_grown(self) -> bool {
+        self.is_grown
+    }
+
+    /// The option by which there is a second set, where there is one.
+    pub(crate) fn second_by(self) -> Option<Argument> {
+        self.second.map(|_| if self.is_grown { Argument::New } else { Argument::With })
+    }
+
+    /// What the numbers of the rows on the left and on the right of pairs begin with.
+    pub(crate) fn numbers_from(self) -> [u64; 2] {
+        self.numbers_from
+    }
+
+    /// The rows that results tell of: those on the left of pairs of two sets, the new ones of a set that has grown.
+    pub fn results_of(self) -> Side<'a> {
+        self.second.filter(|_| self.is_grown).unwrap_or(self.first)
     }
 
     /// The same of which only the pairs count that a filter accepts, which is of these sets.
     #[must_use]
     pub fn with_pairs(self, pairs: Option<&'a PairFilter>) -> Self {
         Self { pairs, ..self }
-    }
-
-    /// The first set alone.
-    #[must_use]
-    pub fn first(self) -> Self {
-        Self { second: None, pairs: None, ..self }
     }
 
     /// The rows on the left of pairs.

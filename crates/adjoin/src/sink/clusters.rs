@@ -7,7 +7,7 @@ use super::table::{TableWriter, id_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::load::Sets;
-use crate::message::{Argument, message};
+use crate::message::message;
 use crate::options::format_count;
 use crate::output::Target;
 
@@ -40,10 +40,10 @@ impl<'a> Clusters<'a> {
         beside: u64,
     ) -> Result<Self> {
         let sets = sets.into();
-        if sets.other().is_some() {
+        if let Some(option) = sets.second_by() {
             return Err(Error::option(message![
                 "clusters are of one set; ask for something else, or leave out ",
-                Argument::With
+                option
             ]));
         }
         let store = sets.left();

@@ -15,13 +15,15 @@ use crate::load::Sets;
 use crate::options::format_number;
 use crate::output::Target;
 
-/// Counts the pairs of each row, of two sets those of the first: columns `id` and `count`, a line for every row that takes part, in
-/// the order of rows.
+/// Counts the pairs of each row, of two sets those of the first, of a set that has grown those of new rows: columns `id` and
+/// `count`, a line for every row that takes part, in the order of rows.
 pub struct Counts<'a> {
     rows: Rows<'a>,
     tally: Tally,
-    /// Whether the right rows of pairs are of another set, whose pairs are not counted.
-    of_left: bool,
+    /// Where the right rows of pairs are of another set, these are not counted.
+    left_only: bool,
+    /// Rows of pairs with numbers below this one are not counted, and others are numbered from here.
+    first: u64,
     lines: Option<Lines>,
 }
 
@@ -38,16 +40,18 @@ impl<'a> Counts<'a> {
         beside: u64,
     ) -> Result<Self> {
         let sets = sets.into();
-        let store = sets.left();
-        let end = Rows::end(store);
+        let told_of = Sets::from(sets.results_of());
+        let (end, is_grown) = (Rows::end(told_of), sets.have_grown());
         // Sorted after the join: ids, where there are any, beside what was counted.
-        let sorters_after = if Rows::are_numbers(sets.first()) || target.is_none() { 1 } else { 2 };
+        let sorters_after = if Rows::are_numbers(told_of) || target.is_none() { 1 } else { 2 };
         let purpose = "counting neighbours";
         let needs = Needs { bytes: end, sorters_during: 1, sorters_after, beside, purpose };
         let column = Field::new("count", DataType::UInt64, false);
-        let (rows, table) = Rows::with_table(context, sets.first(), target, needs, column)?;
+        let (rows, table) = Rows::with_table(context, told_of, target, needs, column)?;
         let lines = table.map(|table| Lines { table, ids: IdColumn::new(rows.ids()), counts: Vec::new() });
-        Ok(Self { tally: Tally::new(end, rows.sorter()), of_left: sets.other().is_some(), rows, lines })
+        let left_only = sets.other().is_some() && !is_grown;
+        let first = if is_grown { Rows::end(sets.left()) } else { 0 };
+        Ok(Self { tally: Tally::new(end, rows.sorter()), left_only, first, rows, lines })
     }
 }
 
@@ -57,16 +61,17 @@ impl PairSink for Counts<'_> {
     }
 
     fn tally(&self) -> Option<&Tally> {
-        Some(&self.tally)
+        Some(&self.tally).filter(|_| self.first == 0) // whoever counts there numbers the rows of each set from 0
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        let right = if self.of_left { &[][..] } else { &batch.right_rows };
-        batch.left_rows.iter().chain(right).try_for_each(|&row| self.tally.add(row, 1))
+        let right = if self.left_only { &[][..] } else { &batch.right_rows };
+        let mut rows = batch.left_rows.iter().chain(right).filter_map(|row| row.checked_sub(self.first));
+        rows.try_for_each(|row| self.tally.add(row, 1))
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, tally, mut lines, .. } = *self;
+        let Self { rows, tally, first, mut lines, .. } = *self;
         let mut counts = tally.finish()?;
         // The summary alone needs no ids.
         let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counts.rows()) };
@@ -75,9 +80,9 @@ impl PairSink for Counts<'_> {
             let count = counts.of(row)?;
             with += u64::from(count > 0);
             most = count.max(most);
-            lines.as_mut().map_or(Ok(()), |lines| lines.push(row, &id, count))?;
+            lines.as_mut().map_or(Ok(()), |lines| lines.push(first + row, &id, count))?;
         }
-        let [with, all, most] = [with, rows.of_first(), most].map(format_number);
+        let [with, all, most] = [with, rows.told_of(), most].map(format_number);
         rows.context.progress.note(&format!("{with} of {all} rows have neighbours, one row at most {most}"));
         let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;

@@ -42,8 +42,9 @@ impl std::str::FromStr for KeepRule {
 }
 
 /// Chooses the rows to keep. Of two sets, rows of the first go that are within the threshold of any of the second, which all
-/// stay. The result has a line for each row that goes: `id`, `kept_id`, and their `distance` or
-/// `similarity`. The rows that stay, of those that take part, can go to a result of their own: `id`, in the order of rows.
+/// stay; of a set that has grown new ones go, and all that were there stay. The result has a line for each row that goes: `id`,
+/// `kept_id`, and their `distance` or `similarity`. The rows that stay, of those that take part, can go to a result of their own:
+/// `id`, in the order of rows.
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
@@ -75,12 +76,9 @@ impl<'a> Keep<'a> {
     ) -> Result<Self> {
         let sets = sets.into();
         let store = sets.left();
-        refuse_duplicate_ids(store)?;
-        if sets.other().is_some() && rule == KeepRule::Cluster {
-            return Err(Error::option(message![
-                "clusters are of one set; leave out the rule cluster, or ",
-                Argument::With
-            ]));
+        refuse_duplicate_ids(sets.results_of().store())?;
+        if let Some(option) = sets.second_by().filter(|_| rule == KeepRule::Cluster) {
+            return Err(Error::option(message!["clusters are of one set; leave out the rule cluster, or ", option]));
         }
         let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
@@ -94,7 +92,8 @@ impl<'a> Keep<'a> {
             KeepRule::Greedy => Pairs::Greedy(Box::new(rows.sorter())),
             KeepRule::Cluster => Pairs::Cluster(Components::new(end)),
         };
-        let of_removed = ([store, sets.right()].map(|store| store.manifest().ids), store.manifest().metric);
+        let ids = [sets.results_of().store(), sets.right()].map(|store| store.manifest().ids);
+        let of_removed = (ids, store.manifest().metric);
         let removed = target.map(|target| RemovedTable::create(context, target, of_removed, false)).transpose()?;
         let kept = kept.map(|target| Kept::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, removed, kept })
@@ -126,7 +125,7 @@ impl PairSink for Keep<'_> {
             Pairs::Greedy(pairs) => greedy(&rows, pairs.finish()?, (&mut removed, &mut kept))?,
             Pairs::Cluster(components) => first_of_each(&rows, components, (&mut removed, &mut kept))?,
         };
-        let all = rows.of_first();
+        let all = rows.told_of();
         let [to_keep, all, to_remove] = [all - count, all, count].map(format_number);
         rows.context.progress.note(&format!("of {all} rows {to_keep} to keep, {to_remove} to remove"));
         // Both are whole before either appears.
@@ -212,7 +211,7 @@ fn name(rows: &Rows<'_>, gone: &RowSet, by_kept: Sorted, (removed, kept): Tables
     let mut by_kept = Records::new(by_kept)?;
     while let Some(row) = names.next(&mut id)? {
         if let Some(kept) = kept
-            && rows.is_of_first(row)
+            && rows.is_told_of(row)
             && !gone.contains(row)
         {
             kept.push(row, &id)?;

@@ -54,8 +54,8 @@ impl Needs {
     }
 }
 
-/// What a sink for rows works with. Where there are two sets, the rows of the second are numbered after all that the first
-/// may have.
+/// What a sink for rows works with. Where there are two sets, or one that has grown, the rows of the second are numbered after
+/// all that the first may have.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
     /// Of the first set.
@@ -78,7 +78,8 @@ impl<'a> Rows<'a> {
         let sets = sets.into();
         let store = sets.left();
         let Needs { beside, purpose, .. } = needs;
-        let bytes_of = |target| TableWriter::memory_bytes(target, store.manifest().ids);
+        let ids = sets.results_of().store().manifest().ids;
+        let bytes_of = |target| TableWriter::memory_bytes(target, ids);
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
         let read_ahead = least_read_ahead(sets.buckets()?.extents(), true);
         let held = |sorter| needs.held(sorter, read_ahead, &tables);
@@ -116,19 +117,20 @@ impl<'a> Rows<'a> {
         sets.into().stores().map(|store| store.manifest().source_rows).sum()
     }
 
-    /// Whether a row is of the first set.
-    pub(super) fn is_of_first(&self, row: u64) -> bool {
-        row < Self::end(self.store)
+    /// Whether the result tells of a row.
+    pub(super) fn is_told_of(&self, row: u64) -> bool {
+        (row < Self::end(self.store)) != self.sets.have_grown()
     }
 
-    /// The number that a row has in its own set.
+    /// The number that a row has in its own set; one that has grown is one set.
     pub(super) fn own_number(&self, row: u64) -> u64 {
-        if self.is_of_first(row) { row } else { row - Self::end(self.store) }
+        let before = if self.sets.have_grown() { 0 } else { Self::end(self.store) };
+        row.checked_sub(before).unwrap_or(row)
     }
 
-    /// How many rows of the first set take part.
-    pub(super) fn of_first(&self) -> u64 {
-        self.sets.left_side().rows()
+    /// How many rows the result tells of.
+    pub(super) fn told_of(&self) -> u64 {
+        self.sets.results_of().rows()
     }
 
     /// How many row numbers there may be.
@@ -139,15 +141,15 @@ impl<'a> Rows<'a> {
     /// The rows of a pair: the one that may go first, then the one for which it may: of a set the later and the earlier one,
     /// of two sets that of the first and that of the second.
     pub(super) fn later_first(&self, (left, right): (u64, u64)) -> (u64, u64) {
-        match self.sets.other_side() {
+        match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),
             Some(_) => (left, Self::end(self.store) + right),
         }
     }
 
-    /// The kind of the ids of the first set.
+    /// The kind of the ids of the rows that the result tells of.
     pub(super) fn ids(&self) -> IdKind {
-        self.store.manifest().ids
+        self.sets.results_of().store().manifest().ids
     }
 
     pub(super) fn sorter(&self) -> Sorter {

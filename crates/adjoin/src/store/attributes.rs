@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::Attributes;
+use crate::sql::cast;
 
 /// Rows of a batch that is encoded at once, and the bytes at which it is shorter: together with the settings of the file they
 /// decide its bytes.
@@ -103,6 +104,16 @@ impl<'a> Reordering<'a> {
         let converter = RowConverter::new(fields.collect()).map_err(|error| Error::input(error.to_string()))?;
         let placed = Partitions::new(context, temporary, "attributes", sizes);
         Ok(Self { context, schema: schema.clone(), converter, sizes, placed, rows, _memory: memory })
+    }
+
+    /// A table with columns of these types, which those of a source become that come to others.
+    ///
+    /// # Errors
+    /// Where a value has no such type.
+    fn as_kept(&self, table: &RecordBatch) -> Result<RecordBatch> {
+        let columns = table.columns().iter().zip(self.schema.fields());
+        let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<Vec<_>>>()?;
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| Error::input(error.to_string()))
     }
 
     /// Takes the rows of a table, each with its place; those without one are left out.
@@ -304,6 +315,8 @@ fn failed(at: &str, error: ParquetError) -> Error {
 pub(super) struct RowPlaces {
     sizes: PartitionSizes,
     source_rows: u64,
+    /// The number of its first row in the store: those before it are not of the source.
+    first: u64,
     placed: Partitions,
     next: u64,
     memory: Reservation,
@@ -315,10 +328,12 @@ impl RowPlaces {
         sizes(0, source_rows).memory_bytes()
     }
 
-    pub(super) fn new(context: &Context, temporary: &Path, source_rows: u64) -> Result<Self> {
+    /// Of so many rows, which are numbered in the store from `first` on.
+    pub(super) fn new(context: &Context, temporary: &Path, (first, source_rows): (u64, u64)) -> Result<Self> {
         let sizes = sizes(0, source_rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
-        Ok(Self { sizes, source_rows, placed: Partitions::new(context, temporary, "places", sizes), next: 0, memory })
+        let placed = Partitions::new(context, temporary, "places", sizes);
+        Ok(Self { sizes, source_rows, first, placed, next: 0, memory })
     }
 
     /// Takes the rows at the next places.
@@ -326,9 +341,11 @@ impl RowPlaces {
     /// # Errors
     /// Where the disk refuses.
     pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
-        for &row in rows {
-            let partition = partition_of(row, self.sizes, self.source_rows);
-            self.placed.push(partition, &[&packed(row), &packed(self.next)])?;
+        for row in rows {
+            if let Some(row) = row.checked_sub(self.first) {
+                let partition = partition_of(row, self.sizes, self.source_rows);
+                self.placed.push(partition, &[&packed(row), &packed(self.next)])?;
+            }
             self.next += 1;
         }
         Ok(())
@@ -345,23 +362,34 @@ impl RowPlaces {
         attributes: &Attributes<'_>,
         (drafts, temporary): (&Drafts<'_>, &Path),
     ) -> Result<(FileFacts, u64)> {
-        let Self { sizes, source_rows, placed, next: rows, memory } = self;
+        let mut reordering = Reordering::new(context, temporary, attributes.schema(), self.next)?;
+        let spilled = self.add_to(context, attributes, &mut reordering)?;
+        let (facts, more) = reordering.write(drafts)?;
+        Ok((facts, spilled + more))
+    }
+
+    /// Puts the attributes of all of these rows among those of others; returns the bytes that did not fit into memory.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn add_to(
+        self,
+        context: &Context,
+        attributes: &Attributes<'_>,
+        reordering: &mut Reordering<'_>,
+    ) -> Result<u64> {
+        let Self { sizes, source_rows, placed, memory: _memory, .. } = self;
         let records = placed.finish()?;
         let places_max = source_rows.div_ceil(sizes.partitions as u64) * size_of::<u64>() as u64;
-        let of_places = context.reserve(places_max, PURPOSE)?;
+        let _of_places = context.reserve(places_max, PURPOSE)?;
         let mut lookup = Lookup { records: &records, sizes, source_rows, loaded: 0..0, places: Vec::new() };
-        let mut reordering = Reordering::new(context, temporary, attributes.schema(), rows)?;
         context.progress.begin("attributes", "rows", source_rows);
         for table in attributes.tables(context)? {
             let (first, table) = table?;
-            reordering.add(&table, |k| lookup.place(first + k as u64))?;
+            reordering.add(&reordering.as_kept(&table)?, |k| lookup.place(first + k as u64))?;
             context.progress.advance(first + table.num_rows() as u64);
         }
-        drop((lookup, of_places));
-        let spilled = records.spilled();
-        drop((records, memory));
-        let (facts, more) = reordering.write(drafts)?;
-        Ok((facts, spilled + more))
+        Ok(records.spilled())
     }
 }
 

@@ -1,6 +1,7 @@
 //! From records in partitions to the file of buckets: each partition is read, its rows are put where they belong, and
 //! extents are written one behind the other.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -58,9 +59,18 @@ impl RecordHead {
 /// A row on its way: its center, its number, its vector and its id.
 pub(crate) struct Record<'a> {
     pub(crate) center: u32,
-    row: u64,
-    vector: &'a [u8],
-    id: &'a [u8],
+    pub(crate) row: u64,
+    pub(crate) vector: &'a [u8],
+    pub(crate) id: &'a [u8],
+}
+
+/// Rows of centers that lie before those of records, ascending by row: of a store that rows come to.
+pub(crate) trait RowsBefore: Sync {
+    /// Hands over those of a center.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    fn each(&self, center: u32, take: &mut dyn FnMut(&Record<'_>)) -> Result<()>;
 }
 
 impl<'a> Record<'a> {
@@ -96,6 +106,8 @@ struct BucketPart {
 pub(crate) struct BucketWriter<'a> {
     pub(crate) context: &'a Context,
     pub(crate) records: &'a Records,
+    /// Rows that are no records, where there are some.
+    pub(crate) before: Option<&'a dyn RowsBefore>,
     pub(crate) vectors: VectorType,
     pub(crate) ids: IdKind,
     /// Centers in tree order.
@@ -136,6 +148,38 @@ struct Arranged {
     stored: Vec<u8>,
     /// For each part.
     ids: Vec<Ids>,
+}
+
+/// Where the rows of a load belong, as they come.
+struct Places<'a> {
+    parts: &'a [BucketPart],
+    extent_rows_max: u64,
+    /// For each center of the load: rows seen, and the first extent of it here, with its first row in the load.
+    of_center: HashMap<u32, (u64, usize, usize)>,
+    /// Rows of the load.
+    rows: usize,
+}
+
+impl<'a> Places<'a> {
+    fn of(parts: &'a [BucketPart], extent_rows_max: u64) -> Self {
+        let (mut of_center, mut rows) = (HashMap::new(), 0);
+        for (k, part) in parts.iter().enumerate() {
+            of_center.entry(part.center).or_insert((0, k, rows));
+            rows += part.rows as usize;
+        }
+        Self { parts, extent_rows_max, of_center, rows }
+    }
+
+    /// The extent of the load, and the place in the load, of the next row of a center; none where that is in another load.
+    fn next(&mut self, center: u32) -> Option<(usize, usize)> {
+        let (seen, first_part, start) = self.of_center.get_mut(&center)?;
+        let ordinal = *seen;
+        *seen += 1;
+        let since = ordinal.checked_sub(self.parts[*first_part].first)?;
+        let part = *first_part + (since / self.extent_rows_max) as usize;
+        let is_here = self.parts.get(part).is_some_and(|part| part.center == center);
+        is_here.then_some((part, *start + since as usize))
+    }
 }
 
 impl BucketWriter<'_> {
@@ -215,36 +259,30 @@ impl BucketWriter<'_> {
         loads
     }
 
-    /// Reads the partition of a load and puts its rows in order: by extent, ascending in each, as they were pushed.
+    /// Reads the rows of a load and puts them in order: by extent, ascending in each, as they come.
     fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
-        let rows: usize = parts.iter().map(|part| part.rows as usize).sum();
-        // For each center of the load: rows seen, and the first extent of it here, with its first row in the load.
-        let mut of_center: std::collections::HashMap<u32, (u64, usize, usize)> = std::collections::HashMap::new();
-        let mut start = 0;
-        for (k, part) in parts.iter().enumerate() {
-            of_center.entry(part.center).or_insert((0, k, start));
-            start += part.rows as usize;
-        }
-        let (mut numbers, mut stored) = (vec![0; rows], vec![0; rows * self.vectors.bytes()]);
+        let mut places = Places::of(parts, self.extent_rows_max);
+        let (rows, bytes) = (places.rows, self.vectors.bytes());
+        let (mut numbers, mut stored) = (vec![0; rows], vec![0; rows * bytes]);
         let mut ids = vec![Ids::empty(self.ids); parts.len()];
+        let mut take = |record: &Record<'_>| {
+            let Some((part, place)) = places.next(record.center) else { return };
+            numbers[place] = record.row;
+            stored[place * bytes..][..bytes].copy_from_slice(record.vector);
+            push_id(&mut ids[part], record.id);
+        };
+        if let Some(before) = self.before {
+            let mut centers: Vec<u32> = parts.iter().map(|part| part.center).collect();
+            centers.dedup();
+            centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
+        }
         self.records.read(load.partition, |mut records| {
             while !records.is_empty() {
                 let (record, rest) = Record::split(records, self.vectors);
+                take(&record);
                 records = rest;
-                let Some((seen, first_part, start)) = of_center.get_mut(&record.center) else { continue };
-                let ordinal = *seen;
-                *seen += 1;
-                let Some(since) = ordinal.checked_sub(parts[*first_part].first) else { continue };
-                let part = *first_part + (since / self.extent_rows_max) as usize;
-                if parts.get(part).is_none_or(|part| part.center != record.center) {
-                    continue; // of an extent of a later load
-                }
-                let place = *start + since as usize;
-                numbers[place] = record.row;
-                stored[place * self.vectors.bytes()..][..self.vectors.bytes()].copy_from_slice(record.vector);
-                push_id(&mut ids[part], record.id);
             }
             Ok(())
         })?;

@@ -9,8 +9,8 @@ use super::intake::UsableRows;
 use super::partitions::{PartitionSizes, Partitions};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::source::{Ids, VectorSource};
+use crate::message::{Argument, Message, message};
+use crate::source::{IdKind, Ids, VectorSource};
 
 /// A hash of 128 bits and a row.
 const RECORD_BYTES: usize = 24;
@@ -35,7 +35,8 @@ pub(crate) struct IdCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Duplicates {
     pub(crate) count: u64,
-    /// The first of them.
+    /// How many of them are not to be, as they come to others, and the first of these.
+    pub(crate) coming: u64,
     pub(crate) first: Option<u64>,
 }
 
@@ -58,19 +59,27 @@ impl IdCheck {
     /// # Errors
     /// Where the disk refuses.
     pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
-        for (k, row) in usable.rows.iter().enumerate() {
+        for (k, &row) in usable.rows.iter().enumerate() {
             let Some(hash) = hash_of(&usable.ids, k) else { return Ok(()) };
-            let partition = ((hash >> 64) * self.partitions as u128) >> 64;
-            self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])?;
+            self.add_hash(hash, row)?;
         }
         Ok(())
     }
 
-    /// Finds the rows whose id an earlier row has.
+    /// Takes the hash of the id of a row.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(crate) fn add_hash(&mut self, hash: u128, row: u64) -> Result<()> {
+        let partition = ((hash >> 64) * self.partitions as u128) >> 64;
+        self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])
+    }
+
+    /// Finds the rows whose id an earlier row has; those from `coming` on come to others.
     ///
     /// # Errors
     /// Where the disk refuses.
-    pub(crate) fn finish(self) -> Result<Duplicates> {
+    pub(crate) fn finish(self, coming: u64) -> Result<Duplicates> {
         let hashes = self.hashes.finish()?;
         let mut duplicates = Duplicates::default();
         let mut records: Vec<[u64; 3]> = Vec::new();
@@ -86,16 +95,20 @@ impl IdCheck {
             })?;
             records.sort_unstable();
             for repeated in records.windows(2).filter(|two| two[0][..2] == two[1][..2]) {
+                let row = repeated[1][2];
                 duplicates.count += 1;
-                duplicates.first = Some(duplicates.first.map_or(repeated[1][2], |row| row.min(repeated[1][2])));
+                if row >= coming {
+                    duplicates.coming += 1;
+                    duplicates.first = Some(duplicates.first.map_or(row, |first| first.min(row)));
+                }
             }
         }
         Ok(duplicates)
     }
 }
 
-/// The error that names the first row whose id an earlier row has.
-pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64) -> Result<Error> {
+/// The error that names the first row of a source whose id an earlier row has, and what can be done beside keeping both.
+pub(crate) fn refusal(source: &dyn VectorSource, (row, count): (u64, u64), remedy: Message) -> Result<Error> {
     let mut scan = source.scan(1 << 20)?;
     let mut id = String::new();
     while let Some(batch) = scan.next_batch()? {
@@ -110,8 +123,29 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64) -> Result
         format!("{}: {used}; make ids unique, give ", file.display()),
         Argument::OnDuplicateId.with("keep"),
         ", or ",
-        Argument::NoIds,
-        " to go by row numbers"
+        remedy
+    ]))
+}
+
+/// Refuses ids of another kind than those that are there.
+///
+/// # Errors
+/// That they are, and what each has.
+pub(crate) fn check_same_kind(there: IdKind, coming: IdKind) -> Result<()> {
+    let words = |kind| match kind {
+        IdKind::None => "no ids",
+        IdKind::Int64 => "integers as ids",
+        IdKind::Utf8 => "texts as ids",
+    };
+    if there == coming {
+        return Ok(());
+    }
+    let (there, coming) = (words(there), words(coming));
+    Err(Error::option(message![
+        format!("the rows that are there have {there}, the new ones {coming}; give both ids of one kind with "),
+        Argument::IdColumn,
+        " or ",
+        Argument::NoIds
     ]))
 }
 
@@ -124,7 +158,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut check = IdCheck::new(&Context::default(), folder.path(), rows, memory);
         check.add(&UsableRows { stored: Vec::new(), rows: (100..100 + rows).collect(), ids }).unwrap();
-        check.finish().unwrap()
+        check.finish(100).unwrap()
     }
 
     #[test]
@@ -132,7 +166,7 @@ mod tests {
         let numbers: Vec<i64> = (0..200_000).map(|k| k % 150_000).collect();
         let mut texts = TextIds::default();
         numbers.iter().for_each(|k| texts.push(k.to_string().as_bytes()));
-        let expected = Duplicates { count: 50_000, first: Some(150_100) };
+        let expected = Duplicates { count: 50_000, coming: 50_000, first: Some(150_100) };
         for memory in [0, 1 << 30] {
             assert_eq!(check(Ids::Int64(numbers.clone()), 200_000, memory), expected);
             assert_eq!(check(Ids::Utf8(texts.clone()), 200_000, memory), expected);

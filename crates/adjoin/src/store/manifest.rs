@@ -45,6 +45,12 @@ pub struct Manifest {
     /// For inner products, the length of the longest vector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<f64>,
+    /// Where rows came to it or went: rows of the source that it was built of first, to which its centers were trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built_rows: Option<u64>,
+    /// How many of the skipped rows were in it once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub removed_rows: u64,
     /// Kind of the ids.
     pub ids: IdKind,
     /// Whether the source had f64 elements, rounded to f32 here.
@@ -61,6 +67,10 @@ pub struct Manifest {
     pub files: Files,
     /// Checksum of this file with these 16 digits as zeros; filled in by [`Manifest::encode`].
     pub manifest_xxh3: String,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The digits of a checksum that is not known yet.
@@ -331,7 +341,8 @@ impl Manifest {
             element: self.vectors.element.to_string(),
             metric: self.metric.to_string(),
             seed: self.seed,
-            skipped_rows: self.skipped_rows,
+            // Those that were removed had a vector.
+            skipped_rows: self.skipped_rows - self.removed_rows,
             duplicate_ids: Some(self.duplicate_ids),
             ..context.statistics(command)
         }
@@ -373,6 +384,8 @@ impl Manifest {
         let facts = [
             ("its number of rows", (1..=ROWS_MAX).contains(&rows) && rows <= source_rows && source_rows <= ROWS_MAX),
             ("its number of skipped rows", source_rows.checked_sub(rows) == Some(self.skipped_rows)),
+            ("its number of removed rows", self.removed_rows <= self.skipped_rows),
+            ("its number of rows when it was built", self.built_rows.is_none_or(|built| built <= source_rows)),
             ("its number of equal ids", self.duplicate_ids < rows),
             ("its number of buckets", (1..=rows).contains(&buckets)),
             ("the length of its table", table.bytes == buckets * ENTRY_BYTES as u64),
@@ -425,6 +438,8 @@ mod tests {
             duplicate_ids: 0,
             metric: Metric::Cosine,
             longest: None,
+            built_rows: Some(11),
+            removed_rows: 1,
             ids: IdKind::Utf8,
             rounded_from_f64: false,
             seed: u64::MAX,
@@ -493,6 +508,8 @@ mod tests {
             ("\"source_rows\": 12", "\"source_rows\": 18446744073709551615"),
             ("\"skipped_rows\": 2", "\"skipped_rows\": 3"),
             ("\"duplicate_ids\": 0", "\"duplicate_ids\": 10"),
+            ("\"removed_rows\": 1", "\"removed_rows\": 3"),
+            ("\"built_rows\": 11", "\"built_rows\": 13"),
             ("\"buckets\": 3", "\"buckets\": 4"),
             ("\"buckets\": 3", "\"buckets\": 0"),
             ("\"dimensions\": 384", "\"dimensions\": 383"),

@@ -9,6 +9,7 @@ use super::buckets::{RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
 use super::partitions::PartitionSizes;
+use super::passing::READING_BYTES;
 use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;
@@ -40,14 +41,32 @@ pub(crate) struct BuildMemory {
     pub(crate) load: u64,
     /// The largest extent, where buckets are not split by the bytes of ids.
     extent: u64,
+    /// A bucket of the store to which rows come.
+    reading: u64,
     /// Where rows come to lie, from the writing of buckets on.
     places: u64,
     /// Writing attributes, beside that.
     attributes: u64,
 }
 
+/// A store to which rows come, as far as memory depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Growing {
+    pub(super) space: Space<'static>,
+    pub(super) ids: IdKind,
+    pub(super) buckets: usize,
+    pub(super) rows: u64,
+    /// Bytes of a bucket as it is read and taken apart, at most, and of its ids.
+    pub(super) largest_read: u64,
+    pub(super) largest_ids: u64,
+    /// Columns of its attributes.
+    pub(super) columns: usize,
+}
+
 /// What the order of the tree holds for each center: itself, the parts that wait, the sides of a split.
 const TREE_BYTES_A_CENTER: usize = 32;
+/// The same for where its rows lay and come to lie, where rows come to a store.
+const PLACES_BYTES_A_CENTER: usize = 16;
 /// Three extents are in memory at least: one that is read, one that waits, one that is written.
 const EXTENTS: u64 = 3;
 
@@ -61,9 +80,29 @@ impl BuildMemory {
         source: &dyn VectorSource,
         options: &BuildOptions,
     ) -> Result<(Context, Self)> {
-        let within = |free, batch| Self::within::<T>(context.threads, source, options, free, batch);
+        Self::fitting(context, "the build", |free, batch| {
+            Self::within::<T>(context.threads, source, options, free, batch)
+        })
+    }
+
+    /// The same for rows that come to a store, and for those of it that stay.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(super) fn plan_append<T: Coordinate>(
+        context: &Context,
+        source: Option<&dyn VectorSource>,
+        (growing, purpose): (&Growing, &str),
+    ) -> Result<(Context, Self)> {
+        Self::fitting(context, purpose, |free, batch| {
+            Self::to_append::<T>(context.threads, source, growing, free, batch)
+        })
+    }
+
+    /// The plan for the memory that there is, of those for so much of it and batches of so many bytes.
+    fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);
-        let run = context.for_run(within(0, least_batch).largest_phase(), "the build")?;
+        let run = context.for_run(within(0, least_batch).largest_phase(), purpose)?;
         let free = run.budget().free();
         // What a source holds may leave little for batches.
         let mut batch = intake::batch_bytes(free);
@@ -133,6 +172,64 @@ impl BuildMemory {
             records,
             load: extent + free.saturating_sub(beside_load) / 3,
             extent,
+            reading: 0,
+            places,
+            attributes,
+        }
+    }
+
+    /// As [`Self::within`].
+    fn to_append<T: Coordinate>(
+        threads: usize,
+        source: Option<&dyn VectorSource>,
+        growing: &Growing,
+        free: u64,
+        batch: u64,
+    ) -> Self {
+        let Growing { space, ids, buckets, rows, largest_read, largest_ids, columns } = *growing;
+        let (vectors, dimensions) = (space.vectors, space.dimensions());
+        let coming = source.map_or(0, |source| source.info().rows);
+        let rows = rows + coming;
+        let source_bytes = source.map_or(0, |source| source.scan_bytes(batch));
+        let scan = source.map_or(0, |source| intake::scan_bytes(source.info(), batch)) + source_bytes;
+        let centers = Panel::<T>::bytes_for(buckets, dimensions)
+            + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + PLACES_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
+        let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);
+        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8) + largest_ids;
+        let (places, attributes) = match columns {
+            0 => (0, 0),
+            _ => {
+                let reading = source_bytes.max(READING_BYTES);
+                (RowPlaces::memory_bytes(coming), attributes::least_bytes(rows, columns) + reading)
+            }
+        };
+        let beside_check = centers + comparing + scan.max(largest_read) + PartitionSizes::least();
+        let id_check = match ids {
+            IdKind::None => 0,
+            _ => {
+                let wanted = ids::wanted_bytes(rows).min(free.saturating_sub(beside_check));
+                wanted.max(2 * PartitionSizes::least())
+            }
+        };
+        let beside_load = EXTENTS * extent + largest_read + WRITE_BUFFER_BYTES as u64 + places;
+        let beside_records = centers + (comparing + id_check + scan.max(largest_read)).max(beside_load);
+        let spare = free.saturating_sub(beside_records + PartitionSizes::least());
+        let records = PartitionSizes::least() + spare / 8 * 5;
+        let load = extent + free.saturating_sub(centers + records + beside_load) / 3;
+        let (picks, sample, training, reading) = (0, 0, 0, largest_read);
+        Self {
+            batch,
+            scan: scan.max(largest_read),
+            picks,
+            id_check,
+            sample,
+            training,
+            centers,
+            comparing: comparing + id_check,
+            records,
+            load,
+            extent,
+            reading,
             places,
             attributes,
         }
@@ -174,7 +271,7 @@ impl BuildMemory {
 
     /// Writing buckets whose largest extent has so many bytes, the records apart.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
-        self.centers + 2 * self.load.max(largest_extent) + largest_extent + WRITE_BUFFER_BYTES as u64
+        self.centers + 2 * self.load.max(largest_extent) + largest_extent + self.reading + WRITE_BUFFER_BYTES as u64
     }
 
     /// The sample's sizes.

@@ -3,6 +3,7 @@
 //! A store is a folder that [`build`] writes once and [`Store`] reads often. It does not depend on a threshold, a
 //! recall, a sink, threads or a budget. `docs/format.md` describes its bytes.
 
+mod append;
 mod assign;
 mod attributes;
 mod bad_rows;
@@ -25,6 +26,7 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use append::{Append, AppendReport, append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
@@ -32,7 +34,7 @@ pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, default_
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub(crate) use folder::FolderFiles;
-pub(crate) use ids::hash_of;
+pub(crate) use ids::{check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };

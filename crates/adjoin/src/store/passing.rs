@@ -22,7 +22,7 @@ use crate::sql::Condition;
 /// Bytes of the file that are compared with its checksum at a time.
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes granted for what is decoded at a time.
-const READING_BYTES: u64 = 8 << 20;
+pub(super) const READING_BYTES: u64 = 8 << 20;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "finding the rows that meet a condition";
 
@@ -116,19 +116,34 @@ impl AttributeFile {
         (drafts, temporary): (&Drafts<'_>, &Path),
         (rows, place): (u64, impl Fn(u32) -> u32),
     ) -> Result<(FileFacts, u64)> {
+        let mut reordering = Reordering::new(context, temporary, &self.schema(files)?, rows)?;
+        self.add_to((context, files), rows, &mut reordering, |row| Some(place(row as u32).into()))?;
+        reordering.write(drafts)
+    }
+
+    /// Puts its `rows` rows among others, each to the place that `place` gives for its own, which it is asked for in order; those
+    /// without one are left out.
+    ///
+    /// # Errors
+    /// As [`Self::reorder`].
+    pub(crate) fn add_to(
+        &self,
+        (context, files): (&Context, FolderFiles<'_>),
+        rows: u64,
+        reordering: &mut Reordering<'_>,
+        mut place: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<()> {
         self.check(context, files)?;
-        let schema = self.schema(files)?;
-        let mut reordering = Reordering::new(context, temporary, &schema, rows)?;
-        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let all: Vec<usize> = (0..self.schema(files)?.fields().len()).collect();
         let mut row = 0;
         for table in self.tables(context, files, (&all, 0))? {
             context.cancel.check()?;
             let table = table?;
             check_count(row + table.num_rows() as u64, rows, files)?;
-            reordering.add(&table, |k| Ok(Some(place((row + k as u64) as u32).into())))?;
+            reordering.add(&table, |k| Ok(place(row + k as u64)))?;
             row += table.num_rows() as u64;
         }
-        reordering.write(drafts)
+        Ok(())
     }
 
     /// Names and types of its columns.

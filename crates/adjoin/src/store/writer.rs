@@ -340,9 +340,10 @@ impl Build<'_> {
         if scanned.usable_rows == 0 {
             return Err(Error::input("no row of the source has a usable vector").caused_by(NoUsableRow));
         }
-        let duplicates = check.map_or(Ok(ids::Duplicates::default()), IdCheck::finish)?;
+        let duplicates = check.map_or(Ok(ids::Duplicates::default()), |check| check.finish(0))?;
         if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
-            return Err(ids::refusal(self.intake.source, first, duplicates.count)?);
+            let remedy = message![Argument::NoIds, " to go by row numbers"];
+            return Err(ids::refusal(self.intake.source, (first, duplicates.count), remedy)?);
         }
         if scanned.skipped_rows > 0 {
             // Drawn from too many rows: once more, now that their number is known.
@@ -383,25 +384,8 @@ impl Build<'_> {
         let records = Partitions::new(self.context, &self.temporary(), "rows", sizes);
         let mut sorting = Sorting { records, tallies: vec![Tally::default(); centers.rows()], partition_of_center };
         self.context.progress.begin("assign", "rows", self.info.rows);
-        let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
-        let scanned = std::thread::scope(|scope| {
-            let sorting = &mut sorting;
-            // Rows are sorted while those behind them are compared.
-            let sorter = spawn_scoped(scope, "adjoin sorter", move || {
-                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, space))
-            })?;
-            let scanned = self.intake.scan(|usable| {
-                let nearest = levels.nearest(self.context, space, &usable.stored)?;
-                // Where nobody receives, the sorter has an error.
-                let sent = send.send((usable, nearest));
-                sent.map_err(|_| Error::input("rows can no longer be sorted"))
-            });
-            drop(send);
-            let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            sorted.and(scanned)
-        })?;
-        let Sorting { records, mut tallies, .. } = sorting;
-        tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
+        let scanned = sorting.scan(&self.intake, &levels, space, |_, _| Ok(()))?;
+        let Sorting { records, tallies, .. } = sorting;
         if scanned.usable_rows != surveyed.usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
@@ -413,7 +397,7 @@ impl Build<'_> {
 
     /// Where rows come to lie, where that is asked for.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
-        let places = || RowPlaces::new(self.context, &self.temporary(), self.info.rows);
+        let places = || RowPlaces::new(self.context, &self.temporary(), (0, self.info.rows));
         self.attributes.is_some().then(places).transpose()
     }
 
@@ -433,6 +417,7 @@ impl Build<'_> {
         let writer = BucketWriter {
             context: self.context,
             records: &assigned.records,
+            before: None,
             vectors: self.info.vectors,
             ids: self.info.ids,
             order,
@@ -454,12 +439,6 @@ impl Build<'_> {
         written: &Written,
         centers: &[u8],
     ) -> Manifest {
-        let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
-        let facts = |role: Role| match role {
-            Role::Centers => FileFacts::of(&role.file_of(contents), centers),
-            Role::Table => FileFacts::of(&role.file_of(contents), &written.table),
-            _ => FileFacts { name: role.file_of(contents), bytes: written.bytes, xxh3: None },
-        };
         Manifest {
             format_version: format::FORMAT_VERSION,
             vectors: self.info.vectors,
@@ -469,27 +448,64 @@ impl Build<'_> {
             duplicate_ids,
             metric: self.options.metric,
             longest,
+            built_rows: None,
+            removed_rows: 0,
             ids: self.info.ids,
             rounded_from_f64: self.info.rounded_from_f64,
             seed: self.options.seed,
             centers: self.options.centers(),
             assignment: Assignment::TwoLevel,
             buckets: written.centers.len() as u32,
-            files: Files::new(&[Role::Centers, Role::Table, Role::Vectors], facts),
+            files: files_of(written, centers),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
     }
 }
 
 /// Rows on their way to the partitions of their centers.
-struct Sorting {
-    records: Partitions,
-    /// By center; radii in coordinates.
-    tallies: Vec<Tally>,
-    partition_of_center: Vec<usize>,
+pub(super) struct Sorting {
+    pub(super) records: Partitions,
+    /// By center; radii in coordinates until the scan ends.
+    pub(super) tallies: Vec<Tally>,
+    pub(super) partition_of_center: Vec<usize>,
 }
 
 impl Sorting {
+    /// Scans the rows of a source and takes them, each to its center, once `look` has seen them and perhaps changed their
+    /// numbers or their centers.
+    ///
+    /// # Errors
+    /// Where the source cannot be read or has a bad row that is not to be skipped, the disk refuses, the work is cancelled, or
+    /// `look` fails.
+    pub(super) fn scan<T: Coordinate>(
+        &mut self,
+        intake: &Intake<'_>,
+        levels: &TwoLevel<T>,
+        space: Space<'_>,
+        mut look: impl FnMut(&mut UsableRows, &mut [Nearest<T::Distance>]) -> Result<()>,
+    ) -> Result<Scanned> {
+        let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
+        let scanned = std::thread::scope(|scope| {
+            let sorting = &mut *self;
+            // Rows are sorted while those behind them are compared.
+            let sorter = spawn_scoped(scope, "adjoin sorter", move || {
+                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, space))
+            })?;
+            let scanned = intake.scan(|mut usable| {
+                let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
+                look(&mut usable, &mut nearest)?;
+                // Where nobody receives, the sorter has an error.
+                let sent = send.send((usable, nearest));
+                sent.map_err(|_| Error::input("rows can no longer be sorted"))
+            });
+            drop(send);
+            let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            sorted.and(scanned)
+        })?;
+        self.tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
+        Ok(scanned)
+    }
+
     fn add<T: Coordinate>(
         &mut self,
         usable: &UsableRows,
@@ -512,8 +528,19 @@ impl Sorting {
     }
 }
 
+/// What a manifest says of the files of buckets that were written, with these centers.
+pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
+    let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
+    let facts = |role: Role| match role {
+        Role::Centers => FileFacts::of(&role.file_of(contents), centers),
+        Role::Table => FileFacts::of(&role.file_of(contents), &written.table),
+        _ => FileFacts { name: role.file_of(contents), bytes: written.bytes, xxh3: None },
+    };
+    Files::new(&[Role::Centers, Role::Table, Role::Vectors], facts)
+}
+
 /// The centers of the extents as stored.
-fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
+pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
     let mut stored = Vec::new();
     for &center in of_extents {
         let coordinates = &centers.row(center as usize)[..space.dimensions()];

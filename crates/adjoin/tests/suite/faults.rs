@@ -10,11 +10,12 @@ use std::sync::Arc;
 use adjoin::context::RUNTIME_BYTES;
 use adjoin::index::Layout;
 use adjoin::options::Element;
+use adjoin::store::{Append, OnBad, OnDuplicateId, append};
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 pub(crate) use forgetful::{Forgetful, Forgets};
-use subjects::{Build, IndexBuild, Join, Subject, Wanted};
+use subjects::{Build, Growth, IndexBuild, Join, Subject, Wanted};
 use trials::Trials;
 
 /// A budget so small that everything which can go to temporary files does.
@@ -86,6 +87,29 @@ fn a_build_that_spills_under_every_fault() {
 fn a_build_that_spills_over_an_old_store_under_every_fault() {
     let [old, _] = old_and_small();
     try_all("spilling over a store", &Build::new("", large(1), spilling(), Some(&old)));
+}
+
+#[test]
+fn rows_that_come_to_a_store_under_every_fault() {
+    let [_, store] = old_and_small();
+    let some = make(Shape::Clustered, Element::F32, 20, 3, 5);
+    try_all("an append", &Growth::new(&store, some, Setup::default()));
+}
+
+#[test]
+fn rows_that_come_and_spill_under_every_fault() {
+    let [old, new] = large(1).split_at(14_000);
+    let built = Setup::default().with_buckets(6).build(&old).unwrap();
+    let wanted = Append { new: Some(&new), delete: None, on_bad: OnBad::Error, on_duplicate_id: OnDuplicateId::Error };
+    let enough = |memory: u64| append(&Setup { memory, ..Setup::default() }.context(), &built.path(), &wanted).is_ok();
+    let memory = (1..).map(|step| RUNTIME_BYTES + (step << 18)).find(|&memory| enough(memory)).unwrap();
+    let store = Build::new("", old, spilling(), None);
+    let growth = Growth::new(&store, new.clone(), Setup { memory: memory + (1 << 18), ..Setup::default() });
+    let device = growth.device();
+    growth.work(Arc::new(device.clone()), true).unwrap();
+    let log = device.operations();
+    assert!(log.iter().any(|operation| operation.path.to_string_lossy().contains("/.adjoin-rows-")), "it spills");
+    try_all("an append that spills", &growth);
 }
 
 #[test]

@@ -82,6 +82,19 @@ impl Set {
         self.info.rows
     }
 
+    /// Its rows before one, and those from there on.
+    pub(crate) fn split_at(&self, row: u64) -> [Self; 2] {
+        [0..row, row..self.rows()].map(|rows| {
+            let bytes = self.vectors().bytes();
+            let mut ids = Ids::empty(self.info.ids);
+            rows.clone().for_each(|row| ids.push_from(&self.ids, row as usize));
+            let stored = self.stored[rows.start as usize * bytes..rows.end as usize * bytes].to_vec();
+            let missing = self.missing.iter().filter(|row| rows.contains(row)).map(|row| row - rows.start);
+            let info = SourceInfo { rows: rows.end - rows.start, ..self.info.clone() };
+            Self { info, stored, ids, missing: missing.collect(), batch_rows: self.batch_rows }
+        })
+    }
+
     pub(crate) fn has_ids(&self) -> bool {
         self.info.ids != IdKind::None
     }

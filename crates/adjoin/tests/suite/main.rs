@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // in helpers too, a failed unwrap is a failed test
 
+mod append;
 mod at_once;
 mod budget;
 mod changes;
@@ -13,6 +14,7 @@ mod faults;
 mod filtered_joins;
 mod filters;
 mod groups;
+mod grown;
 mod hard;
 mod harness;
 mod index;

@@ -167,8 +167,11 @@ impl<T: Coordinate> Run<'_, T> {
                 execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?
             }
             None => {
-                let take = |batch: PairBatch| {
+                let [left_from, right_from] = self.sets.numbers_from();
+                let take = |mut batch: PairBatch| {
                     watched.iter().for_each(|watched| watched.count(&batch, &found));
+                    batch.left_rows.iter_mut().for_each(|row| *row += left_from);
+                    batch.right_rows.iter_mut().for_each(|row| *row += right_from);
                     write.measure(|| sink.accept(&batch))
                 };
                 execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?
@@ -258,7 +261,7 @@ impl Prepared {
             buckets: buckets.count().into(),
             ..self.counts(done)
         };
-        JoinStatistics { common, join, written }
+        JoinStatistics { common, join, among_new: None, written }
     }
 
     fn counts(&self, done: &Done) -> JoinCounts {

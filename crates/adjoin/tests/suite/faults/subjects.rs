@@ -13,10 +13,10 @@ use adjoin::output::Target;
 use adjoin::predicate::Predicate;
 use adjoin::search::{Effort, QuerySet, SearchOptions, Wanted as Sought, hit_schema, search};
 use adjoin::sink::{HitWriter, Keep, KeepRule, PairSchema, PairSink, PairWriter};
-use adjoin::source::{self, SourceOptions};
+use adjoin::source::{self, IdKind, Ids, SourceOptions, TextIds};
 use adjoin::sql::Condition;
 use adjoin::store::format::MANIFEST_FILE;
-use adjoin::store::{BuildOptions, Store, build, kind_of, verify};
+use adjoin::store::{Append, BuildOptions, OnBad, OnDuplicateId, Store, append, build, kind_of, verify};
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch};
 use parquet::arrow::ArrowWriter;
@@ -163,6 +163,68 @@ impl Subject for Build {
 
     fn force(&self) -> bool {
         self.old.is_some()
+    }
+}
+
+/// Rows that come to the store that a build makes, while others go.
+pub(crate) struct Growth {
+    old: Tree,
+    coming: Set,
+    setup: Setup,
+    new: Tree,
+}
+
+impl Growth {
+    /// To the store of a build, within the budget of a setup.
+    pub(crate) fn new(store: &Build, coming: Set, setup: Setup) -> Self {
+        let mut subject = Self { old: store.new.clone(), coming, setup, new: Tree::new() };
+        let device = subject.device();
+        subject.work(Arc::new(device.clone()), true).unwrap();
+        subject.new = Build::store_files(&device).unwrap();
+        assert!(subject.new.len() == 4 && subject.new != subject.old, "{:?}", subject.new.keys());
+        subject
+    }
+}
+
+impl Subject for Growth {
+    fn device(&self) -> SimulatedDevice {
+        device_with(&self.old)
+    }
+
+    fn work(&self, device: Arc<dyn Device>, _force: bool) -> Result<()> {
+        let context = self.setup.context_on(device);
+        let folder = Path::new(Build::STORE);
+        let manifest = Store::open(&context, folder)?.manifest().clone();
+        // A second time the rows would come to themselves.
+        if manifest.built_rows.is_some() {
+            return Ok(());
+        }
+        let mut texts = TextIds::default();
+        (3..9).for_each(|row| texts.push(format!("{row:>128}").as_bytes()));
+        let gone = if manifest.ids == IdKind::None { Ids::Int64((3..9).collect()) } else { Ids::Utf8(texts) };
+        let (on_bad, on_duplicate_id) = (OnBad::Error, OnDuplicateId::Error);
+        let wanted = Append { new: Some(&self.coming), delete: Some(&gone), on_bad, on_duplicate_id };
+        let report = append(&context, folder, &wanted)?;
+        assert_eq!((report.new_rows, report.removed_rows), (self.coming.rows(), 6));
+        Ok(())
+    }
+
+    fn found(&self, device: &SimulatedDevice) -> std::result::Result<Found, String> {
+        let files = Build::store_files(device)?;
+        let found = Found { before: files == self.old, after: files == self.new };
+        if found.before || found.after { Ok(found) } else { Err(format!("another store: {:?}", files.keys())) }
+    }
+
+    fn folder(&self) -> &Path {
+        Path::new(Build::STORE)
+    }
+
+    fn draft(&self) -> &str {
+        MANIFEST_FILE
+    }
+
+    fn force(&self) -> bool {
+        true
     }
 }
 

@@ -1,0 +1,49 @@
+use adjoin::error::Result;
+use adjoin::options::{format_bytes, format_count, format_number};
+use adjoin::source::VectorSource;
+use adjoin::store::{self, AppendReport, Store};
+
+use super::ids::{ids_of, say_missing};
+use super::memory::{memory_verdict, print_memory};
+use crate::Outcome;
+use crate::args::Append;
+use crate::resolve;
+use crate::signals::Stopped;
+
+pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
+    let Append { store, new, delete, columns, temporary, resources, .. } = arguments;
+    let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
+    resolve::check_outputs(&context, new, &[("the store", store)])?;
+    let kind = Store::open(&context, store)?.manifest().ids;
+    let delete = delete.as_deref().map(|file| ids_of(file, kind)).transpose()?;
+    let source = (!new.is_empty()).then(|| resolve::source(&context, new, columns)).transpose()?;
+    let wanted = store::Append {
+        new: source.as_deref().map(|source| source as &dyn VectorSource),
+        delete: delete.as_ref(),
+        on_bad: arguments.on_bad.parse()?,
+        on_duplicate_id: arguments.on_duplicate_id.parse()?,
+    };
+    let report = store::append(&context, store, &wanted)?;
+    let memory = context.memory();
+    drop(context); // ends the progress bar
+    if !resources.quiet {
+        summarise(arguments, &report);
+        print_memory(&memory);
+    }
+    Ok(memory_verdict(&memory))
+}
+
+fn summarise(Append { store, .. }: &Append, report: &AppendReport) {
+    let [came, went] = [report.new_rows, report.removed_rows].map(|count| format_count(count, "row"));
+    let (rows, read, written) =
+        (report.manifest.rows, format_bytes(report.bytes_read), format_bytes(report.bytes_written));
+    eprintln!("{}: {came} came, {went} went; {} now", store.display(), format_number(rows));
+    eprintln!("{read} read and {written} written in {:.1} s", report.seconds);
+    if report.spill_bytes > 0 {
+        eprintln!("{} written to temporary files on the way", format_bytes(report.spill_bytes));
+    }
+    if report.skipped_rows > 0 {
+        eprintln!("{} without a usable vector skipped", format_count(report.skipped_rows, "row"));
+    }
+    say_missing(report.missing_ids);
+}

@@ -1,0 +1,35 @@
+//! Ids that a file names.
+
+use std::io::Read;
+
+use adjoin::error::{Error, Result};
+use adjoin::options::format_count;
+use adjoin::source::{IdKind, Ids, TextIds};
+
+/// The ids on the lines of a file, or of standard input; where there are none of that kind, numbers of rows.
+pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
+        _ => std::fs::read_to_string(file).map(|read| text = read),
+    };
+    read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
+    if kind == IdKind::Utf8 {
+        let mut ids = TextIds::default();
+        text.lines().for_each(|line| ids.push(line.as_bytes()));
+        return Ok(Ids::Utf8(ids));
+    }
+    let integer = |(number, line): (usize, &str)| {
+        let why = |_| Error::input(format!("{file}: line {number} is {line:?}, which is no integer, as the ids are"));
+        line.trim().parse::<i64>().map_err(why)
+    };
+    (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
+}
+
+/// Says of how many ids that were to be deleted there was no row.
+pub(super) fn say_missing(count: u64) {
+    if count > 0 {
+        let were = if count == 1 { "was" } else { "were" };
+        eprintln!("{} to delete {were} not there", format_count(count, "id"));
+    }
+}

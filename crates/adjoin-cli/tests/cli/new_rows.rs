@@ -1,0 +1,210 @@
+//! `adjoin join STORE --new MORE`: what a join of all rows finds, of new rows.
+
+use serde_json::Value;
+
+use crate::inputs::{fbin, sample};
+use crate::place::Place;
+
+/// Rows 0 to 4 on a line, and four that come to them.
+const OLD: [f32; 5] = [0.0, 1.0, 2.0, 10.0, 20.0];
+const NEW: [f32; 4] = [1.25, 10.5, 10.75, 99.0];
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("old.fbin", &fbin(1, &OLD));
+    place.write("new.fbin", &fbin(1, &NEW));
+    let named = |values: &[f32], first: usize| -> String {
+        let line = |(k, value): (usize, &f32)| {
+            let id = first + k;
+            format!("{{\"id\": \"r{id}\", \"v\": [{value}], \"even\": {}}}\n", id.is_multiple_of(2))
+        };
+        values.iter().enumerate().map(line).collect()
+    };
+    place.write("old.jsonl", named(&OLD, 0).as_bytes());
+    place.write("new.jsonl", named(&NEW, OLD.len()).as_bytes());
+    place.done("build old.fbin -o old.store --quiet");
+    place.done("build old.jsonl -o named.store --attributes even --quiet");
+    place
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().skip(1).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn pairs_have_the_earlier_row_on_the_left_and_new_rows_behind_the_old_ones() {
+    let place = place();
+    let pairs = ["1,5,0.25", "2,5,0.75", "3,6,0.5", "3,7,0.75", "6,7,0.25"];
+    for [old, new] in [["old.store", "new.fbin"], ["old.fbin", "new.fbin"]] {
+        let line = format!("join {old} --new {new} --eps 0.75 --exact -o - --quiet");
+        assert_eq!(lines(&place.done(&line).out), pairs, "{line}");
+    }
+    let named = place.done("join named.store --new new.jsonl --eps 0.75 --exact -o - --quiet").out;
+    assert_eq!(lines(&named), ["r1,r5,0.25", "r2,r5,0.75", "r3,r6,0.5", "r3,r7,0.75", "r6,r7,0.25"]);
+    let alone = place.done("join old.store --new new.fbin --eps 0.1 --exact -o - --quiet").out;
+    assert_eq!(lines(&alone), [""; 0]);
+}
+
+#[test]
+fn rows_that_came_are_counted_and_left_out() {
+    let place = place();
+    let of = |options: &str| place.done(&format!("join old.store --new new.fbin --eps 0.75 --exact {options}"));
+    assert_eq!(lines(&of("--output counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
+    let said = of("--output keep -o gone.csv --kept kept.csv --stats stats.json").said;
+    assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "8"], "{said}");
+    // The nearest row that stays is an old one: of the new ones none does that is near.
+    assert_eq!(lines(&place.text("gone.csv")), ["5,1,0.25", "6,3,0.5", "7,3,0.75"]);
+    let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+    let join = &statistics["join"];
+    assert_eq!((&statistics["rows"], &join["new_rows"], &join["with_rows"]), (&5.into(), &4.into(), &Value::Null));
+    assert_eq!((&join["pairs"], &statistics["among_new"]["join"]["pairs"]), (&5.into(), &1.into()));
+    assert_eq!(statistics["among_new"]["recall"]["pair"]["low"], 1.0);
+    assert!(
+        said.contains("recall of pairs with an old row: ") && said.contains("recall of pairs of new rows: "),
+        "{said}"
+    );
+    // Without old rows near them, the first of new ones stays.
+    let place = Place::new();
+    place.write("old.fbin", &fbin(1, &[500.0]));
+    place.write("new.fbin", &fbin(1, &NEW));
+    let keep = "join old.fbin --new new.fbin --eps 0.75 --exact --output keep -o - --quiet";
+    assert_eq!(lines(&place.done(keep).out), ["3,2,0.25"]);
+}
+
+#[test]
+fn conditions_are_those_of_all_rows() {
+    let place = place();
+    let of = |condition: &str| {
+        let words = ["join", "named.store", "--new", "new.jsonl", "--eps", "0.75", "--exact", "-o", "-", "--quiet"];
+        let ran = place.run_words(&[&words[..], &condition.splitn(2, ' ').collect::<Vec<_>>()].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        lines(&ran.out).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(of("--where not even"), ["r1,r5,0.25", "r3,r7,0.75"]);
+    assert_eq!(of("--where-pair left.even <> right.even"), ["r2,r5,0.75", "r3,r6,0.5", "r6,r7,0.25"]);
+}
+
+#[test]
+fn what_cannot_come_is_refused() {
+    let place = place();
+    place.write("wide.fbin", &fbin(2, &[0.0, 1.0]));
+    for (line, words) in [
+        ("join old.store --new new.jsonl --eps 1", &["no ids", "texts as ids", "--no-ids"][..]),
+        ("join named.store --new new.fbin --eps 1", &["texts as ids", "no ids"]),
+        ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 f32", "2 f32"]),
+        ("join old.store --new new.fbin --eps 1 --output clusters -o -", &["clusters are of one set", "--new"]),
+        (
+            "join old.store --new new.fbin --eps 1 --output keep --keep-rule cluster -o -",
+            &["clusters are of one set", "--new"],
+        ),
+        ("join old.store --new new.fbin --with new.fbin --eps 1", &["--new", "--with"]),
+        ("join old.store --new new.fbin --nearest 2", &["--new", "--nearest"]),
+        ("join old.store --new new.fbin --eps 1 -o new.fbin --force", &["new.fbin"]),
+        ("join named.store --new new.jsonl --eps 1 --where-other even", &["--where-other", "--with"]),
+    ] {
+        place.refused(line, words);
+    }
+}
+
+/// A tenth of a set comes to the rest: found is what a join of all finds, for less than half of its distances.
+#[test]
+fn a_tenth_that_comes_is_joined_as_with_all() {
+    let place = Place::new();
+    place.done("gen --rows 20000 --dimensions 24 --element u8 -o all.u8bin --quiet");
+    let all = std::fs::read(place.path("all.u8bin")).unwrap();
+    let (old, new) = all[8..].split_at(18_000 * 24);
+    for (name, part) in [("old.u8bin", old), ("new.u8bin", new)] {
+        let head = [(part.len() as u32 / 24).to_le_bytes(), 24u32.to_le_bytes()].concat();
+        place.write(name, &[&head, part].concat());
+    }
+    let eps = 70;
+    let join = |inputs: &str, options: &str, name: &str| {
+        place.done(&format!("join {inputs} --eps {eps} {options} -o {name}.csv --stats {name}.json --quiet"));
+        let statistics: Value = serde_json::from_str(&place.text(&format!("{name}.json"))).unwrap();
+        statistics
+    };
+    let of_all = join("all.u8bin", "--exact", "all");
+    let grown = join("old.u8bin --new new.u8bin", "--exact", "grown");
+    let right = |line: &&str| line.split(',').nth(1).unwrap().parse::<u32>().unwrap() >= 18_000;
+    let text = place.text("all.csv");
+    let wanted: Vec<&str> = lines(&text).into_iter().filter(right).collect();
+    assert!(wanted.len() > 1_000, "{}", wanted.len());
+    assert_eq!(lines(&place.text("grown.csv")), wanted);
+    let verified = |statistics: &Value| statistics["join"]["verified_pairs"].as_u64().unwrap();
+    assert!(2 * verified(&grown) < verified(&of_all), "{} of {}", verified(&grown), verified(&of_all));
+    let some = join("old.u8bin --new new.u8bin", "--recall 0.9", "some");
+    let (found, all) = (some["join"]["pairs"].as_u64().unwrap(), wanted.len());
+    assert!(found as f64 >= 0.9 * all as f64, "{found} of {all}");
+    assert_eq!([&some["recall"]["kept"], &some["among_new"]["recall"]["kept"]], [true, true]);
+}
+
+#[test]
+fn texts_that_came_since_are_named() {
+    let place = Place::new();
+    place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
+    let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
+    let said = place.done(&format!("{same} --output counts -o - --quiet")).out;
+    // Each row came again: it is near itself, at least.
+    assert_eq!(said.lines().count(), 24_001);
+    assert!(said.lines().skip(1).all(|line| !line.ends_with(",0")), "{}", &said[..200]);
+}
+
+#[test]
+fn rows_come_to_a_store_and_others_go() {
+    let place = place();
+    let before = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
+    place.write("gone.txt", b"r0\nr2\nr7\n");
+    let said = place.done("append named.store --new new.jsonl --delete gone.txt").said;
+    for words in
+        ["named.store: 4 rows came, 2 rows went; 7 now", "1 id to delete was not there", "written in", "memory: "]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let pairs = place.done("join named.store --eps 0.75 --exact -o - --quiet").out;
+    assert_eq!(lines(&before), [""; 0]);
+    assert_eq!(lines(&pairs), ["r1,r5,0.25", "r3,r6,0.5", "r3,r7,0.75", "r6,r7,0.25"]);
+    let even = ["join", "named.store", "--eps", "0.75", "--exact", "-o", "-", "--quiet", "--where", "not even"];
+    assert_eq!(lines(&place.run_words(&even).out), ["r1,r5,0.25", "r3,r7,0.75"]);
+    place.done("verify named.store");
+    let told = place.done("info named.store").out;
+    assert!(
+        told.contains("skipped      2 rows of 9, of these 2 removed") && told.contains("4 rows came since"),
+        "{told}"
+    );
+    let manifest: Value = serde_json::from_str(&place.done("info named.store --json").out).unwrap();
+    assert_eq!((&manifest["removed_rows"], &manifest["built_rows"]), (&2.into(), &5.into()));
+    // Rows without ids go by their numbers, which the others keep.
+    place.write("gone.txt", b"0\n3\n");
+    place.done("append old.store --delete gone.txt --quiet");
+    place.done("append old.store --new new.fbin --quiet");
+    let pairs = place.done("join old.store --eps 0.75 --exact -o - --quiet").out;
+    assert_eq!(lines(&pairs), ["1,5,0.25", "2,5,0.75", "6,7,0.25"]);
+}
+
+#[test]
+fn what_cannot_be_appended_is_refused() {
+    let place = place();
+    place.write("odd.jsonl", b"{\"id\": \"r9\", \"v\": [3], \"even\": 1}\n");
+    place.write("bare.jsonl", b"{\"id\": \"r9\", \"v\": [3]}\n");
+    place.write("same.jsonl", b"{\"id\": \"r3\", \"v\": [3], \"even\": false}\n");
+    place.write("many.fbin", &fbin(1, &[0.5; 6]));
+    place.write("gone.txt", b"first\n");
+    for (line, words) in [
+        ("append named.store", &["--new"][..]),
+        ("append missing --new new.fbin", &["missing"]),
+        ("append old.fbin --new new.fbin", &["old.fbin", "adjoin build"]),
+        ("append named.store --new new.fbin", &["texts as ids", "no ids"]),
+        ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
+        ("append named.store --new bare.jsonl", &["no column even", "the attributes of named.store"]),
+        ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),
+        ("append old.store --new many.fbin", &["was built of 5 rows", "6 rows came", "--force"]),
+        ("append old.store --delete gone.txt", &["gone.txt: line 1 is \"first\""]),
+        ("append old.store --delete missing.txt", &["missing.txt"]),
+        ("append old.store --new old.store", &["old.store"]),
+    ] {
+        place.refused(line, words);
+    }
+    place.done("append named.store --new same.jsonl --on-duplicate-id keep --quiet");
+}

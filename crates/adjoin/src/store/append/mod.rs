@@ -1,0 +1,396 @@
+//! A store to which rows come and from which rows go: its next generation. New rows are assigned to the centers that there are,
+//! and every bucket is written again in one pass, with those of its rows that stay and the new ones behind them
+//! (decision 0025). The bytes do not depend on the budget.
+
+mod attributes;
+mod old_rows;
+
+use std::path::{Path, PathBuf};
+
+use adjoin_kernels::Panel;
+
+use self::attributes::OldPlaces;
+use self::old_rows::{Going, OldRows};
+use super::assign::TwoLevel;
+use super::attributes::{Reordering, RowPlaces};
+use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max};
+use super::files::{FileFacts, Role};
+use super::ids::{self, IdCheck, check_same_kind};
+use super::intake::{self, Intake, Scanned, UsableRows};
+use super::manifest::{Kind, Manifest, read_manifest};
+use super::memory::{BuildMemory, Growing};
+use super::partitions::{Partitions, Records};
+use super::publish::Drafts;
+use super::reader::Store;
+use super::writer::{OnBad, OnDuplicateId, Sorting, files_of, stored_centers};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::geometry::{self, Coordinate, Space, with_coordinates};
+use crate::message::{Argument, message};
+use crate::options::{ROWS_MAX, VectorType, format_count};
+use crate::report::Stopwatch;
+use crate::source::{Attributes, IdKind, Ids, VectorSource};
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the append";
+
+/// What is to become of a store.
+#[derive(Clone, Copy)]
+pub struct Append<'a> {
+    /// The rows that come, numbered behind those that are there.
+    pub new: Option<&'a dyn VectorSource>,
+    /// The ids of the rows that go, or their numbers where rows have no ids. Those that no row has are counted.
+    pub delete: Option<&'a Ids>,
+    /// New rows without a usable vector.
+    pub on_bad: OnBad,
+    /// New rows whose id an earlier row has that stays.
+    pub on_duplicate_id: OnDuplicateId,
+}
+
+/// What an append did.
+#[derive(Debug, Clone)]
+pub struct AppendReport {
+    /// The manifest that was published.
+    pub manifest: Manifest,
+    /// Rows that came.
+    pub new_rows: u64,
+    /// Rows that came without a usable vector, and were left out.
+    pub skipped_rows: u64,
+    /// Rows that went.
+    pub removed_rows: u64,
+    /// Ids of rows to go that no row had.
+    pub missing_ids: u64,
+    /// Distances to centers that were computed.
+    pub center_distances: u64,
+    /// Bytes of the store that were read.
+    pub bytes_read: u64,
+    /// Bytes written to the store.
+    pub bytes_written: u64,
+    /// Bytes written to temporary files because they did not fit into memory.
+    pub spill_bytes: u64,
+    /// All of the time.
+    pub seconds: f64,
+}
+
+/// Publishes the next generation of the store in a folder. Readers of the old one go on with it.
+///
+/// # Errors
+/// Where there is no store, the new rows do not go with its rows, more rows came since it was built than were there then, no row
+/// would be left, the budget is too small, or the disk refuses. The store is then as it was before.
+pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<AppendReport> {
+    let watch = Stopwatch::start();
+    let store = Store::open(context, folder)?;
+    if let Some(source) = wanted.new {
+        check(&store, source)?;
+        intake::tell(context, source);
+    }
+    let going = wanted.delete.map(|ids| Going::new(context, &store, ids)).transpose()?;
+    let attributes = attributes::coming(context, &store, wanted.new)?;
+    let growing = growing(&store)?;
+    let space = growing.space;
+    let (context, memory) =
+        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, wanted.new, (&growing, PURPOSE))?);
+    let context = &context;
+    let drafts = Drafts::begin(context, (folder, Kind::Store))?;
+    let work = Work { context, store: &store, wanted, attributes, memory, drafts };
+    work.check_current()?;
+    let report = with_coordinates!(space, T => work.run::<T>(space, going)?);
+    Ok(AppendReport { seconds: watch.seconds(), ..report })
+}
+
+/// That new rows can come to those of a store.
+fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
+    let (manifest, info) = (store.manifest(), source.info());
+    let at = store.folder().display();
+    if manifest.vectors != info.vectors {
+        let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+        let [there, coming] = [manifest.vectors, info.vectors].map(words);
+        return Err(Error::input(format!(
+            "the vectors of {at} have {there}, the new ones {coming}; make both with one model, as one element type"
+        )));
+    }
+    check_same_kind(manifest.ids, info.ids)?;
+    let rows = manifest.source_rows + info.rows;
+    if rows > ROWS_MAX {
+        return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
+    }
+    let built = manifest.built_rows.unwrap_or(manifest.source_rows);
+    if rows - built > built {
+        let (came, built) = (format_count(rows - built, "row"), format_count(built, "row"));
+        return Err(Error::input(message![
+            format!(
+                "{at} was built of {built}, and with these {came} came to it since: its buckets suit them no more; build it "
+            ),
+            "again of all rows, with ",
+            Argument::Force
+        ]));
+    }
+    Ok(())
+}
+
+fn growing(store: &Store) -> Result<Growing> {
+    let (manifest, extents) = (store.manifest(), store.extents());
+    Ok(Growing {
+        space: manifest.space(),
+        ids: manifest.ids,
+        buckets: extents.len(),
+        rows: manifest.rows,
+        largest_read: extents.iter().map(OldRows::bytes_read).max().unwrap_or(0),
+        largest_ids: extents.iter().map(|extent| extent.id_bytes).max().unwrap_or(0),
+        columns: store.attributes()?.len(),
+    })
+}
+
+/// An append under way.
+struct Work<'a> {
+    context: &'a Context,
+    store: &'a Store,
+    wanted: &'a Append<'a>,
+    /// Those of the new rows, where the store has some.
+    attributes: Option<Attributes<'a>>,
+    memory: BuildMemory,
+    drafts: Drafts<'a>,
+}
+
+/// New rows with their buckets.
+struct Assigned {
+    records: Records,
+    partition_of: Vec<u32>,
+    /// Of each bucket, with the old rows that stay.
+    tallies: Vec<Tally>,
+    scanned: Scanned,
+    duplicate_ids: u64,
+    distances: u64,
+}
+
+impl Work<'_> {
+    fn run<T: Coordinate>(self, space: Space<'static>, going: Option<Going>) -> Result<AppendReport> {
+        let (context, store) = (self.context, self.store);
+        let mut old = OldRows::new(context, store, going);
+        let phase = context.reserve(self.memory.assigning(), PURPOSE)?;
+        let mut centers = Panel::<T>::zeroed(store.extents().len(), space.dimensions());
+        store.read_centers(space, &mut centers, 0)?;
+        let mut check = (store.manifest().ids != IdKind::None).then(|| self.id_check());
+        let kept = old.survey(check.as_mut())?;
+        let assigned = self.assign(space, &centers, kept, check)?;
+        drop(phase);
+        if assigned.tallies.iter().all(|tally| tally.rows == 0) {
+            return Err(Error::input("no row would be left; a store has at least one"));
+        }
+        let mut places = self.row_places()?;
+        let written = self.write_buckets(&assigned, &old, places.as_mut())?;
+        let Assigned { records, tallies, scanned, duplicate_ids, distances, .. } = assigned;
+        let mut spill_bytes = records.spilled();
+        drop(records);
+        let stored = stored_centers(space, &centers, &written.centers);
+        drop(centers);
+        let mut manifest = self.manifest((scanned, duplicate_ids), &old, (&written, &stored));
+        let mut bytes_written = written.bytes;
+        if let Some(places) = places {
+            let lie = OldPlaces::new(&old, &tallies);
+            let (facts, spilled) = self.write_attributes(places, lie, manifest.rows)?;
+            bytes_written += facts.bytes;
+            spill_bytes += spilled;
+            manifest.files.add(Role::Attributes, facts);
+        }
+        let encoded = manifest.encode();
+        let contents = [(Role::Centers, &*stored), (Role::Table, &*written.table)];
+        self.check_current()?;
+        self.drafts.publish((&manifest.files, &encoded), &contents, true)?;
+        bytes_written += (stored.len() + written.table.len() + encoded.len()) as u64;
+        Ok(AppendReport {
+            manifest,
+            new_rows: scanned.usable_rows,
+            skipped_rows: scanned.skipped_rows,
+            removed_rows: old.removed(),
+            missing_ids: old.missing(),
+            center_distances: distances,
+            bytes_read: old.bytes(),
+            bytes_written,
+            spill_bytes,
+            seconds: 0.0,
+        })
+    }
+
+    /// That the store is still the one that was opened: another process may have published since, where locks are not seen.
+    fn check_current(&self) -> Result<()> {
+        let folder = self.store.folder();
+        if read_manifest(self.context, folder)?.manifest_xxh3 == self.store.manifest().manifest_xxh3 {
+            return Ok(());
+        }
+        let at = folder.display();
+        Err(Error::input(format!("{at} was replaced meanwhile; append again to what is there now")))
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.context.temporary(Some(self.drafts.folder()))
+    }
+
+    /// Rows that come, bad ones included.
+    fn coming(&self) -> u64 {
+        self.wanted.new.map_or(0, |source| source.info().rows)
+    }
+
+    fn id_check(&self) -> IdCheck {
+        let rows = self.store.manifest().rows + self.coming();
+        IdCheck::new(self.context, &self.temporary(), rows, self.memory.id_check)
+    }
+
+    /// Scans the new rows; each goes to the partition of its bucket. Equal ids are refused, and counted where they may be.
+    fn assign<T: Coordinate>(
+        &self,
+        space: Space<'_>,
+        centers: &Panel<T>,
+        tallies: Vec<Tally>,
+        mut check: Option<IdCheck>,
+    ) -> Result<Assigned> {
+        let (context, buckets) = (self.context, centers.rows());
+        let sizes = self.memory.partitions(self.bytes_to_write(), buckets);
+        let partition_of_center: Vec<usize> = (0..buckets).map(|place| place * sizes.partitions / buckets).collect();
+        let partition_of = partition_of_center.iter().map(|&partition| partition as u32).collect();
+        let records = Partitions::new(context, &self.temporary(), "rows", sizes);
+        let mut sorting = Sorting { records, tallies, partition_of_center };
+        let (mut scanned, mut distances) = (Scanned::default(), 0);
+        if let Some(source) = self.wanted.new {
+            let last_of_equal = last_of_equal(centers);
+            let levels = TwoLevel::new(context.kernel, centers);
+            context.progress.begin("assign", "rows", source.info().rows);
+            scanned = sorting.scan(&self.intake(source), &levels, space, |usable, nearest| {
+                self.check_longest(source, usable)?;
+                usable.rows.iter_mut().for_each(|row| *row += self.store.manifest().source_rows);
+                nearest.iter_mut().for_each(|nearest| nearest.center = last_of_equal[nearest.center as usize]);
+                check.as_mut().map_or(Ok(()), |check| check.add(usable))
+            })?;
+            distances = scanned.usable_rows * levels.distances_a_vector() as u64;
+        }
+        let duplicate_ids = check.map_or(Ok(0), |check| self.duplicates(check))?;
+        let Sorting { records, tallies, .. } = sorting;
+        Ok(Assigned { records: records.finish()?, partition_of, tallies, scanned, duplicate_ids, distances })
+    }
+
+    fn intake<'s>(&'s self, source: &'s dyn VectorSource) -> Intake<'s> {
+        let (context, metric, on_bad) = (self.context, self.store.manifest().metric, self.wanted.on_bad);
+        let (remedy, batch_bytes) = (intake::fix_or_skip, self.memory.batch);
+        Intake { context, source, metric, on_bad, left_out: None, remedy, batch_bytes }
+    }
+
+    /// Bytes of the rows that are written, about: as many ids as there are have the length of those.
+    fn bytes_to_write(&self) -> u64 {
+        let (manifest, extents) = (self.store.manifest(), self.store.extents());
+        let rows = manifest.rows + self.coming();
+        let ids: u64 = extents.iter().map(|extent| extent.id_bytes).sum();
+        rows * (manifest.vectors.bytes() as u64 + RECORD_BYTES + ids / manifest.rows)
+    }
+
+    /// Refuses vectors that are longer than the longest one, by which inner products are laid out.
+    fn check_longest(&self, source: &dyn VectorSource, usable: &UsableRows) -> Result<()> {
+        let Manifest { longest: Some(longest), vectors, .. } = *self.store.manifest() else { return Ok(()) };
+        let length = |stored: &[u8]| geometry::longest(self.context.kernel, vectors, stored);
+        let Some(k) = usable.stored.chunks_exact(vectors.bytes()).position(|vector| length(vector) > longest) else {
+            return Ok(());
+        };
+        let (file, row) = source.locate(usable.rows[k]);
+        let at = file.display();
+        Err(Error::input(message![
+            format!(
+                "{at}: the vector of row {row} is longer than {longest}, the length of the longest that the store was built "
+            ),
+            "of, by which inner products are laid out; build it again of all rows, with ",
+            Argument::Force
+        ]))
+    }
+
+    /// How many rows have the id of an earlier one; refused where a new row does and must not.
+    fn duplicates(&self, check: IdCheck) -> Result<u64> {
+        let first_new = self.store.manifest().source_rows;
+        let found = check.finish(first_new)?;
+        match (found.first, self.wanted.new, self.wanted.on_duplicate_id) {
+            (Some(first), Some(source), OnDuplicateId::Error) => {
+                let remedy = message![Argument::Delete, " to remove the earlier rows"];
+                Err(ids::refusal(source, (first - first_new, found.coming), remedy)?)
+            }
+            _ => Ok(found.count),
+        }
+    }
+
+    /// Where rows come to lie, where that is asked for.
+    fn row_places(&self) -> Result<Option<RowPlaces>> {
+        let rows = (self.store.manifest().source_rows, self.coming());
+        let places = || RowPlaces::new(self.context, &self.temporary(), rows);
+        self.store.attribute_file().0.map(|_| places()).transpose()
+    }
+
+    fn write_buckets(
+        &self,
+        assigned: &Assigned,
+        old: &OldRows<'_>,
+        mut places: Option<&mut RowPlaces>,
+    ) -> Result<Written> {
+        let Assigned { records, partition_of, tallies, .. } = assigned;
+        let (manifest, rows) = (self.store.manifest(), tallies.iter().map(|tally| tally.rows).sum());
+        let order: Vec<u32> = (0..tallies.len() as u32).collect();
+        let writer = BucketWriter {
+            context: self.context,
+            records,
+            before: Some(old),
+            vectors: manifest.vectors,
+            ids: manifest.ids,
+            order: &order,
+            partition_of,
+            tallies,
+            extent_rows_max: extent_rows_max(rows, tallies.len() as u64, manifest.vectors),
+            load_bytes: self.memory.load,
+        };
+        let _memory = self.context.reserve(self.memory.writing(writer.largest_extent()), PURPOSE)?;
+        let mut lies = |rows: &[u64]| places.as_mut().map_or(Ok(()), |places| places.add(rows));
+        writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
+    }
+
+    /// Writes the attributes of `rows` rows; returns what a manifest says of them, and what did not fit into memory.
+    fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
+        let (file, files) = self.store.attribute_file();
+        let file = file.expect("there are attributes");
+        let schema = file.schema(files)?;
+        let mut reordering = Reordering::new(self.context, &self.temporary(), &schema, rows)?;
+        file.add_to((self.context, files), self.store.manifest().rows, &mut reordering, |_| lie.next())?;
+        let mut spilled = 0;
+        if let Some(attributes) = &self.attributes {
+            spilled = places.add_to(self.context, attributes, &mut reordering)?;
+        }
+        let (facts, more) = reordering.write(&self.drafts)?;
+        Ok((facts, spilled + more))
+    }
+
+    fn manifest(
+        &self,
+        (scanned, duplicate_ids): (Scanned, u64),
+        old: &OldRows<'_>,
+        (written, centers): (&Written, &[u8]),
+    ) -> Manifest {
+        let before = self.store.manifest();
+        let rounded = self.wanted.new.is_some_and(|source| source.info().rounded_from_f64);
+        Manifest {
+            rows: before.rows - old.removed() + scanned.usable_rows,
+            source_rows: before.source_rows + self.coming(),
+            skipped_rows: before.skipped_rows + old.removed() + scanned.skipped_rows,
+            removed_rows: before.removed_rows + old.removed(),
+            built_rows: before.built_rows.or(Some(before.source_rows)),
+            duplicate_ids,
+            rounded_from_f64: before.rounded_from_f64 || rounded,
+            buckets: written.centers.len() as u32,
+            files: files_of(written, centers),
+            ..before.clone()
+        }
+    }
+}
+
+/// The last of the centers that are equal to one and follow it: buckets that were split share one, and the last of them has room.
+fn last_of_equal<T: Coordinate>(centers: &Panel<T>) -> Vec<u32> {
+    let mut last: Vec<u32> = (0..centers.rows() as u32).collect();
+    for k in (1..centers.rows()).rev() {
+        if centers.row(k - 1) == centers.row(k) {
+            last[k - 1] = last[k];
+        }
+    }
+    last
+}

@@ -1,0 +1,191 @@
+//! The rows of a store that stay when others come and go.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adjoin_device::Reservation;
+
+use super::PURPOSE;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::row_numbers::RowSet;
+use crate::source::{IdKind, Ids};
+use crate::store::buckets::{Record, RowsBefore, Tally, id_bytes};
+use crate::store::format::Extent;
+use crate::store::ids::{IdCheck, hash_of};
+use crate::store::reader::Store;
+
+/// The ids of rows that go, or their numbers where rows have no ids.
+pub(super) struct Going {
+    /// Hashes of ids, or numbers, ascending.
+    keys: Vec<u128>,
+    /// Which of these a row has.
+    met: RowSet,
+    /// The places of such rows.
+    gone: RowSet,
+    _memory: Reservation,
+}
+
+impl Going {
+    /// Of the rows of a store.
+    ///
+    /// # Errors
+    /// Where these are ids of another kind than its own, or memory does not suffice.
+    pub(super) fn new(context: &Context, store: &Store, ids: &Ids) -> Result<Self> {
+        let manifest = store.manifest();
+        let wanted = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
+        if ids.kind() != wanted {
+            let whose = if manifest.ids == IdKind::None { "numbers of rows" } else { "ids of the kind that rows have" };
+            return Err(Error::option(message![Argument::Delete, format!(" takes {whose}; give these")]));
+        }
+        let count = ids.len() as u64;
+        let bytes =
+            count * size_of::<u128>() as u64 + RowSet::memory_bytes(count) + RowSet::memory_bytes(manifest.rows);
+        let memory = context.reserve(bytes, PURPOSE)?;
+        let mut keys: Vec<u128> = match (manifest.ids, ids) {
+            // A number below zero is that of no row.
+            (IdKind::None, Ids::Int64(rows)) => rows.iter().map(|&row| key_of_row(row.cast_unsigned())).collect(),
+            _ => (0..ids.len()).filter_map(|k| hash_of(ids, k)).collect(),
+        };
+        keys.sort_unstable();
+        keys.dedup();
+        let (met, gone) = (RowSet::new(keys.len() as u64), RowSet::new(manifest.rows));
+        Ok(Self { keys, met, gone, _memory: memory })
+    }
+
+    /// Takes note of a row at a place; returns whether it goes.
+    fn goes(&mut self, key: u128, place: u64) -> bool {
+        let Ok(k) = self.keys.binary_search(&key) else { return false };
+        self.met.insert(k as u64);
+        self.gone.insert(place);
+        true
+    }
+}
+
+/// What a row without an id goes by.
+fn key_of_row(row: u64) -> u128 {
+    row.into()
+}
+
+/// The rows of a store, of which some may go.
+pub(super) struct OldRows<'a> {
+    context: &'a Context,
+    store: &'a Store,
+    going: Option<Going>,
+    /// The place of the first row of each bucket.
+    firsts: Vec<u64>,
+    bytes: AtomicU64,
+}
+
+impl<'a> OldRows<'a> {
+    pub(super) fn new(context: &'a Context, store: &'a Store, going: Option<Going>) -> Self {
+        let mut place = 0;
+        let firsts = store.extents().iter().map(|extent| {
+            place += u64::from(extent.rows);
+            place - u64::from(extent.rows)
+        });
+        Self { context, store, going, firsts: firsts.collect(), bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes of a bucket as it is read and taken apart.
+    pub(super) fn bytes_read(extent: &Extent) -> u64 {
+        extent.bytes(true) + extent.id_bytes + u64::from(extent.rows) * size_of::<u64>() as u64
+    }
+
+    /// Finds the rows that go, and hands the ids of the others to `check`; returns what stays of each bucket. Where there are
+    /// neither ids nor rows that go, nothing is read.
+    ///
+    /// # Errors
+    /// Where the store cannot be read or is damaged, the disk refuses, or the work is cancelled.
+    pub(super) fn survey(&mut self, mut check: Option<&mut IdCheck>) -> Result<Vec<Tally>> {
+        let extents = self.store.extents();
+        let whole = |extent: &Extent| Tally {
+            rows: extent.rows.into(),
+            id_bytes: 0,
+            // As it was before it was rounded up.
+            radius: extent.radius.next_down().into(),
+        };
+        let mut tallies: Vec<Tally> = extents.iter().map(whole).collect();
+        if check.is_none() && self.going.is_none() {
+            return Ok(tallies);
+        }
+        let Self { context, store, going, firsts, bytes } = self;
+        context.progress.begin("check", "buckets", extents.len() as u64);
+        let mut id = Vec::new();
+        for (number, tally) in (0..).zip(&mut tallies) {
+            context.cancel.check()?;
+            tally.rows = 0;
+            let mut place = firsts[number as usize];
+            read_bucket(store, number, bytes, |row, _, ids, k| {
+                let hash = hash_of(ids, k);
+                let goes = going.as_mut().is_some_and(|going| going.goes(hash.unwrap_or(key_of_row(row)), place));
+                place += 1;
+                if goes {
+                    return Ok(());
+                }
+                id_bytes(ids, k, &mut id);
+                tally.rows += 1;
+                tally.id_bytes += id.len() as u64;
+                check.as_mut().zip(hash).map_or(Ok(()), |(check, hash)| check.add_hash(hash, row))
+            })?;
+            context.progress.advance(u64::from(number) + 1);
+        }
+        Ok(tallies)
+    }
+
+    /// Whether the row at a place stays.
+    pub(super) fn stays(&self, place: u64) -> bool {
+        self.going.as_ref().is_none_or(|going| !going.gone.contains(place))
+    }
+
+    /// The place of the first row of each bucket.
+    pub(super) fn firsts(&self) -> &[u64] {
+        &self.firsts
+    }
+
+    /// How many rows go.
+    pub(super) fn removed(&self) -> u64 {
+        self.going.as_ref().map_or(0, |going| going.gone.len())
+    }
+
+    /// How many of the ids of rows to go no row has.
+    pub(super) fn missing(&self) -> u64 {
+        self.going.as_ref().map_or(0, |going| going.keys.len() as u64 - going.met.len())
+    }
+
+    /// Bytes of buckets that were read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl RowsBefore for OldRows<'_> {
+    fn each(&self, center: u32, take: &mut dyn FnMut(&Record<'_>)) -> Result<()> {
+        let (mut place, mut id) = (self.firsts[center as usize], Vec::new());
+        read_bucket(self.store, center, &self.bytes, |row, vector, ids, k| {
+            if self.stays(place) {
+                id_bytes(ids, k, &mut id);
+                take(&Record { center, row, vector, id: &id });
+            }
+            place += 1;
+            Ok(())
+        })
+    }
+}
+
+/// Hands over the rows of a bucket: the number of each, its vector as stored, and all ids with its place among them.
+fn read_bucket(
+    store: &Store,
+    number: u32,
+    bytes_read: &AtomicU64,
+    mut take: impl FnMut(u64, &[u8], &Ids, usize) -> Result<()>,
+) -> Result<()> {
+    let extent = &store.extents()[number as usize];
+    let mut bytes = vec![0; extent.bytes(true) as usize];
+    let read = store.file().read_at(extent.offset, &mut bytes)?;
+    bytes_read.fetch_add(read, Ordering::Relaxed);
+    let bucket = store.decode(number, &bytes)?;
+    let vectors = bytes[bucket.vectors].chunks_exact(store.manifest().vectors.bytes());
+    let mut rows = bucket.rows.iter().zip(vectors).enumerate();
+    rows.try_for_each(|(k, (&row, vector))| take(row, vector, &bucket.ids, k))
+}
