@@ -174,7 +174,7 @@ impl<'d> Machine<'d> {
             requests: Vec::new(),
             requests_free: Vec::new(),
             luns: (0..geometry.luns()).map(|_| lun()).collect(),
-            channels: (0..geometry.channels).map(|_| Bus::default()).collect(),
+            channels: (0..geometry.channels).map(|_| Bus::new(device.data_first)).collect(),
             pins: stations(geometry.chips(), 1),
             accelerators: stations(accelerators, servers),
             cores: Station::new(device.cores),

@@ -85,9 +85,10 @@ pub fn replay(
     loop {
         while let Some((slot, read)) = schedule.next_read() {
             began.resize(began.len().max(slot as usize + 1), 0);
-            began[slot as usize] = now;
+            let begins = now.max(read.at);
+            began[slot as usize] = begins;
             (count, bytes) = (count + 1, bytes + read.bytes);
-            machine.submit(now, slot.into(), pages(device, read, options));
+            machine.submit(begins, slot.into(), pages(device, read, options));
         }
         let Some((end, slot)) = machine.next_end() else { break };
         let took = end - began[slot as usize];
@@ -158,12 +159,14 @@ mod tests {
 
     fn device(changes: &[(&str, f64)]) -> Device {
         let mut config = Config::preset("mqsim").unwrap();
-        changes.iter().for_each(|(name, value)| config.set(name, *value, "test").unwrap());
+        // Dies by themselves, commands first, whole pages.
+        let plain = [("geometry.luns_per_chip", 2.0), ("timing.data_first", 0.0), ("controller.sector", 8_192.0)];
+        plain.iter().chain(changes).for_each(|(name, value)| config.set(name, *value, "test").unwrap());
         Device::new(&config).unwrap()
     }
 
     fn free(offset: u64, bytes: u64) -> Result<TraceRead, FlashError> {
-        Ok(TraceRead { consumer: 0, step: None, after: None, offset, bytes })
+        Ok(TraceRead { offset, bytes, ..TraceRead::default() })
     }
 
     fn run(device: &Device, reads: Vec<Result<TraceRead, FlashError>>, depth: usize) -> ReplayReport {
@@ -206,6 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn reads_that_come_at_their_times_wait_for_nothing_before() {
+        let device = device(&[]);
+        let alone = run(&device, vec![free(0, 8_192)], 1);
+        let at = |k: u64| free(k * 8_192, 8_192).map(|read| TraceRead { at: k * 1_000_000_000, ..read });
+        let timed = run(&device, (0..100).map(at).collect(), 1_024);
+        assert!((timed.latency_mean - alone.latency_mean).abs() < 1e-12, "{} {}", timed.latency_mean, alone.latency_mean);
+        assert!((timed.seconds - 99e-3 - alone.seconds).abs() < 1e-12, "{}", timed.seconds);
+        // As soon as those before have left a place where only one may be under way.
+        let crowded = run(&device, (0..50).map(|k| at(k / 5)).collect(), 1);
+        assert!((crowded.seconds - 9e-3 - 5.0 * alone.seconds).abs() < 1e-12, "{}", crowded.seconds);
+    }
+
+    #[test]
     fn an_error_of_the_trace_ends_the_replay() {
         let device = device(&[]);
         let wrong = FlashError::Input("line 3".into());
@@ -223,7 +239,7 @@ mod tests {
         ) {
             let device = device(&[("geometry.channels", 2.0), ("ecc.hard_fails", fails), ("ecc.hard", 1.0), ("controller.sector", 2_048.0)]);
             let reads: Vec<_> = reads.into_iter().map(|(offset, bytes, step, after)| {
-                Ok(TraceRead { consumer: 0, step: Some(step), after: after.filter(|&after| after < step), offset, bytes })
+                Ok(TraceRead { step: Some(step), after: after.filter(|&after| after < step), offset, bytes, ..TraceRead::default() })
             }).collect();
             let options = ReplayOptions {
                 depth, place, compute_ps_per_byte: 50.0, result_bytes: 8, units: 3, watts: 1.0, spans: 100,

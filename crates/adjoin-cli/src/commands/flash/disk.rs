@@ -56,11 +56,9 @@ pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u6
     let mut random = Random::new(seed, "reads of a calibration");
     let places = (file_bytes / kind.bytes).max(1);
     (0..count).map(move |_| TraceRead {
-        consumer: 0,
-        step: None,
-        after: None,
         offset: random.below(places) * kind.bytes,
         bytes: kind.bytes,
+        ..TraceRead::default()
     })
 }
 

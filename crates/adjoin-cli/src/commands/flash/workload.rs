@@ -9,7 +9,7 @@ use adjoin::flash::model::{
     Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
     Use, bandwidth, replay, search,
 };
-use adjoin::flash::{LaidOut, Searches};
+use adjoin::flash::{GraphKind, LaidOut, Searches};
 use adjoin::graph::GraphOptions;
 use adjoin::index::Layout;
 use adjoin::job::open_source;
@@ -69,7 +69,8 @@ pub(super) fn searches(context: &Context, searched: &Searched) -> Result<Searche
     let usual = GraphOptions::default();
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
-    Searches::load(context, (&*base, &*queries), &options)
+    let kind = if searched.graph == "hnsw" { GraphKind::Hnsw } else { GraphKind::Vamana };
+    Searches::load(context, (&*base, &*queries), (kind, &options))
 }
 
 /// Options of a search as typed.
@@ -135,7 +136,7 @@ impl Workload {
             Self::Trace(path) => {
                 let how = (arguments.depth, arguments.comparisons);
                 let options = ReplayOptions { spans, ..replay_options(&device, platform, how) };
-                let report = replay(&device, Reads::open(path)?, &options)?;
+                let report = replay(&device, Reads::open(path)?.timed(arguments.as_timed), &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
             Self::Searches(searches) => {
