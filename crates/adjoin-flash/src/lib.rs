@@ -48,7 +48,7 @@ pub use error::FlashError;
 pub use layout::{LunCsr, Mapping, RefreshTo, bandwidth};
 pub use machine::{PageAddress, Place};
 pub use platform::Platform;
-pub use replay::{ReplayOptions, ReplayReport, replay};
+pub use replay::{ReplayOptions, ReplayReport, Spread, replay};
 pub use report::{Counts, Energy, Use, storage_density};
 pub use schedule::{Schedule, TraceRead};
 pub use search::{Distances, Hit, SearchOptions, SearchReport, Stages, Start, search};

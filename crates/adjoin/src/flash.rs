@@ -164,6 +164,19 @@ impl Searches {
         self.vectors.nearest(&self.graph, query, list, k)
     }
 
+    /// The nearest of all vectors to a query, ascending, equally far ones by their rows.
+    pub fn nearest_of_all(&self, query: u32, k: usize) -> Vec<Hit> {
+        let hit = |vertex| Hit { distance: self.vectors.distance(query, vertex), vertex };
+        let mut all: Vec<Hit> = (0..self.vertices()).map(hit).collect();
+        let order = |a: &Hit, b: &Hit| a.distance.total_cmp(&b.distance).then(a.vertex.cmp(&b.vertex));
+        if k < all.len() {
+            all.select_nth_unstable_by(k, order);
+            all.truncate(k);
+        }
+        all.sort_by(order);
+        all
+    }
+
     /// Lays the vectors out on a device, in the order of a layout of the graph.
     ///
     /// # Errors
@@ -251,33 +264,37 @@ mod tests {
         let (base, queries) = (set("base.u8bin", 3_000, 1), set("queries.u8bin", 40, 2));
         let options = GraphOptions { degree: 12, build_list: 24, ..GraphOptions::default() };
         for kind in [GraphKind::Vamana, GraphKind::Hnsw] {
-        let searches = Searches::load(&context, (&*base, &*queries), (kind, &options)).unwrap();
-        let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
-        let mut config = Config::preset("ndsearch").unwrap();
-        config.set("geometry.page", 4_096.0, "test").unwrap();
-        let device = Device::new(&config).unwrap();
-        for (layout, mapping) in [(Layout::Rows, Mapping::Linear), (Layout::Degree, Mapping::MultiPlane)] {
-            let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
-            for platform in Platform::ALL {
-                let options = SearchOptions {
-                    platform,
-                    list: 20,
-                    k: 10,
-                    batch: 16,
-                    dimensions: searches.dimensions(),
-                    multi_plane: true,
-                    allocating: true,
-                    speculating: true,
-                    memory_share: 0.1,
-                    spans: 0,
-                };
-                let found = search(&device, &laid.layout, &laid, searches.queries(), &options).unwrap();
-                let rows = |hits: &Vec<Hit>| hits.iter().map(|&hit| Hit { vertex: laid.row(hit), ..hit }).collect();
-                assert_eq!(found.hits.iter().map(rows).collect::<Vec<Vec<Hit>>>(), expected, "{platform:?} {layout}");
+            let searches = Searches::load(&context, (&*base, &*queries), (kind, &options)).unwrap();
+            let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
+            let mut config = Config::preset("ndsearch").unwrap();
+            config.set("geometry.page", 4_096.0, "test").unwrap();
+            let device = Device::new(&config).unwrap();
+            for (layout, mapping) in [(Layout::Rows, Mapping::Linear), (Layout::Degree, Mapping::MultiPlane)] {
+                let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
+                for platform in Platform::ALL {
+                    let options = SearchOptions {
+                        platform,
+                        list: 20,
+                        k: 10,
+                        batch: 16,
+                        dimensions: searches.dimensions(),
+                        multi_plane: true,
+                        allocating: true,
+                        speculating: true,
+                        memory_share: 0.1,
+                        spans: 0,
+                    };
+                    let found = search(&device, &laid.layout, &laid, searches.queries(), &options).unwrap();
+                    let rows = |hits: &Vec<Hit>| hits.iter().map(|&hit| Hit { vertex: laid.row(hit), ..hit }).collect();
+                    assert_eq!(
+                        found.hits.iter().map(rows).collect::<Vec<Vec<Hit>>>(),
+                        expected,
+                        "{platform:?} {layout}"
+                    );
+                }
             }
-        }
-        let refused = searches.lay_out(&context, device.geometry(), (Layout::Gp1, Mapping::Linear));
-        assert!(refused.err().unwrap().to_string().contains("goes by vectors"));
+            let refused = searches.lay_out(&context, device.geometry(), (Layout::Gp1, Mapping::Linear));
+            assert!(refused.err().unwrap().to_string().contains("goes by vectors"));
         }
     }
 }

@@ -126,7 +126,7 @@ pub(crate) struct FlashCalibrate {
     /// How often each kind of read is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// Traces that are carried out on the disk and on the model, between the measurements; their files must lie where they lay
+    /// Traces whose reads are carried out in that file and on the model, between the measurements
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Vec<PathBuf>,
     /// Reads of a trace that are under way at the same time, at most

@@ -1,6 +1,5 @@
 //! The reads of a trace as the model takes them.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -35,22 +34,6 @@ impl Reads {
     /// Each read no earlier than in the trace, where that is wanted; else as soon as may be.
     pub(super) fn timed(self, is_timed: bool) -> Self {
         Self { is_timed, ..self }
-    }
-
-    /// Where a read lies in its file.
-    pub(super) fn in_file(read: &TraceRead) -> (usize, u64) {
-        ((read.offset / FILE_SPACING) as usize, read.offset % FILE_SPACING)
-    }
-
-    /// The names of all files, which is another pass over the trace.
-    pub(super) fn files(path: &Path) -> Result<HashMap<usize, PathBuf>> {
-        let mut reads = Self::open(path)?;
-        let mut files = HashMap::new();
-        while let Some(read) = reads.next() {
-            let (file, _) = Self::in_file(&read?);
-            files.entry(file).or_insert_with(|| reads.reader.name(file).to_owned());
-        }
-        Ok(files)
     }
 }
 
