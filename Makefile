@@ -5,7 +5,7 @@ CARGO ?= cargo
 CLI := target/release/adjoin
 TEST := $(CARGO) test --release --locked --workspace --config checked.toml --quiet
 
-.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-joins tables-search tables-live tables-serve stress interleavings build tools
+.PHONY: demo test check python promises promises-search rules hardness bench bench-full tables tables-joins tables-search tables-live tables-serve tables-flash stress interleavings build tools
 
 build: tools
 	$(CARGO) build --release --locked --workspace --quiet
@@ -97,6 +97,13 @@ tables-serve: build
 	$(CARGO) build --release --locked --workspace --quiet --example serve
 	python3 bench/serve.py $(CLI) > target/benchmarks-serve.md
 	mv target/benchmarks-serve.md docs/benchmarks-serve.md
+
+# docs/benchmarks-flash.md: the figures of NDSearch made again, jobs on all devices, and MQSim, whose program MQSIM names; goes on
+# where it was interrupted. Real sets need ADJOIN_DATA, charts matplotlib in CHARTS_PYTHON. FLASH=--large adds 10 million vectors,
+# FLASH="--disk FOLDER" the disk there.
+tables-flash: build
+	python3 bench/flash.py $(CLI) $(FLASH) > target/benchmarks-flash.md
+	mv target/benchmarks-flash.md docs/benchmarks-flash.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed.
 stress: tools interleavings

@@ -14,11 +14,9 @@ fn main() -> Result<(), FlashError> {
             let pages = device.geometry().pages();
             let bytes = u64::from(device.geometry().page_bytes);
             let read = |k: u64| TraceRead {
-                consumer: 0,
-                step: None,
-                after: None,
                 offset: k.wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages * bytes,
                 bytes,
+                ..TraceRead::default()
             };
             let options = ReplayOptions { depth: depth as usize, place, ..ReplayOptions::default() };
             let begun = Instant::now();

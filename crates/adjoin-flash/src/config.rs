@@ -35,6 +35,7 @@ const KNOWN: &[Known] = &[
     Known("timing.read", "us", 0.001, 1e6),
     Known("timing.command", "ns", 0.0, 1e9),
     Known("timing.channel", "MB/s", 0.1, 1e6),
+    Known("timing.data_first", "count", 0.0, 1.0),
     Known("controller.cores", "count", 1.0, 1_024.0),
     Known("controller.request", "us", 0.0, 1e6),
     Known("controller.gather", "ns", 0.0, 1e9),
@@ -288,7 +289,8 @@ mod tests {
         let unknown = figure("timing", "reed = { value = 5, unit = \"us\", source = \"s\" }");
         assert_eq!(
             unknown,
-            "timing.reed is no figure of a device; there are timing.read, timing.command, timing.channel"
+            "timing.reed is no figure of a device; there are timing.read, timing.command, timing.channel, \
+             timing.data_first"
         );
         let nan = figure("timing", "read = { value = nan, unit = \"us\", source = \"s\" }");
         assert!(nan.starts_with("timing.read is NaN us; give a number from"), "{nan}");

@@ -93,22 +93,22 @@ impl Station {
     }
 }
 
-/// A bus: one transfer at a time. Commands go before data that wait, so that what they start goes on beside those.
+/// A bus: one transfer at a time. Commands go before data that wait, so that what they start goes on beside those; or data
+/// before commands.
 #[derive(Debug)]
 pub(crate) struct Bus<T> {
     commands: VecDeque<(Ps, T)>,
     data: VecDeque<(Ps, T)>,
+    data_first: bool,
     is_busy: bool,
     busy: Ps,
 }
 
-impl<T> Default for Bus<T> {
-    fn default() -> Self {
-        Self { commands: VecDeque::new(), data: VecDeque::new(), is_busy: false, busy: 0 }
-    }
-}
-
 impl<T> Bus<T> {
+    pub(crate) fn new(data_first: bool) -> Self {
+        Self { commands: VecDeque::new(), data: VecDeque::new(), data_first, is_busy: false, busy: 0 }
+    }
+
     pub(crate) fn add_command(&mut self, takes: Ps, what: T) {
         self.commands.push_back((takes, what));
     }
@@ -122,7 +122,9 @@ impl<T> Bus<T> {
         if self.is_busy {
             return None;
         }
-        let next = self.commands.pop_front().or_else(|| self.data.pop_front())?;
+        let Self { commands, data, .. } = self;
+        let [first, second] = if self.data_first { [data, commands] } else { [commands, data] };
+        let next = first.pop_front().or_else(|| second.pop_front())?;
         self.is_busy = true;
         self.busy += next.0;
         Some(next)
@@ -153,16 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn commands_go_before_data_and_after_what_is_under_way() {
-        let mut bus = Bus::default();
-        [(5, 'a'), (6, 'b')].into_iter().for_each(|(takes, what)| bus.add_data(takes, what));
-        assert_eq!(bus.begin(), Some((5, 'a')));
-        bus.add_command(1, 'c');
-        assert_eq!(bus.begin(), None);
-        bus.end();
-        assert_eq!(bus.begin(), Some((1, 'c')));
-        bus.end();
-        assert_eq!((bus.begin(), bus.busy()), (Some((6, 'b')), 12));
+    fn commands_go_before_data_or_after_them_and_after_what_is_under_way() {
+        for (data_first, order) in [(false, [(1, 'c'), (6, 'b')]), (true, [(6, 'b'), (1, 'c')])] {
+            let mut bus = Bus::new(data_first);
+            [(5, 'a'), (6, 'b')].into_iter().for_each(|(takes, what)| bus.add_data(takes, what));
+            assert_eq!(bus.begin(), Some((5, 'a')));
+            bus.add_command(1, 'c');
+            assert_eq!(bus.begin(), None);
+            bus.end();
+            assert_eq!(bus.begin(), Some(order[0]));
+            bus.end();
+            assert_eq!((bus.begin(), bus.busy()), (Some(order[1]), 12));
+        }
     }
 
     #[test]

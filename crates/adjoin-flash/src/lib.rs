@@ -14,7 +14,13 @@
 //!
 //! let device = Device::new(&Config::preset("z-nand")?)?;
 //! // A thousand reads of 4 KiB, each after the one before.
-//! let read = |k: u64| TraceRead { consumer: 0, step: Some(k), after: k.checked_sub(1), offset: k << 20, bytes: 4_096 };
+//! let read = |k: u64| TraceRead {
+//!     step: Some(k),
+//!     after: k.checked_sub(1),
+//!     offset: k << 20,
+//!     bytes: 4_096,
+//!     ..TraceRead::default()
+//! };
 //! let report = replay(&device, (0..1_000).map(read).map(Ok), &ReplayOptions::default())?;
 //! assert!(report.latency_mean > 5e-6 && report.latency_mean < 50e-6);
 //! # Ok::<(), adjoin_flash::FlashError>(())
@@ -42,8 +48,8 @@ pub use error::FlashError;
 pub use layout::{LunCsr, Mapping, RefreshTo, bandwidth};
 pub use machine::{PageAddress, Place};
 pub use platform::Platform;
-pub use replay::{ReplayOptions, ReplayReport, replay};
+pub use replay::{ReplayOptions, ReplayReport, Spread, replay};
 pub use report::{Counts, Energy, Use, storage_density};
 pub use schedule::{Schedule, TraceRead};
-pub use search::{Distances, Hit, SearchOptions, SearchReport, Stages, search};
+pub use search::{Distances, Hit, SearchOptions, SearchReport, Stages, Start, search};
 pub use timeline::{Span, Track};

@@ -89,8 +89,7 @@ enum Stage {
     SoftDecoded(u32),
     Corrected(u32),
     Decoded(u32),
-    Buffered(u32),
-    Linked(u32),
+    Compared(u32),
     Done(u32),
 }
 
@@ -174,7 +173,7 @@ impl<'d> Machine<'d> {
             requests: Vec::new(),
             requests_free: Vec::new(),
             luns: (0..geometry.luns()).map(|_| lun()).collect(),
-            channels: (0..geometry.channels).map(|_| Bus::default()).collect(),
+            channels: (0..geometry.channels).map(|_| Bus::new(device.data_first)).collect(),
             pins: stations(geometry.chips(), 1),
             accelerators: stations(accelerators, servers),
             cores: Station::new(device.cores),
@@ -261,8 +260,7 @@ impl<'d> Machine<'d> {
             Stage::SoftDecoded(operation) => self.soft_decoded(operation),
             Stage::Corrected(operation) => self.corrected(operation),
             Stage::Decoded(operation) => self.decoded(operation),
-            Stage::Buffered(operation) => self.buffered(operation),
-            Stage::Linked(operation) => self.linked(operation),
+            Stage::Compared(operation) => self.send_results(operation),
             Stage::Done(operation) => return self.done(operation),
         }
         None
@@ -455,44 +453,40 @@ impl<'d> Machine<'d> {
         }
     }
 
+    /// Goes on to where it is compared, and is compared there.
     fn decoded(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
-        let accelerator = match self.usage.place {
-            Place::Lun => unreachable!("a LUN compares what it has sensed"),
-            Place::Chip => self.device.geometry.chip_of(read.address.lun),
-            Place::Channel => self.device.geometry.channel_of(read.address.lun),
-            Place::Fpga | Place::Host => {
-                let (_, end) = self.dram.serve(self.now, self.device.dram.time(u64::from(read.page_bytes)));
-                return self.events.add(end, Stage::Buffered(operation));
-            }
-        };
         self.counts.compute += read.compute;
-        let (_, end) = self.accelerators[accelerator as usize].serve(self.now, read.compute);
+        let lun = read.address.lun;
         match self.usage.place {
-            Place::Chip => self.events.add(end, Stage::Linked(operation)),
-            _ => self.events.add(end, Stage::Done(operation)),
+            Place::Lun => unreachable!("a LUN compares what it has sensed"),
+            Place::Chip => {
+                let chip = self.device.geometry.chip_of(lun);
+                let (_, end) = self.accelerators[chip as usize].serve(self.now, read.compute);
+                self.events.add(end, Stage::Compared(operation));
+            }
+            Place::Channel => {
+                let channel = self.device.geometry.channel_of(lun);
+                let (_, end) = self.accelerators[channel as usize].serve(self.now, read.compute);
+                self.events.add(end, Stage::Done(operation));
+            }
+            Place::Fpga | Place::Host => self.leave(operation),
         }
     }
 
-    fn buffered(&mut self, operation: u32) {
-        let bytes = u64::from(self.operations[operation as usize].read.page_bytes);
-        let rate = if self.usage.place == Place::Host { self.device.host_link } else { self.device.fpga_link };
-        let (begins, end) = self.link.serve(self.now, rate.time(bytes));
-        self.counts.link_bytes += bytes;
-        self.timeline.add(Track::Link, "page", begins, end);
-        self.events.add(end, Stage::Linked(operation));
-    }
-
-    /// Where it is compared: results of a chip go on over its channel, pages at the host or the FPGA are compared now.
-    fn linked(&mut self, operation: u32) {
-        if self.usage.place == Place::Chip {
-            return self.send_results(operation);
-        }
+    /// Over DRAM and link. Pages come to each in the order in which they left the one before, so one event is enough.
+    fn leave(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
-        self.counts.compute += read.compute;
-        let (_, end) = self.accelerators[0].serve(self.now, read.compute);
-        let latency = if self.usage.place == Place::Host { self.device.latency } else { 0 };
-        self.events.add(end + latency, Stage::Done(operation));
+        let bytes = u64::from(read.page_bytes);
+        let is_host = self.usage.place == Place::Host;
+        let (rate, latency) =
+            if is_host { (self.device.host_link, self.device.latency) } else { (self.device.fpga_link, 0) };
+        let (_, buffered) = self.dram.serve(self.now, self.device.dram.time(bytes));
+        let (begins, linked) = self.link.serve(buffered, rate.time(bytes));
+        let (_, compared) = self.accelerators[0].serve(linked, read.compute);
+        self.counts.link_bytes += bytes;
+        self.timeline.add(Track::Link, "page", begins, linked);
+        self.events.add(compared + latency, Stage::Done(operation));
     }
 
     fn done(&mut self, operation: u32) -> Option<u64> {

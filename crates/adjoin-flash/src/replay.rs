@@ -7,6 +7,47 @@ use crate::report::{Counts, Energy, Use};
 use crate::schedule::{Schedule, TraceRead};
 use crate::timeline::{Span, Timeline};
 
+/// On which pages bytes lie that follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// A page on each LUN, those of all channels first, then on the next planes (MQSim's CWDP).
+    Channels,
+    /// A page on each plane of a LUN, all with one number, then on the next LUN (NDSearch, Figure 11).
+    Planes,
+    /// A whole block, then the next LUN.
+    Blocks,
+}
+
+impl Spread {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Channels, Self::Planes, Self::Blocks];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Channels => "channels",
+            Self::Planes => "planes",
+            Self::Blocks => "blocks",
+        }
+    }
+
+    /// Where a page lies that is in the device.
+    fn address(self, geometry: &Geometry, page: u64) -> PageAddress {
+        let [luns, planes, pages] = [geometry.luns(), geometry.planes_per_lun, geometry.pages_per_block].map(u64::from);
+        // Of the planes of each LUN, and what there is of each of these.
+        let (lun, plane, of_plane) = match self {
+            Self::Channels => (page % luns, page / luns % planes, page / luns / planes),
+            Self::Planes => (page / planes % luns, page % planes, page / planes / luns),
+            Self::Blocks => {
+                let block = page / pages;
+                (block % luns, block / luns % planes, block / luns / planes * pages + page % pages)
+            }
+        };
+        let (page, block) = ((of_plane % pages) as u32, (of_plane / pages) as u32);
+        PageAddress { lun: lun as u32, page, block, plane: plane as u32 }
+    }
+}
+
 /// How a trace is replayed.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayOptions {
@@ -22,6 +63,8 @@ pub struct ReplayOptions {
     pub units: u32,
     /// Power of all that is switched on, in watts.
     pub watts: f64,
+    /// On which pages bytes lie that follow one another.
+    pub spread: Spread,
     /// How many spans of the timeline are kept.
     pub spans: usize,
 }
@@ -36,6 +79,7 @@ impl Default for ReplayOptions {
             result_bytes: 0,
             units: 1,
             watts: 0.0,
+            spread: Spread::Channels,
             spans: 0,
         }
     }
@@ -64,8 +108,7 @@ pub struct ReplayReport {
     pub spans: Vec<Span>,
 }
 
-/// Replays reads in the order of their dependencies. Bytes that follow one another lie on pages of all LUNs in turn; an offset
-/// beyond the end of the device begins again at its start. Holds no more reads than are in flight or wait within a window.
+/// Replays reads in the order of their dependencies. An offset beyond the end of the device begins again at its start. Holds no more reads than are in flight or wait within a window.
 ///
 /// # Errors
 /// Where a read has no bytes.
@@ -85,9 +128,10 @@ pub fn replay(
     loop {
         while let Some((slot, read)) = schedule.next_read() {
             began.resize(began.len().max(slot as usize + 1), 0);
-            began[slot as usize] = now;
+            let begins = now.max(read.at);
+            began[slot as usize] = begins;
             (count, bytes) = (count + 1, bytes + read.bytes);
-            machine.submit(now, slot.into(), pages(device, read, options));
+            machine.submit(begins, slot.into(), pages(device, read, options));
         }
         let Some((end, slot)) = machine.next_end() else { break };
         let took = end - began[slot as usize];
@@ -128,24 +172,13 @@ fn pages<'a>(
         let moved = (to.div_ceil(sector) - from / sector) * sector;
         let is_compared_inside = options.place < Place::Fpga;
         PageRead {
-            address: striped(&device.geometry, page % device.geometry.pages()),
+            address: options.spread.address(&device.geometry, page % device.geometry.pages()),
             in_bytes: 0,
             page_bytes: moved as u32,
             out_bytes: if is_compared_inside { options.result_bytes } else { 0 },
             compute: (wanted as f64 * options.compute_ps_per_byte).round() as Ps,
         }
     })
-}
-
-/// Pages that follow one another lie on channels, then chips, LUNs, planes in turn (MQSim's CWDP).
-fn striped(geometry: &Geometry, page: u64) -> PageAddress {
-    let luns = u64::from(geometry.luns());
-    let (lun, of_lun) = ((page % luns) as u32, page / luns);
-    let plane = (of_lun % u64::from(geometry.planes_per_lun)) as u32;
-    let of_plane = of_lun / u64::from(geometry.planes_per_lun);
-    let page = (of_plane % u64::from(geometry.pages_per_block)) as u32;
-    let block = (of_plane / u64::from(geometry.pages_per_block)) as u32;
-    PageAddress { lun, page, block, plane }
 }
 
 #[cfg(test)]
@@ -158,12 +191,14 @@ mod tests {
 
     fn device(changes: &[(&str, f64)]) -> Device {
         let mut config = Config::preset("mqsim").unwrap();
-        changes.iter().for_each(|(name, value)| config.set(name, *value, "test").unwrap());
+        // Dies by themselves, commands first, whole pages.
+        let plain = [("geometry.luns_per_chip", 2.0), ("timing.data_first", 0.0), ("controller.sector", 8_192.0)];
+        plain.iter().chain(changes).for_each(|(name, value)| config.set(name, *value, "test").unwrap());
         Device::new(&config).unwrap()
     }
 
     fn free(offset: u64, bytes: u64) -> Result<TraceRead, FlashError> {
-        Ok(TraceRead { consumer: 0, step: None, after: None, offset, bytes })
+        Ok(TraceRead { offset, bytes, ..TraceRead::default() })
     }
 
     fn run(device: &Device, reads: Vec<Result<TraceRead, FlashError>>, depth: usize) -> ReplayReport {
@@ -206,6 +241,37 @@ mod tests {
     }
 
     #[test]
+    fn each_page_lies_somewhere_else() {
+        let small = [("geometry.channels", 2.0), ("geometry.blocks_per_plane", 3.0), ("geometry.pages_per_block", 4.0)];
+        let geometry = *device(&small).geometry();
+        for spread in Spread::ALL {
+            let all: std::collections::HashSet<_> =
+                (0..geometry.pages()).map(|page| spread.address(&geometry, page)).collect();
+            assert_eq!(all.len() as u64, geometry.pages(), "{spread:?}");
+            let fits = |at: &PageAddress| at.lun < geometry.luns() && at.plane < 2 && at.block < 3 && at.page < 4;
+            assert!(all.iter().all(fits), "{spread:?}");
+        }
+    }
+
+    #[test]
+    fn reads_that_come_at_their_times_wait_for_nothing_before() {
+        let device = device(&[]);
+        let alone = run(&device, vec![free(0, 8_192)], 1);
+        let at = |k: u64| free(k * 8_192, 8_192).map(|read| TraceRead { at: k * 1_000_000_000, ..read });
+        let timed = run(&device, (0..100).map(at).collect(), 1_024);
+        assert!(
+            (timed.latency_mean - alone.latency_mean).abs() < 1e-12,
+            "{} {}",
+            timed.latency_mean,
+            alone.latency_mean
+        );
+        assert!((timed.seconds - 99e-3 - alone.seconds).abs() < 1e-12, "{}", timed.seconds);
+        // As soon as those before have left a place where only one may be under way.
+        let crowded = run(&device, (0..50).map(|k| at(k / 5)).collect(), 1);
+        assert!((crowded.seconds - 9e-3 - 5.0 * alone.seconds).abs() < 1e-12, "{}", crowded.seconds);
+    }
+
+    #[test]
     fn an_error_of_the_trace_ends_the_replay() {
         let device = device(&[]);
         let wrong = FlashError::Input("line 3".into());
@@ -220,13 +286,14 @@ mod tests {
             depth in 1usize..40,
             place in prop::sample::select(vec![Place::Lun, Place::Chip, Place::Channel, Place::Fpga, Place::Host]),
             fails in 0.0f64..1.0,
+            spread in prop::sample::select(Spread::ALL.to_vec()),
         ) {
             let device = device(&[("geometry.channels", 2.0), ("ecc.hard_fails", fails), ("ecc.hard", 1.0), ("controller.sector", 2_048.0)]);
             let reads: Vec<_> = reads.into_iter().map(|(offset, bytes, step, after)| {
-                Ok(TraceRead { consumer: 0, step: Some(step), after: after.filter(|&after| after < step), offset, bytes })
+                Ok(TraceRead { step: Some(step), after: after.filter(|&after| after < step), offset, bytes, ..TraceRead::default() })
             }).collect();
             let options = ReplayOptions {
-                depth, place, compute_ps_per_byte: 50.0, result_bytes: 8, units: 3, watts: 1.0, spans: 100,
+                depth, place, compute_ps_per_byte: 50.0, result_bytes: 8, units: 3, watts: 1.0, spread, spans: 100,
             };
             let report = replay(&device, reads.iter().cloned(), &options).unwrap();
             // Again, it is the same.

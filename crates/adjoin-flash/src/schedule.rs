@@ -6,11 +6,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::device::Ps;
+
 /// Reads of a trace that are looked at before those before them have ended, for each of the depth.
 const WINDOW_PER_DEPTH: usize = 64;
 
 /// A read of a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceRead {
     /// Who asks.
     pub consumer: u32,
@@ -22,6 +24,8 @@ pub struct TraceRead {
     pub offset: u64,
     /// How many.
     pub bytes: u64,
+    /// When it is asked for at the earliest, in picoseconds; 0 where it is as soon as may be.
+    pub at: Ps,
 }
 
 /// A step whose reads have not all ended.
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     fn read(step: u64, after: Option<u64>, offset: u64) -> TraceRead {
-        TraceRead { consumer: 0, step: Some(step), after, offset, bytes: 1 }
+        TraceRead { step: Some(step), after, offset, bytes: 1, ..TraceRead::default() }
     }
 
     #[test]
@@ -147,7 +151,7 @@ mod tests {
         ) {
             let reads: Vec<TraceRead> = (0..).zip(&steps).map(|(offset, &(consumer, step, after))| {
                 let after = after.filter(|&after| after < step);
-                TraceRead { consumer, step: Some(step), after, offset, bytes: 1 }
+                TraceRead { consumer, step: Some(step), after, offset, bytes: 1, at: 0 }
             }).collect();
             let mut schedule = Schedule::new(reads.iter().copied(), depth);
             let (mut flying, mut ended, mut order) = (Vec::new(), vec![false; reads.len()], order.iter());

@@ -2,12 +2,15 @@
 //!
 //! [`adjoin_flash`] knows addresses and times; here are a graph, an order in which its vertices lie, and true distances.
 
+mod layers;
+
 use adjoin_device::Reservation;
 use adjoin_kernels::{Kernel, Panel};
 
 pub use adjoin_flash as model;
-use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping};
+use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping, Start};
 
+use self::layers::Layers;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
@@ -27,6 +30,16 @@ impl From<FlashError> for Error {
     }
 }
 
+/// Which graph is searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GraphKind {
+    /// One layer, pruned with alpha, entered at its medoid.
+    #[default]
+    Vamana,
+    /// Layers of ever fewer rows, through which a search comes down to the one of all.
+    Hnsw,
+}
+
 /// A graph over vectors, and queries.
 pub struct Searches {
     graph: Graph,
@@ -43,12 +56,15 @@ trait Vectors {
     fn distance(&self, query: u32, row: u32) -> f64;
 
     fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit>;
+
+    fn start(&self, query: u32) -> layers::Start;
 }
 
 struct Loaded<T> {
     kernel: Kernel,
     base: Panel<T>,
     queries: Panel<T>,
+    layers: Layers<T>,
 }
 
 impl<T: Coordinate> Vectors for Loaded<T> {
@@ -60,9 +76,14 @@ impl<T: Coordinate> Vectors for Loaded<T> {
 
     fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit> {
         let mut search = GreedySearch::new(graph);
-        search.run(self.kernel, graph, &self.base, self.queries.row(query as usize), list);
+        let from = self.start(query).row.or(graph.entry());
+        search.run_from(self.kernel, (graph, from), &self.base, self.queries.row(query as usize), list);
         let near = search.nearest(graph, k);
         near.map(|near| Hit { distance: near.squared_distance, vertex: near.vertex }).collect()
+    }
+
+    fn start(&self, query: u32) -> layers::Start {
+        self.layers.descend(self.kernel, self.queries.row(query as usize))
     }
 }
 
@@ -74,7 +95,7 @@ impl Searches {
     pub fn load(
         context: &Context,
         (base, queries): (&dyn VectorSource, &dyn VectorSource),
-        options: &GraphOptions,
+        (kind, options): (GraphKind, &GraphOptions),
     ) -> Result<Self> {
         let [of_base, of_queries] = [base.info(), queries.info()];
         if of_base.vectors != of_queries.vectors {
@@ -89,7 +110,12 @@ impl Searches {
         with_coordinates!(space, T => {
             let rows = [&of_base, &of_queries].map(|info| info.rows as usize);
             let panels = rows.map(|rows| Panel::<T>::bytes_for(rows, space.dimensions())).iter().sum::<u64>();
-            let memory = context.reserve(panels, PURPOSE)?;
+            let row_bytes = Panel::<T>::bytes_for(1, space.dimensions());
+            let above = match kind {
+                GraphKind::Vamana => 0,
+                GraphKind::Hnsw => Layers::<T>::bytes_for(rows[0], row_bytes, options),
+            };
+            let memory = context.reserve(panels + above, PURPOSE)?;
             let load = |source: &dyn VectorSource| -> Result<Panel<T>> {
                 let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
                 let all = read_all(context, source, Metric::L2)?;
@@ -101,13 +127,18 @@ impl Searches {
             if base.rows() == 0 || queries.rows() == 0 {
                 return Err(Error::input("there are no vectors or no queries; give some of both"));
             }
-            let graph = Graph::build(context, &base, options)?;
+            let (graph, layers) = match kind {
+                GraphKind::Vamana => (Graph::build(context, &base, options)?, Layers::none()),
+                GraphKind::Hnsw => {
+                    (Graph::build(context, &base, &layers::lowest(options))?, Layers::build(context, &base, options)?)
+                }
+            };
             Ok(Self {
                 graph,
                 vector_bytes: of_base.vectors.bytes() as u32,
                 dimensions: space.dimensions() as u32,
                 queries: queries.rows() as u32,
-                vectors: Box::new(Loaded { kernel: context.kernel, base, queries }),
+                vectors: Box::new(Loaded { kernel: context.kernel, base, queries, layers }),
                 _memory: memory,
             })
         })
@@ -131,6 +162,19 @@ impl Searches {
     /// What the graph's own search in memory finds of a query: rows.
     pub fn nearest(&self, query: u32, list: usize, k: usize) -> Vec<Hit> {
         self.vectors.nearest(&self.graph, query, list, k)
+    }
+
+    /// The nearest of all vectors to a query, ascending, equally far ones by their rows.
+    pub fn nearest_of_all(&self, query: u32, k: usize) -> Vec<Hit> {
+        let hit = |vertex| Hit { distance: self.vectors.distance(query, vertex), vertex };
+        let mut all: Vec<Hit> = (0..self.vertices()).map(hit).collect();
+        let order = |a: &Hit, b: &Hit| a.distance.total_cmp(&b.distance).then(a.vertex.cmp(&b.vertex));
+        if k < all.len() {
+            all.select_nth_unstable_by(k, order);
+            all.truncate(k);
+        }
+        all.sort_by(order);
+        all
     }
 
     /// Lays the vectors out on a device, in the order of a layout of the graph.
@@ -161,7 +205,7 @@ impl Searches {
         let entry = place_of[self.graph.entry().expect("a graph of some vectors has an entry") as usize];
         let of = |place: u32| &neighbours[place as usize][..];
         let layout = LunCsr::new(geometry, (self.vertices(), entry), of, self.vector_bytes, mapping)?;
-        Ok(LaidOut { searches: self, order, layout, _memory: memory })
+        Ok(LaidOut { searches: self, order, place_of, layout, _memory: memory })
     }
 }
 
@@ -170,6 +214,8 @@ pub struct LaidOut<'s> {
     searches: &'s Searches,
     /// The row at each place.
     order: Vec<u32>,
+    /// The place of each row.
+    place_of: Vec<u32>,
     /// The graph by places.
     pub layout: LunCsr,
     _memory: Reservation,
@@ -190,6 +236,11 @@ impl Distances for LaidOut<'_> {
     fn rank(&self, vertex: u32) -> u32 {
         self.order[vertex as usize]
     }
+
+    fn start(&self, query: u32) -> Option<Start> {
+        let layers::Start { row, distances } = self.searches.vectors.start(query);
+        row.map(|row| Start { vertex: self.place_of[row as usize], distances })
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +253,7 @@ mod tests {
     use crate::source::{Generated, generate, open};
 
     #[test]
-    fn every_platform_finds_what_the_search_in_memory_finds() {
+    fn every_platform_finds_in_every_graph_what_the_search_in_memory_finds() {
         let (folder, context) = (tempfile::tempdir().unwrap(), Context::default().with_memory(256 << 20));
         let set = |name: &str, rows, seed| {
             let (path, vectors) = (folder.path().join(name), VectorType { element: Element::U8, dimensions: 12 });
@@ -212,32 +263,38 @@ mod tests {
         };
         let (base, queries) = (set("base.u8bin", 3_000, 1), set("queries.u8bin", 40, 2));
         let options = GraphOptions { degree: 12, build_list: 24, ..GraphOptions::default() };
-        let searches = Searches::load(&context, (&*base, &*queries), &options).unwrap();
-        let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
-        let mut config = Config::preset("ndsearch").unwrap();
-        config.set("geometry.page", 4_096.0, "test").unwrap();
-        let device = Device::new(&config).unwrap();
-        for (layout, mapping) in [(Layout::Rows, Mapping::Linear), (Layout::Degree, Mapping::MultiPlane)] {
-            let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
-            for platform in Platform::ALL {
-                let options = SearchOptions {
-                    platform,
-                    list: 20,
-                    k: 10,
-                    batch: 16,
-                    dimensions: searches.dimensions(),
-                    multi_plane: true,
-                    allocating: true,
-                    speculating: true,
-                    memory_share: 0.1,
-                    spans: 0,
-                };
-                let found = search(&device, &laid.layout, &laid, searches.queries(), &options).unwrap();
-                let rows = |hits: &Vec<Hit>| hits.iter().map(|&hit| Hit { vertex: laid.row(hit), ..hit }).collect();
-                assert_eq!(found.hits.iter().map(rows).collect::<Vec<Vec<Hit>>>(), expected, "{platform:?} {layout}");
+        for kind in [GraphKind::Vamana, GraphKind::Hnsw] {
+            let searches = Searches::load(&context, (&*base, &*queries), (kind, &options)).unwrap();
+            let expected: Vec<Vec<Hit>> = (0..40).map(|query| searches.nearest(query, 20, 10)).collect();
+            let mut config = Config::preset("ndsearch").unwrap();
+            config.set("geometry.page", 4_096.0, "test").unwrap();
+            let device = Device::new(&config).unwrap();
+            for (layout, mapping) in [(Layout::Rows, Mapping::Linear), (Layout::Degree, Mapping::MultiPlane)] {
+                let laid = searches.lay_out(&context, device.geometry(), (layout, mapping)).unwrap();
+                for platform in Platform::ALL {
+                    let options = SearchOptions {
+                        platform,
+                        list: 20,
+                        k: 10,
+                        batch: 16,
+                        dimensions: searches.dimensions(),
+                        multi_plane: true,
+                        allocating: true,
+                        speculating: true,
+                        memory_share: 0.1,
+                        spans: 0,
+                    };
+                    let found = search(&device, &laid.layout, &laid, searches.queries(), &options).unwrap();
+                    let rows = |hits: &Vec<Hit>| hits.iter().map(|&hit| Hit { vertex: laid.row(hit), ..hit }).collect();
+                    assert_eq!(
+                        found.hits.iter().map(rows).collect::<Vec<Vec<Hit>>>(),
+                        expected,
+                        "{platform:?} {layout}"
+                    );
+                }
             }
+            let refused = searches.lay_out(&context, device.geometry(), (Layout::Gp1, Mapping::Linear));
+            assert!(refused.err().unwrap().to_string().contains("goes by vectors"));
         }
-        let refused = searches.lay_out(&context, device.geometry(), (Layout::Gp1, Mapping::Linear));
-        assert!(refused.err().unwrap().to_string().contains("goes by vectors"));
     }
 }

@@ -39,6 +39,9 @@ pub(crate) struct Searched {
     /// The queries
     #[arg(long, value_name = "SOURCE", value_parser = NonEmpty::new())]
     pub(crate) queries: Vec<String>,
+    /// The graph: that of DiskANN, or layers with as many neighbours in the lowest and half of that above
+    #[arg(long, value_name = "NAME", default_value = "vamana", value_parser = ["vamana", "hnsw"])]
+    pub(crate) graph: String,
     /// Most neighbours of a vertex of the graph
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,
@@ -80,6 +83,9 @@ pub(crate) struct FlashRun {
     /// Reads of the trace that are under way at the same time, at most
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub(crate) depth: usize,
+    /// Ask for each read of the trace no earlier than it was asked for there
+    #[arg(long, requires = "trace")]
+    pub(crate) as_timed: bool,
     /// Elements that each byte of the trace is compared with where it comes to the platform
     #[arg(long, value_name = "N", default_value_t = 0.0)]
     pub(crate) comparisons: f64,
@@ -120,7 +126,7 @@ pub(crate) struct FlashCalibrate {
     /// How often each kind of read is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// Traces that are carried out on the disk and on the model, between the measurements; their files must lie where they lay
+    /// Traces whose reads are carried out in that file and on the model, between the measurements
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Vec<PathBuf>,
     /// Reads of a trace that are under way at the same time, at most

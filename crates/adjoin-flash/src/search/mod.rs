@@ -42,6 +42,20 @@ pub trait Distances {
     fn rank(&self, vertex: u32) -> u32 {
         vertex
     }
+
+    /// Where the search for a query begins, where that is not the entry of the graph. What is found that way lies in memory.
+    fn start(&self, _query: u32) -> Option<Start> {
+        None
+    }
+}
+
+/// Where the search for a query begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// The first vertex.
+    pub vertex: u32,
+    /// How many distances were computed to find it.
+    pub distances: u64,
 }
 
 /// How a search goes.
@@ -259,9 +273,9 @@ impl<'a> Run<'a> {
 
     /// Searches for a batch of queries.
     fn batch(&mut self, queries: Range<u32>) -> Vec<Vec<Hit>> {
-        let mut walks: Vec<Walk> = queries.clone().map(|_| Walk::new(self.options.list)).collect();
         let first = queries.start;
         self.io(queries.len() as u64 * u64::from(self.layout.vector_bytes()));
+        let mut walks = self.begin_walks(queries.clone());
         let mut wanted = Vec::new();
         loop {
             wanted.clear();
@@ -288,6 +302,24 @@ impl<'a> Run<'a> {
         self.machine.give_up_waiting();
         self.io(queries.len() as u64 * self.options.k as u64 * self.device.config.count("search.result"));
         walks.iter().map(|walk| walk.hits(self.options.k)).collect()
+    }
+
+    /// Gives each query its first vertex. Layers above the graph, where it has some, are in memory.
+    fn begin_walks(&mut self, queries: Range<u32>) -> Vec<Walk> {
+        let at_entry = Start { vertex: self.layout.entry(), distances: 0 };
+        let starts: Vec<Start> = queries.map(|query| self.distances.start(query).unwrap_or(at_entry)).collect();
+        let distances = starts.iter().map(|start| start.distances).sum();
+        let takes = self.of_memory(distances);
+        (self.wanted, self.in_memory) = (self.wanted + distances, self.in_memory + distances);
+        self.stages.searching += takes;
+        self.spend("layers above", takes);
+        starts.into_iter().map(|start| Walk::new(self.options.list, start.vertex)).collect()
+    }
+
+    /// How long so many vertices take that are in memory.
+    fn of_memory(&self, vertices: u64) -> Ps {
+        let bytes = vertices * u64::from(self.layout.vector_bytes());
+        self.options.platform.in_memory(self.device, self.options.dimensions, (vertices, bytes))
     }
 
     fn spend(&mut self, name: &'static str, takes: Ps) {
@@ -342,9 +374,8 @@ impl<'a> Run<'a> {
             self.read(&allocation, round.clone(), 0);
             self.finish(&allocation, round.len(), &mut found);
         }
-        let bytes = in_memory * u64::from(self.layout.vector_bytes());
         let platform = self.options.platform;
-        let of_memory = platform.in_memory(self.device, self.options.dimensions, (in_memory, bytes));
+        let of_memory = self.of_memory(in_memory);
         let launch = if platform == Platform::Gpu { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
         self.now = self.now.max(begins + of_memory) + launch;
         self.timeline.add(Track::Batch, "searching", begins, self.now);

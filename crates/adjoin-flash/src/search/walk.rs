@@ -49,23 +49,23 @@ pub(super) struct Walk {
     list: Vec<Candidate>,
     most: usize,
     seen: VertexSet,
-    has_begun: bool,
+    /// The first vertex, until it was wanted.
+    start: Option<u32>,
 }
 
 impl Walk {
-    /// A walk that keeps so many of the nearest.
-    pub(super) fn new(most: usize) -> Self {
-        Self { list: Vec::with_capacity(most), most, seen: VertexSet::default(), has_begun: false }
+    /// A walk that keeps so many of the nearest, from a vertex.
+    pub(super) fn new(most: usize, start: u32) -> Self {
+        Self { list: Vec::with_capacity(most), most, seen: VertexSet::default(), start: Some(start) }
     }
 
     /// The vertex that leads on now; adds to `wanted` whose distances are needed. `None` where the walk has ended; at its start
-    /// the entry is wanted, and leads on to itself.
+    /// the first vertex is wanted, and leads on to itself.
     pub(super) fn next(&mut self, layout: &LunCsr, wanted: &mut Vec<u32>) -> Option<u32> {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            let entry = layout.entry();
-            self.seen.insert(entry);
-            wanted.push(entry);
-            return Some(entry);
+        if let Some(start) = self.start.take() {
+            self.seen.insert(start);
+            wanted.push(start);
+            return Some(start);
         }
         let nearest = self.list.iter_mut().find(|candidate| !candidate.is_expanded)?;
         nearest.is_expanded = true;

@@ -55,9 +55,24 @@ impl<T: Coordinate> GreedySearch<T> {
     /// If the panel is not the one that the graph is over, `x` has not its stride, or the search was made for a graph of
     /// fewer vertices.
     pub fn run(&mut self, kernel: Kernel, graph: &Graph, panel: &Panel<T>, x: &[T], list: usize) {
+        self.run_from(kernel, (graph, graph.entry()), panel, x, list);
+    }
+
+    /// The same from another vertex than the entry of the graph; finds nothing where there is none.
+    ///
+    /// # Panics
+    /// As [`GreedySearch::run`], or if there is no such vertex.
+    pub fn run_from(
+        &mut self,
+        kernel: Kernel,
+        (graph, from): (&Graph, Option<u32>),
+        panel: &Panel<T>,
+        x: &[T],
+        list: usize,
+    ) {
         assert_eq!(panel.rows(), graph.vertices(), "a vertex for each row");
         self.begin();
-        let mut next = match graph.entry() {
+        let mut next = match from {
             Some(entry) => self.look_at(kernel, panel, x, &[entry], list),
             None => return,
         };

@@ -1,17 +1,18 @@
 //! A device that is like the disk of this machine: random reads of several sizes and depths are measured, and the figures of the
 //! model chosen so that it takes as long for half of them. The other half shows how far it is off.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use adjoin::context::Context;
-use adjoin::device::Device as Files;
+use adjoin::device::{Device as Files, ReadFile};
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::{Config, Device, ReplayOptions, replay};
 use adjoin::locks::OwnFolder;
 use adjoin::options::{format_bytes, parse_bytes};
 use adjoin::output::{check_free, write_file};
 
-use super::disk::{Kind, carry_out, random_reads, replay_on_disk};
+use super::disk::{Kind, carry_out, random_reads, replay_on_disk, within};
 use super::trace::Reads;
 use crate::Outcome;
 use crate::args::FlashCalibrate;
@@ -61,15 +62,16 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let mut measured: Vec<Measured> =
         kinds().map(|(kind, reads)| Measured { kind, reads, seconds: Vec::new() }).collect();
     let mut replayed: Vec<Replayed> = replay.iter().map(|path| Replayed { path, seconds: Vec::new() }).collect();
+    let file = context.device.open(&path)?;
     for round in 0..*rounds as u64 {
-        measure(&context, (&path, file_bytes), &mut measured, round)?;
+        measure(&context, (&file, file_bytes), &mut measured, round)?;
         for of in &mut replayed {
-            of.seconds.push(replay_on_disk(&*context.device, of.path, *depth)?);
+            of.seconds.push(replay_on_disk(&*context.device, of.path, &file, *depth)?);
         }
     }
-    drop(own);
+    drop((file, own));
     let config = fit(&measured, file_bytes)?;
-    let text = tell(&config, &measured, file_bytes)? + &tell_replays(&config, &replayed, *depth)?;
+    let text = tell(&config, &measured, file_bytes)? + &tell_replays((&config, file_bytes), &replayed, *depth)?;
     write_file(&context, output, *force, |out| out.write_all(config.to_toml().as_bytes()))?;
     print(&text)?;
     Ok(Outcome::Done)
@@ -96,8 +98,12 @@ fn write(context: &Context, path: &Path, file_bytes: u64) -> Result<()> {
 }
 
 /// Measures each kind once.
-fn measure(context: &Context, (path, bytes): (&PathBuf, u64), measured: &mut [Measured], round: u64) -> Result<()> {
-    let file = context.device.open(path)?;
+fn measure(
+    context: &Context,
+    (file, bytes): (&Arc<dyn ReadFile>, u64),
+    measured: &mut [Measured],
+    round: u64,
+) -> Result<()> {
     if !file.is_direct() {
         context.progress.note("reads pass through the page cache here: what is measured is memory");
     }
@@ -220,12 +226,13 @@ fn spread(seconds: &[f64]) -> f64 {
     (most - least) / median(seconds)
 }
 
-fn tell_replays(config: &Config, replayed: &[Replayed<'_>], depth: usize) -> Result<String> {
+fn tell_replays((config, file_bytes): (&Config, u64), replayed: &[Replayed<'_>], depth: usize) -> Result<String> {
     let device = Device::new(config)?;
     let mut text = String::new();
     for Replayed { path, seconds } in replayed {
         let options = ReplayOptions { depth, ..ReplayOptions::default() };
-        let model = replay(&device, Reads::open(path)?, &options)?;
+        let reads = Reads::open(path)?.map(|read| read.map(|read| within(read, file_bytes)));
+        let model = replay(&device, reads, &options)?;
         let took = median(seconds);
         text += &format!(
             "{}: {} reads, {} in {took:.3} s on the disk (spread {:.1} %), {:.3} s in the model: {:.1} % off\n",

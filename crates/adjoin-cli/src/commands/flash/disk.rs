@@ -1,17 +1,18 @@
 //! Reads of a real disk: how long they take, and how long those of a trace do.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::device::{AlignedBuffer, Cause, Device, ReadFile};
-use adjoin::error::{Error, Result};
+use adjoin::error::Result;
 use adjoin::flash::model::{Schedule, TraceRead};
 use adjoin::random::Random;
 use adjoin::report::Stopwatch;
 
 use super::trace::Reads;
 
+/// Reads of a trace keep their place within a block of this.
+const BLOCK_BYTES: u64 = 4_096;
 /// Longest read that is issued at once.
 const PIECE_BYTES: u64 = 16 << 20;
 
@@ -36,7 +37,7 @@ pub(super) fn carry_out(
     loop {
         while let Some((slot, read)) = schedule.next_read() {
             let (file, offset) = file_of(&read)?;
-            let bytes = read.bytes.min(PIECE_BYTES) as usize;
+            let bytes = read.bytes as usize;
             let fits = buffers.iter().position(|buffer| buffer.len() == bytes);
             let buffer = fits.map_or_else(|| AlignedBuffer::zeroed(bytes), |place| buffers.swap_remove(place));
             queue.submit(slot.into(), Cause::UNKNOWN, &file, offset, buffer)?;
@@ -56,32 +57,26 @@ pub(super) fn random_reads(kind: Kind, (count, file_bytes): (u64, u64), seed: u6
     let mut random = Random::new(seed, "reads of a calibration");
     let places = (file_bytes / kind.bytes).max(1);
     (0..count).map(move |_| TraceRead {
-        consumer: 0,
-        step: None,
-        after: None,
         offset: random.below(places) * kind.bytes,
         bytes: kind.bytes,
+        ..TraceRead::default()
     })
 }
 
-/// Carries out a trace on the disk whose files lie where they lay; returns the seconds.
-pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, depth: usize) -> Result<f64> {
-    let mut open: HashMap<usize, Arc<dyn ReadFile>> = HashMap::new();
-    let names: HashMap<usize, PathBuf> = Reads::files(trace)?;
-    for (number, name) in names {
-        open.insert(number, device.open(&name)?);
-    }
+/// Carries out the reads of a trace in a file of the disk, whatever files they were of: the same numbers of bytes, as far apart
+/// as the file is long. Returns the seconds.
+pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
     let reads = Reads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
-    let file_of = |read: &TraceRead| {
-        let (number, offset) = Reads::in_file(read);
-        let file = &open[&number];
-        if offset + read.bytes > file.len() {
-            let said = format!("{}: a read goes beyond the end of its file, which has changed since", trace.display());
-            return Err(Error::input(said));
-        }
-        Ok((file.clone(), offset))
-    };
-    let seconds = carry_out(device, reads, depth, file_of)?;
+    let reads = reads.map(|read| within(read, file.len()));
+    let seconds = carry_out(device, reads, depth, |read| Ok((file.clone(), read.offset)))?;
     failed.map_or(Ok(seconds), |error| Err(error.into()))
+}
+
+/// A read that lies within a file of so many bytes.
+pub(super) fn within(read: TraceRead, file_bytes: u64) -> TraceRead {
+    let bytes = read.bytes.min(PIECE_BYTES).min(file_bytes);
+    let blocks = (file_bytes - bytes) / BLOCK_BYTES;
+    let offset = read.offset / BLOCK_BYTES % blocks.max(1) * BLOCK_BYTES + read.offset % BLOCK_BYTES;
+    TraceRead { offset: offset.min(file_bytes - bytes), bytes, ..read }
 }

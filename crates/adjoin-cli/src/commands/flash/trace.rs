@@ -1,6 +1,5 @@
 //! The reads of a trace as the model takes them.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -13,10 +12,14 @@ use adjoin::flash::model::{FlashError, TraceRead};
 /// beginnings of all of them on the same pages.
 const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
 
+/// Picoseconds of a nanosecond.
+const PS_PER_NS: u64 = 1_000;
+
 /// The reads of a trace that succeeded, one after another.
 pub(super) struct Reads {
     reader: TraceReader<BufReader<File>>,
     path: PathBuf,
+    is_timed: bool,
 }
 
 impl Reads {
@@ -25,23 +28,12 @@ impl Reads {
         let file = File::open(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
         let reader = TraceReader::begin(BufReader::with_capacity(1 << 20, file));
         let reader = reader.map_err(|error| Error::input(format!("{at}: {error}")))?;
-        Ok(Self { reader, path: path.to_owned() })
+        Ok(Self { reader, path: path.to_owned(), is_timed: false })
     }
 
-    /// Where a read lies in its file.
-    pub(super) fn in_file(read: &TraceRead) -> (usize, u64) {
-        ((read.offset / FILE_SPACING) as usize, read.offset % FILE_SPACING)
-    }
-
-    /// The names of all files, which is another pass over the trace.
-    pub(super) fn files(path: &Path) -> Result<HashMap<usize, PathBuf>> {
-        let mut reads = Self::open(path)?;
-        let mut files = HashMap::new();
-        while let Some(read) = reads.next() {
-            let (file, _) = Self::in_file(&read?);
-            files.entry(file).or_insert_with(|| reads.reader.name(file).to_owned());
-        }
-        Ok(files)
+    /// Each read no earlier than in the trace, where that is wanted; else as soon as may be.
+    pub(super) fn timed(self, is_timed: bool) -> Self {
+        Self { is_timed, ..self }
     }
 }
 
@@ -58,6 +50,7 @@ impl Iterator for Reads {
                     after: asked.after,
                     offset: (asked.file as u64 * FILE_SPACING).saturating_add(asked.offset % FILE_SPACING),
                     bytes: asked.bytes.min(FILE_SPACING),
+                    at: if self.is_timed { asked.start_ns.saturating_mul(PS_PER_NS) } else { 0 },
                 })),
                 Ok(None) => None,
                 Err(error) => Some(Err(FlashError::Input(format!("{}: {error}", self.path.display())))),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::{
-    Config, Counts, Device, Energy, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport, Span,
-    Use, bandwidth, replay, search,
+    Config, Counts, Device, Energy, Hit, Mapping, Platform, ReplayOptions, ReplayReport, SearchOptions, SearchReport,
+    Span, Spread, Use, bandwidth, replay, search,
 };
-use adjoin::flash::{LaidOut, Searches};
+use adjoin::flash::{GraphKind, LaidOut, Searches};
 use adjoin::graph::GraphOptions;
 use adjoin::index::Layout;
 use adjoin::job::open_source;
@@ -69,7 +69,8 @@ pub(super) fn searches(context: &Context, searched: &Searched) -> Result<Searche
     let usual = GraphOptions::default();
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
-    Searches::load(context, (&*base, &*queries), &options)
+    let kind = if searched.graph == "hnsw" { GraphKind::Hnsw } else { GraphKind::Vamana };
+    Searches::load(context, (&*base, &*queries), (kind, &options))
 }
 
 /// Options of a search as typed.
@@ -98,6 +99,7 @@ pub(super) fn replay_options(device: &Device, platform: Platform, (depth, compar
         result_bytes: if comparisons > 0.0 { RESULT_BYTES } else { 0 },
         units: platform.units(device),
         watts: platform.watts(device),
+        spread: Spread::Channels,
         spans: 0,
     }
 }
@@ -135,7 +137,7 @@ impl Workload {
             Self::Trace(path) => {
                 let how = (arguments.depth, arguments.comparisons);
                 let options = ReplayOptions { spans, ..replay_options(&device, platform, how) };
-                let report = replay(&device, Reads::open(path)?, &options)?;
+                let report = replay(&device, Reads::open(path)?.timed(arguments.as_timed), &options)?;
                 Ok((of_replay(&device, platform, &report), report.spans))
             }
             Self::Searches(searches) => {
@@ -144,7 +146,7 @@ impl Workload {
                 let laid = searches.lay_out(context, device.geometry(), (layout, mapping(searched)))?;
                 let options = SearchOptions { spans, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
-                check(searches, &laid, &report, &options)?;
+                check(&laid, &report, &expected(searches, options.list, options.k));
                 let mut figures = of_search(&device, platform, &report);
                 figures["layout"] = json!({"name": layout.name(), "bandwidth": bandwidth(&laid.layout)});
                 Ok((figures, report.spans))
@@ -153,15 +155,14 @@ impl Workload {
     }
 }
 
-/// Refuses a run whose hits are not those of the search in memory: then something is lost in the model.
-pub(super) fn check(
-    searches: &Searches,
-    laid: &LaidOut<'_>,
-    report: &SearchReport,
-    options: &SearchOptions,
-) -> Result<()> {
-    for (query, hits) in (0..).zip(&report.hits) {
-        let expected = searches.nearest(query, options.list, options.k);
+/// What the search in memory finds of all queries.
+pub(super) fn expected(searches: &Searches, list: usize, k: usize) -> Vec<Vec<Hit>> {
+    (0..searches.queries()).map(|query| searches.nearest(query, list, k)).collect()
+}
+
+/// Ends a run whose hits are not those of the search in memory: then something is lost in the model.
+pub(super) fn check(laid: &LaidOut<'_>, report: &SearchReport, expected: &[Vec<Hit>]) {
+    for (query, (hits, expected)) in report.hits.iter().zip(expected).enumerate() {
         let is_same = hits.len() == expected.len()
             && hits
                 .iter()
@@ -169,7 +170,6 @@ pub(super) fn check(
                 .all(|(hit, other)| laid.row(*hit) == other.vertex && hit.distance == other.distance);
         assert!(is_same, "query {query} found other vectors on the modelled device than in memory");
     }
-    Ok(())
 }
 
 fn of_replay(device: &Device, platform: Platform, report: &ReplayReport) -> Value {

@@ -3,38 +3,40 @@
 //! What the paper leaves open is swept: above all how long a page takes to be sensed, which decides what logic inside the chips
 //! gains. Figure 21 needs the graphs HCNNG and TOGG, which are not here.
 
+mod claims;
+mod jobs;
+
+use std::cell::RefCell;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::rc::Rc;
 
 use adjoin::context::Context;
 use adjoin::error::Result;
-use adjoin::flash::Searches;
 use adjoin::flash::model::{
-    Config, Device, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, replay, search,
+    Config, Device, Hit, Mapping, Place, Platform, SearchOptions, SearchReport, bandwidth, error_factors, search,
     storage_density,
 };
+use adjoin::flash::{LaidOut, Searches};
 use adjoin::index::Layout;
 use adjoin::output::check_free;
 
-use super::trace::Reads;
-use super::workload::{check, config, replay_options, search_options, searches};
+use super::workload::{check, config, expected, search_options, searches};
 use super::write_text;
 use crate::Outcome;
 use crate::args::FlashTables;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Times of sensing a page that flash of today has, in microseconds: Z-NAND to the slow pages of TLC.
-const SENSING_US: [f64; 6] = [5.0, 20.0, 40.0, 56.5, 77.5, 106.0];
 /// Batches of Figure 19.
 const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
 /// Shares of hard decisions that fail of Figure 18.
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
 /// Share of the vectors that fit in the memory of a processor where a set is larger than that: 24 GB of 500.
 const SMALL_MEMORY: f64 = 0.05;
-/// Platforms that a trace can run on: those that read from flash.
-const JOB_PLATFORMS: [Platform; 5] =
-    [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
+/// Queries whose exact neighbours are found, to say how many of them searches find.
+const RECALL_QUERIES: u32 = 100;
+/// Batches at which the link of a processor is looked at, as in Figure 2(a).
+const LINK_BATCHES: [usize; 5] = [64, 256, 512, 1_024, 2_048];
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
 
@@ -49,40 +51,13 @@ pub(super) fn tables(arguments: &FlashTables, stopped: &Stopped) -> Result<Outco
     if !searched.inputs.is_empty() || trace.is_empty() {
         let searches = searches(&context, searched)?;
         let usual = search_options(searched, Platform::NdSearch, searches.dimensions());
-        text = Bench { context: &context, searches: &searches, config, usual }.all()?;
+        text = Bench::new(&context, &searches, (config, usual)).all(&searched.graph)?;
     }
     if !trace.is_empty() {
-        text += &jobs(&context, trace, (*depth, *comparisons))?;
+        text += &jobs::jobs(&context, trace, (*depth, *comparisons))?;
     }
     write_text(&context, output.as_deref(), *force, &text)?;
     Ok(Outcome::Done)
-}
-
-/// Milliseconds of each trace on each device, by where its vectors are compared.
-fn jobs(context: &Context, traces: &[PathBuf], (depth, comparisons): (usize, f64)) -> Result<String> {
-    let title = format!(
-        "Which device for which job: milliseconds of each trace, {depth} reads under way, each byte compared with \
-         {comparisons} elements"
-    );
-    let names = JOB_PLATFORMS.map(Platform::name);
-    let mut text = head(&title, &[&["trace", "device"][..], &names[..], &["fastest"][..]].concat());
-    for path in traces {
-        for model in Config::presets() {
-            let device = Device::new(&Config::preset(model)?)?;
-            let mut times = Vec::new();
-            for platform in JOB_PLATFORMS {
-                context.cancel.check()?;
-                let options = replay_options(&device, platform, (depth, comparisons));
-                times.push(replay(&device, Reads::open(path)?, &options)?.seconds * 1e3);
-            }
-            let fastest = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).map_or("", |of| names[of]);
-            let trace = path.file_name().unwrap_or_default().to_string_lossy();
-            let times: Vec<String> = times.into_iter().map(number).collect();
-            let times: Vec<&str> = times.iter().map(String::as_str).collect();
-            text += &row(&[&[&*trace, model][..], &times[..], &[fastest][..]].concat());
-        }
-    }
-    Ok(text)
 }
 
 /// What the tables are made with.
@@ -91,7 +66,14 @@ struct Bench<'a> {
     searches: &'a Searches,
     config: Config,
     usual: SearchOptions,
+    /// What the search in memory finds of all queries.
+    expected: Vec<Vec<Hit>>,
+    /// The graph as it was laid out last.
+    last: RefCell<Option<Laid<'a>>>,
 }
+
+/// A graph as it lies on the device, and in which way.
+type Laid<'a> = ((Layout, Mapping), Rc<LaidOut<'a>>);
 
 /// A way to run the searches.
 #[derive(Clone, Copy)]
@@ -101,21 +83,31 @@ struct Way {
     options: SearchOptions,
 }
 
-impl Bench<'_> {
-    fn all(&self) -> Result<String> {
+impl<'a> Bench<'a> {
+    fn new(context: &'a Context, searches: &'a Searches, (config, usual): (Config, SearchOptions)) -> Self {
+        let expected = expected(searches, usual.list, usual.k);
+        Self { context, searches, config, usual, expected, last: RefCell::default() }
+    }
+
+    fn all(&self, graph: &str) -> Result<String> {
         let head = format!(
-            "# {}: {} vectors of {} elements, {} queries, a Vamana graph, lists of {}\n\nEvery hit of every run below is that \
-             of the search in memory.\n",
+            "# {}: {} vectors of {} elements, {} queries, graph {graph}, lists of {}: recall@{} {}\n\nEvery hit of every run \
+             below is that of the search in memory. Figures of the paper are those of its text.\n",
             self.config.name(),
             self.searches.vertices(),
             self.searches.dimensions(),
             self.searches.queries(),
             self.usual.list,
+            self.usual.k,
+            percent(self.recall()),
         );
-        let tables: [fn(&Self) -> Result<String>; 11] = [
+        let tables: [fn(&Self) -> Result<String>; 14] = [
+            Self::link,
             Self::locality,
             Self::platforms,
-            Self::sensing,
+            Self::in_memory,
+            Self::claims,
+            Self::assumed,
             Self::orders,
             Self::scheduling,
             Self::ablation,
@@ -132,6 +124,17 @@ impl Bench<'_> {
         Ok(head + &parts.collect::<Result<Vec<String>>>()?.concat())
     }
 
+    /// Share of the nearest that searches find, of the first queries.
+    fn recall(&self) -> f64 {
+        let queries = self.searches.queries().min(RECALL_QUERIES);
+        let found = |query: u32| {
+            let exact = self.searches.nearest_of_all(query, self.usual.k);
+            let farthest = exact.last().map_or(f64::NEG_INFINITY, |hit| hit.distance);
+            self.expected[query as usize].iter().filter(|hit| hit.distance <= farthest).count()
+        };
+        (0..queries).map(found).sum::<usize>() as f64 / (queries as usize * self.usual.k) as f64
+    }
+
     /// The best that the platform has.
     fn way(&self, platform: Platform) -> Way {
         let options = SearchOptions { platform, ..self.usual };
@@ -142,19 +145,83 @@ impl Bench<'_> {
         self.run_on(&self.config, way)
     }
 
-    fn run_on(&self, config: &Config, Way { layout, mapping, options }: Way) -> Result<SearchReport> {
+    /// Runs one batch of the usual size.
+    fn run_on(&self, config: &Config, way: Way) -> Result<SearchReport> {
+        let queries = self.searches.queries().min(self.usual.batch as u32);
+        self.run_queries(config, way, queries)
+    }
+
+    fn run_queries(&self, config: &Config, way: Way, queries: u32) -> Result<SearchReport> {
         self.context.cancel.check()?;
         let device = Device::new(config)?;
-        let laid = self.searches.lay_out(self.context, device.geometry(), (layout, mapping))?;
-        let report = search(&device, &laid.layout, &laid, self.searches.queries(), &options)?;
-        check(self.searches, &laid, &report, &options)?;
+        let laid = self.laid_out(&device, (way.layout, way.mapping))?;
+        let report = search(&device, &laid.layout, &*laid, queries, &way.options)?;
+        check(&laid, &report, &self.expected);
         Ok(report)
+    }
+
+    fn laid_out(&self, device: &Device, how: (Layout, Mapping)) -> Result<Rc<LaidOut<'a>>> {
+        if let Some((_, laid)) = self.last.borrow().as_ref().filter(|(of, _)| *of == how) {
+            return Ok(laid.clone());
+        }
+        self.last.take();
+        let laid = Rc::new(self.searches.lay_out(self.context, device.geometry(), how)?);
+        *self.last.borrow_mut() = Some((how, laid.clone()));
+        Ok(laid)
+    }
+
+    /// The best that a platform has, with as much memory as it may have where a set is larger than that.
+    fn small(&self, platform: Platform) -> Way {
+        let mut way = self.way(platform);
+        way.options.memory_share = if platform.place() == Place::Host { SMALL_MEMORY } else { 0.0 };
+        way
     }
 
     fn with(&self, name: &str, value: f64) -> Result<Config> {
         let mut config = self.config.clone();
         config.set(name, value, "swept")?;
         Ok(config)
+    }
+
+    /// How much of the time of processors goes to reading, and how busy their link is.
+    fn link(&self) -> Result<String> {
+        let title = "Figures 1 and 2(a): processors that read; the paper reads for up to 75 % of the time, its link is busy to \
+                     83 % from a batch of 1024 on (that share is its rate here: 100 % busy is 83 % of PCIe)";
+        let mut text = head(title, &["batch", "reading, of the time", "busy link", "queries/s"]);
+        for batch in LINK_BATCHES.into_iter().filter(|&batch| batch <= self.searches.queries() as usize) {
+            let of = |platform: Platform| {
+                let mut way = self.small(platform);
+                way.options.batch = batch;
+                self.run(way)
+            };
+            let (reading, in_memory) = (of(Platform::Cpu)?, of(Platform::CpuDram)?);
+            text += &row(&[
+                &batch.to_string(),
+                &percent(1.0 - in_memory.seconds / reading.seconds),
+                &percent(busy(&reading, "link")),
+                &format!("{:.0}", reading.queries_per_second()),
+            ]);
+        }
+        text += &self.roofline()?;
+        Ok(text)
+    }
+
+    /// What each level of the device could deliver at most.
+    fn roofline(&self) -> Result<String> {
+        let device = Device::new(&self.config)?;
+        let (figure, geometry) = (|name: &str| self.figure(name), device.geometry());
+        let channels = f64::from(geometry.channels) * figure("timing.channel") / 1e3;
+        let buffers = geometry.planes() as f64 * f64::from(geometry.page_bytes) / figure("timing.read") / 1e3;
+        Ok(format!(
+            "\nFigure 2(b), the roofs in GB/s: link of the host {:.1}, channels {channels:.1}, page buffers {buffers:.1} at {} \
+             us a page.\n",
+            figure("link.host") / 1e3,
+            figure("timing.read"),
+        ))
+    }
+
+    fn figure(&self, name: &str) -> f64 {
+        self.config.figures().find(|figure| figure.0 == name).map_or(f64::NAN, |figure| figure.2.value)
     }
 
     fn locality(&self) -> Result<String> {
@@ -174,17 +241,12 @@ impl Bench<'_> {
     }
 
     fn platforms(&self) -> Result<String> {
-        let title = "Figures 1, 2 and 13: platforms; of the vectors, 5 % in the memory of processors";
-        let mut text =
-            head(title, &["platform", "queries/s", "speedup", "busy link", "NDSearch over it", "paper, at most"]);
-        let of = |platform: Platform| {
-            let mut way = self.way(platform);
-            way.options.memory_share = if platform.place() == Place::Host { SMALL_MEMORY } else { 0.0 };
-            self.run(way)
-        };
-        let (cpu, ndsearch) = (of(Platform::Cpu)?, of(Platform::NdSearch)?);
+        let title = "Figure 13: platforms; of the vectors, 5 % in the memory of processors";
+        let columns = ["platform", "queries/s", "speedup", "busy link", "NDSearch over it", "paper, at most"];
+        let mut text = head(title, &columns);
+        let (cpu, ndsearch) = (self.run(self.small(Platform::Cpu))?, self.run(self.small(Platform::NdSearch))?);
         for platform in Platform::ALL {
-            let report = of(platform)?;
+            let report = self.run(self.small(platform))?;
             let paper = match platform {
                 Platform::Cpu => "31.7",
                 Platform::CpuDram => "31.7 / 5.3",
@@ -193,16 +255,11 @@ impl Bench<'_> {
                 Platform::DeepStoreChip => "2.9",
                 Platform::DeepStoreChannel | Platform::NdSearch => "",
             };
-            let link = report
-                .uses
-                .iter()
-                .find(|of| of.name == "link")
-                .map_or(0.0, |of| of.share((report.seconds * 1e12) as u64));
             text += &row(&[
                 platform.name(),
                 &format!("{:.0}", report.queries_per_second()),
                 &number(report.queries_per_second() / cpu.queries_per_second()),
-                &percent(link),
+                &percent(busy(&report, "link")),
                 &number(ndsearch.queries_per_second() / report.queries_per_second()),
                 paper,
             ]);
@@ -214,41 +271,18 @@ impl Bench<'_> {
         Ok(text)
     }
 
-    fn sensing(&self) -> Result<String> {
-        let title = "The figure that the paper does not give: how long a page is sensed";
-        let mut text =
-            head(title, &["tR, us", "ndsearch, queries/s", "over deepstore-chip (2.9)", "over smartssd (7.4)"]);
-        let mut gains = Vec::new();
-        for sensing in SENSING_US {
-            let config = self.with("timing.read", sensing)?;
-            let rate = |platform| Ok(self.run_on(&config, self.way(platform))?.queries_per_second());
-            let of: Result<Vec<f64>> =
-                [Platform::NdSearch, Platform::DeepStoreChip, Platform::SmartSsd].map(rate).into_iter().collect();
-            let of = of?;
-            gains.push((sensing, of[0] / of[1], of[0] / of[2]));
-            text += &row(&[
-                &format!("{sensing}"),
-                &format!("{:.0}", of[0]),
-                &number(of[0] / of[1]),
-                &number(of[0] / of[2]),
-            ]);
+    /// Sets that fit: the paper's glove-100 and fashion-mnist.
+    fn in_memory(&self) -> Result<String> {
+        let title = "Figure 13, sets that fit in the memory of processors";
+        let mut text = head(title, &["platform", "queries/s", "NDSearch over it", "paper, at most"]);
+        let ndsearch = self.run(self.small(Platform::NdSearch))?;
+        for (platform, paper) in [(Platform::Cpu, "5.06"), (Platform::Gpu, "2.12")] {
+            let mut way = self.way(platform);
+            way.options.memory_share = 1.0;
+            let rate = self.run(way)?.queries_per_second();
+            text +=
+                &row(&[platform.name(), &format!("{rate:.0}"), &number(ndsearch.queries_per_second() / rate), paper]);
         }
-        let reached = |what: &str, claim: f64, gain: fn(&(f64, f64, f64)) -> f64| {
-            let crossing = gains.windows(2).find(|two| (gain(&two[0]) - claim) * (gain(&two[1]) - claim) <= 0.0);
-            match crossing {
-                Some(two) => {
-                    let share = (claim - gain(&two[0])) / (gain(&two[1]) - gain(&two[0]));
-                    format!(
-                        "{what}: the paper's {claim} holds at tR = {:.1} us.\n",
-                        two[0].0 + share * (two[1].0 - two[0].0)
-                    )
-                }
-                None => format!("{what}: the paper's {claim} holds nowhere in this range.\n"),
-            }
-        };
-        text += "\n";
-        text += &reached("Over DeepStore by chip", 2.9, |gain| gain.1);
-        text += &reached("Over SmartSSD", 7.4, |gain| gain.2);
         Ok(text)
     }
 
@@ -259,7 +293,7 @@ impl Bench<'_> {
         let device = Device::new(&self.config)?;
         let mut first: Option<(f64, f64)> = None;
         for layout in [Layout::Rows, Layout::Bfs, Layout::Degree, Layout::Grown] {
-            let laid = self.searches.lay_out(self.context, device.geometry(), (layout, Mapping::MultiPlane))?;
+            let laid = self.laid_out(&device, (layout, Mapping::MultiPlane))?;
             let mut way = Way { layout, ..self.way(Platform::NdSearch) };
             way.options.speculating = false;
             let shared = self.run(way)?;
@@ -303,21 +337,24 @@ impl Bench<'_> {
     fn ablation(&self) -> Result<String> {
         let title = "Figure 16: ablation; in the paper Bare is over 4 times CPU, and all together 4.1 times Bare";
         let mut text = head(title, &["", "over cpu", "over Bare"]);
-        let mut cpu = self.way(Platform::Cpu);
-        cpu.options.memory_share = SMALL_MEMORY;
-        let cpu = self.run(cpu)?.seconds;
+        let cpu = self.run(self.small(Platform::Cpu))?.seconds;
         let mut bare: Option<f64> = None;
         for (number_on, name) in ["Bare", "re", "re, mp", "re, mp, da", "re, mp, da, sp"].into_iter().enumerate() {
-            let on = |switch: usize| number_on >= switch;
-            let mut way = self.way(Platform::NdSearch);
-            way.layout = if on(1) { Layout::Degree } else { Layout::Rows };
-            way.mapping = if on(2) { Mapping::MultiPlane } else { Mapping::Linear };
-            (way.options.multi_plane, way.options.allocating, way.options.speculating) = (on(2), on(3), on(4));
-            let seconds = self.run(way)?.seconds;
+            let seconds = self.run(self.with_switches(number_on))?.seconds;
             let &mut bare = bare.get_or_insert(seconds);
             text += &row(&[name, &number(cpu / seconds), &number(bare / seconds)]);
         }
         Ok(text)
+    }
+
+    /// NDSearch with so many of its techniques: reordering, multi-plane mapping, dynamic allocating, speculation.
+    fn with_switches(&self, number_on: usize) -> Way {
+        let on = |switch: usize| number_on >= switch;
+        let mut way = self.way(Platform::NdSearch);
+        way.layout = if on(1) { Layout::Degree } else { Layout::Rows };
+        way.mapping = if on(2) { Mapping::MultiPlane } else { Mapping::Linear };
+        (way.options.multi_plane, way.options.allocating, way.options.speculating) = (on(2), on(3), on(4));
+        way
     }
 
     fn breakdown(&self) -> Result<String> {
@@ -349,8 +386,7 @@ impl Bench<'_> {
                 &row(&[&percent(share), &number(report.seconds / seconds), &report.counts.soft_decodes.to_string()]);
         }
         let device = Device::new(&self.config)?;
-        let spread = self.config.figures().find(|figure| figure.0 == "ecc.spread").map_or(0.0, |figure| figure.2.value);
-        let mut factors = error_factors(device.geometry().planes(), spread, SEED_OF_ERRORS);
+        let mut factors = error_factors(device.geometry().planes(), self.figure("ecc.spread"), SEED_OF_ERRORS);
         factors.sort_by(f64::total_cmp);
         let at = |share: f64| number(factors[(share * (factors.len() - 1) as f64) as usize]);
         let _ = writeln!(
@@ -373,7 +409,7 @@ impl Bench<'_> {
             let of = |platform| {
                 let mut way = self.way(platform);
                 way.options.batch = batch;
-                self.run(way)
+                self.run_queries(&self.config, way, self.searches.queries())
             };
             let (ndsearch, chip) = (of(Platform::NdSearch)?, of(Platform::DeepStoreChip)?);
             text += &row(&[
@@ -392,9 +428,8 @@ impl Bench<'_> {
         let mut text = head(title, &["platform", "watts", "mJ a query", "NDSearch is better by", "paper, at most"]);
         let device = Device::new(&self.config)?;
         let of = |platform: Platform| -> Result<f64> {
-            let mut way = self.way(platform);
-            way.options.memory_share = if platform.place() == Place::Host { SMALL_MEMORY } else { 0.0 };
-            Ok(self.run(way)?.energy.total() / f64::from(self.searches.queries()))
+            let report = self.run(self.small(platform))?;
+            Ok(report.energy.total() / report.hits.len() as f64)
         };
         let best = of(Platform::NdSearch)?;
         for platform in Platform::ALL {
@@ -414,17 +449,22 @@ impl Bench<'_> {
 
     fn power(&self) -> Result<String> {
         let device = Device::new(&self.config)?;
-        let figure =
-            |name: &str| self.config.figures().find(|figure| figure.0 == name).map_or(0.0, |figure| figure.2.value);
+        let figure = |name: &str| self.figure(name);
         let mut text = head("Table I: power, area, density", &["", "model", "paper"]);
         let density = storage_density(&device, Place::Lun);
         text += &row(&["logic in the flash, W", &number(figure("power.logic")), "18.82"]);
         text += &row(&["with the sorter, W", &number(figure("power.logic") + figure("power.sorter")), "26.32"]);
         text += &row(&["area, mm2", &number(figure("area.logic")), "43.09"]);
         text += &row(&["Gb a mm2", &number(density), "5.64"]);
-        text += "\nFigure 21 is left out: it needs the graphs HCNNG and TOGG. HNSW is left out as well: the graph is Vamana's.\n";
+        text += "\nFigure 21 is left out: it needs the graphs HCNNG and TOGG.\n";
         Ok(text)
     }
+}
+
+/// The share of the time that resources of a kind were busy.
+fn busy(report: &SearchReport, name: &str) -> f64 {
+    let elapsed = (report.seconds * 1e12) as u64;
+    report.uses.iter().find(|of| of.name == name).map_or(0.0, |of| of.share(elapsed))
 }
 
 fn head(title: &str, columns: &[&str]) -> String {
