@@ -14,6 +14,7 @@ mod folder;
 pub mod format;
 mod ids;
 mod intake;
+mod kept;
 mod kind;
 mod manifest;
 mod memory;
@@ -36,6 +37,7 @@ pub(crate) use ids::hash_of;
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
+pub use kept::BuildRepeated;
 pub(crate) use kind::has_manifest;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
