@@ -61,18 +61,17 @@ fn kill_and_resume(place: &Place, line: &str, result: &str, share: impl Fn(&Plac
     let (whole, wanted) = (begun.elapsed(), place.tree(result));
     while told.kills < kills() {
         place.removed(result);
-        let in_a_row = 1 + random.below(3);
-        let mut killed = 0;
-        for _ in 0..in_a_row {
-            if !is_killed(place, line, whole.mul_f64(random.uniform())) {
-                break;
-            }
-            killed += 1;
+        let (in_a_row, mut killed, mut has_ended) = (1 + random.below(3), 0, false);
+        while killed < in_a_row as usize && !has_ended {
+            has_ended = !is_killed(place, line, whole.mul_f64(random.uniform()));
+            killed += usize::from(!has_ended);
         }
-        if killed == 0 || !place.tree(result).is_empty() {
-            continue; // it had ended, or lacked only the last step
+        if killed == 0 {
+            continue;
         }
-        place.done(line);
+        if !has_ended {
+            place.done(line);
+        }
         assert!(place.tree(result) == wanted, "another result after {killed} kills");
         assert!(!holds(place, ".resume"), "what was kept is removed");
         told.kills += killed;

@@ -1,27 +1,35 @@
 //! A build that may be ended at any moment and goes on from there: its centers are kept once they are trained, and rows as
 //! they are assigned to them.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES, WriteFile};
 use adjoin_kernels::Panel;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{F64, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BuildOptions;
 use super::buckets::Tally;
+use super::centers::default_buckets;
+use super::files::Role;
+use super::format::{ENTRY_BYTES, HEADER_BYTES};
 use super::intake::Scanned;
 use super::partitions::{KeptBlocks, PartitionSizes, Partitions};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Coordinate, Space};
-use crate::kept::{Fact, Kept};
+use crate::kept::{Fact, KEPT_BYTES, Kept, damaged};
 use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.
 const CENTERS_FILE: &str = "centers";
 /// Rows between two moments at which they are made durable: a share of all, but of no more bytes than this.
 const LEGS_MIN: u64 = 16;
+/// Headers and entries of a frame.
+const EXTENTS_A_FRAME: usize = 4 << 10;
 const LEG_BYTES_MAX: u64 = 1 << 30;
 
 /// How far a build is.
@@ -29,6 +37,8 @@ const LEG_BYTES_MAX: u64 = 1 << 30;
 pub(super) struct BuildState {
     pub(super) learned: Option<Learned>,
     pub(super) rows: Option<KeptRows>,
+    /// Buckets that are written, by leg.
+    extents: Vec<KeptExtents>,
     /// The run that kept something last.
     run: u64,
     /// Distances that were computed again because a run was ended, at most.
@@ -64,6 +74,29 @@ pub(super) struct KeptRows {
     /// Whether these are all.
     pub(super) are_all: bool,
 }
+
+/// Extents that were written one behind the other.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct KeptExtents {
+    /// How many there are with those before.
+    parts: usize,
+    /// Where the file of buckets ends with them, and the checksum of their bytes in it.
+    end: u64,
+    checksum: u64,
+    /// Bytes of the file of their headers and entries.
+    list_bytes: u64,
+}
+
+/// What is written of the file of buckets.
+pub(super) struct WrittenExtents {
+    pub(super) file: Box<dyn WriteFile>,
+    pub(super) bytes: u64,
+    /// A header and an entry of the table for each.
+    pub(super) listed: Vec<[u8; LISTED_BYTES]>,
+}
+
+/// Bytes of the header of an extent and of its entry in the table.
+pub(super) const LISTED_BYTES: usize = HEADER_BYTES + ENTRY_BYTES;
 
 /// A tally as it is kept.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -114,6 +147,15 @@ impl KeptBuild {
         let rows_a_leg = info.rows.div_ceil(LEGS_MIN).min(rows_in_most).max(1);
         let rows_before = kept.state().rows.as_ref().map_or(0, |rows| rows.usable_rows);
         Ok(Some(Self { kept, rows_before, rows_a_leg }))
+    }
+
+    /// Memory for what is written and read on the way, tallies among it.
+    ///
+    /// # Errors
+    /// Where it is not free.
+    pub(super) fn reserve(context: &Context, rows: u64, options: &BuildOptions) -> Result<Reservation> {
+        let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
+        context.reserve(KEPT_BYTES + buckets * size_of::<KeptTally>() as u64, "what is kept of the build")
     }
 
     /// What was learned before, if it was.
@@ -225,6 +267,83 @@ impl KeptBuild {
         })
     }
 
+    /// Where the file of buckets is written.
+    pub(super) fn extents_path(&self) -> PathBuf {
+        self.kept.path(Role::Vectors.file())
+    }
+
+    /// What is written of the file of buckets, checked byte by byte; none where nothing is, or it cannot be written on.
+    ///
+    /// # Errors
+    /// Where it is not as written, or the device fails.
+    pub(super) fn extents(&self, context: &Context) -> Result<Option<WrittenExtents>> {
+        let legs = &self.kept.state().extents;
+        let (Some(&KeptExtents { end: bytes, .. }), path) = (legs.last(), self.extents_path()) else { return Ok(None) };
+        let mut listed = Vec::new();
+        for (number, leg) in legs.iter().enumerate() {
+            let mut list = self.kept.read(&extents_file(number), leg.list_bytes)?;
+            while let Some(frame) = list.next()? {
+                listed.extend_from_slice(frame.as_chunks().0);
+            }
+            if listed.len() != leg.parts {
+                return Err(list.damaged());
+            }
+        }
+        if context.device.kind(&path)?.is_none() {
+            return Ok(None); // the run was about to publish it
+        }
+        let file = self.kept.open_whole(Role::Vectors.file(), bytes)?;
+        let (mut chunk, mut at) = (vec![0; WRITE_BUFFER_BYTES], 0);
+        for leg in legs {
+            let mut checksum = Xxh3::new();
+            while at < leg.end {
+                let chunk = &mut chunk[..(leg.end - at).min(WRITE_BUFFER_BYTES as u64) as usize];
+                file.read_at(at, chunk)?;
+                checksum.update(chunk);
+                at += chunk.len() as u64;
+            }
+            if checksum.digest() != leg.checksum {
+                return Err(damaged(&path, &format!("before byte {at}")));
+            }
+        }
+        match context.device.continue_file(&path, bytes) {
+            Err(error) if error.source.kind() == ErrorKind::Unsupported => Ok(None),
+            file => Ok(Some(WrittenExtents { file: file?, bytes, listed })),
+        }
+    }
+
+    /// Keeps extents that were written behind those that are kept, and are durable; `end` and `checksum` as of
+    /// [`KeptExtents`].
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn keep_extents(&mut self, listed: &[[u8; LISTED_BYTES]], end: u64, checksum: u64) -> Result<()> {
+        let legs = &self.kept.state().extents;
+        let parts = legs.last().map_or(0, |leg| leg.parts) + listed.len();
+        let mut list = self.kept.create(&extents_file(legs.len()))?;
+        for some in listed.chunks(EXTENTS_A_FRAME) {
+            list.append(some.as_flattened())?;
+        }
+        let list_bytes = list.finish()?;
+        self.kept.keep(|state| state.extents.push(KeptExtents { parts, end, checksum, list_bytes }))
+    }
+
+    /// Forgets extents that cannot be gone on with.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(super) fn forget_extents(&mut self) -> Result<()> {
+        if self.kept.state().extents.is_empty() {
+            return Ok(());
+        }
+        self.kept.keep(|state| state.extents.clear())
+    }
+
+    /// Rows after which something is kept.
+    pub(super) fn rows_a_leg(&self) -> u64 {
+        self.rows_a_leg
+    }
+
     /// Removes what was kept: the store is there.
     ///
     /// # Errors
@@ -269,6 +388,11 @@ impl Learned {
             centers,
         }
     }
+}
+
+/// The file of the headers and entries of the extents of a leg.
+fn extents_file(leg: usize) -> String {
+    format!("extents-{leg}")
 }
 
 /// The file of the tallies after so many files of rows: two take turns, of which the state names the whole one.

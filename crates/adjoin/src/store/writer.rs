@@ -225,15 +225,16 @@ pub fn build(
     check_target(context, (store, Kind::Store), options.force)?;
     let names = (&options.attributes[..], &Argument::Attributes.into());
     let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, names)).transpose()?;
+    let _kept_memory = options.resume.as_ref().map(|_| KeptBuild::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
+    let kept = KeptBuild::open(context, source, store, options)?.map(Mutex::new);
     let drafts = Drafts::begin(context, (store, Kind::Store))?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
-    let kept = KeptBuild::open(context, source, store, options)?.map(Mutex::new);
     let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
     let build = Build { context, intake, info, drafts, options, attributes, memory, kept: kept.as_ref() };
     let done = build.run();
@@ -517,6 +518,8 @@ impl Build<'_> {
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
+        // Where rows come to lie is told as they are written, and not kept.
+        let kept = self.kept.filter(|_| self.attributes.is_none());
         let writer = BucketWriter {
             context: self.context,
             records: &assigned.records,
@@ -527,11 +530,18 @@ impl Build<'_> {
             tallies: &assigned.tallies,
             extent_rows_max,
             load_bytes: self.memory.load,
+            kept,
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
         let mut lies = |rows: &[u64]| places.as_mut().map_or(Ok(()), |places| places.add(rows));
-        writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
+        let path = self.drafts.path(Role::Vectors.file());
+        let Some(kept) = kept else { return writer.write(&path, &mut lies) };
+        let kept_path = lock(kept).extents_path();
+        let written = writer.write(&kept_path, &mut lies)?;
+        // It is published from there.
+        self.context.device.rename(&kept_path, &path)?;
+        Ok(written)
     }
 
     fn manifest(
