@@ -282,7 +282,7 @@ fn folder_beside(result: &Path) -> Result<PathBuf> {
     let mut of_folder = std::ffi::OsString::from(START);
     of_folder.push(name);
     of_folder.push(END);
-    Ok(parent(result).join(of_folder))
+    Ok(result.with_file_name(of_folder))
 }
 
 fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Result<Option<Envelope<S>>> {
