@@ -67,6 +67,7 @@ pub(crate) fn join(
             join,
             output: Output::Sink(&sink),
             yes: true,
+            resume: false,
         };
         let opened = job.open(context)?;
         let statistics = job.run(context, &opened)?;

@@ -161,7 +161,7 @@ pub(crate) struct SoughtPairs {
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(crate) min_similarity: Option<f64>,
     /// Each row with its so many nearest neighbours, itself left out
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "with", "new", "condition", "where_other", "where_pair"])]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["what", "kept", "keep_rule", "strategy", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"])]
     pub(crate) nearest: Option<u64>,
     /// With --output keep, of a SOURCE: pairs within the threshold that leaves so many rows, about
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["with", "new", "condition", "where_other", "where_pair"])]
@@ -209,6 +209,9 @@ pub(crate) struct Build {
     /// Strategies beside the default, such as centers=random
     #[arg(long, value_name = "KEY=NAME,...", hide_short_help = true)]
     pub(crate) strategy: Option<String>,
+    /// Keep beside the store what was done, and go on with what an earlier run of the same command has kept: give it from the first run on
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Replace a store that is there
     #[arg(long)]
     pub(crate) force: bool,
@@ -275,6 +278,9 @@ pub(crate) struct Join {
     /// Write down every operation on files, with its time (for experts)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) trace: Option<PathBuf>,
+    /// Keep beside the result what was done, and go on with what an earlier run of the same command has kept: give it from the first run on
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Replace a result that is there
     #[arg(long)]
     pub(crate) force: bool,

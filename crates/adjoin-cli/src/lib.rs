@@ -101,7 +101,8 @@ fn say_error(error: &Error, stopped: &signals::Stopped) -> u8 {
     let reader_gone = error.kind() == ErrorKind::ReaderGone;
     // Ctrl-C ends all of a pipeline: work that waited to write then learns first that its reader is gone.
     if error.kind() == ErrorKind::Cancelled || (reader_gone && stopped.cancel.is_cancelled()) {
-        eprintln!("adjoin: interrupted; what was temporary is removed");
+        let kept = error.says_what_is_kept().then(|| error.to_string());
+        eprintln!("adjoin: interrupted; {}", kept.as_deref().unwrap_or("what was temporary is removed"));
         return stopped.exit_code();
     }
     if reader_gone {

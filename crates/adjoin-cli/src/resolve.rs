@@ -320,6 +320,7 @@ pub(crate) fn build_options(
         left_out: None,
         attributes: attributes.to_vec(),
         force,
+        resume: None,
     })
 }
 

@@ -26,6 +26,15 @@ pub trait Device: Send + Sync {
     /// Where the folder is missing or may not be written.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError>;
 
+    /// Opens a file that is there for writing behind its first `len` bytes; what it has behind those is cut off. A device need
+    /// not know how.
+    ///
+    /// # Errors
+    /// Where there is no such file, it is shorter or may not be written; `Unsupported` where the device does not know how.
+    fn continue_file(&self, path: &Path, _len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
+        Err(DeviceError::new(Operation::Create, path, io::ErrorKind::Unsupported.into()))
+    }
+
     /// Makes a folder; its parent must be there, it must not.
     ///
     /// # Errors

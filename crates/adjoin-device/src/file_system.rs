@@ -87,6 +87,11 @@ impl Device for FileSystem {
         Ok(Box::new(file))
     }
 
+    fn continue_file(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
+        let file = AppendFile::go_on(path, len).map_err(|source| DeviceError::new(Operation::Create, path, source))?;
+        Ok(Box::new(file))
+    }
+
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
         fs::create_dir(path).map_err(|source| DeviceError::new(Operation::CreateFolder, path, source))
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::aligned::AlignedBuffer;
+use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::device::WriteFile;
 use crate::error::{DeviceError, Operation};
 use crate::read_file::direct_alignment;
@@ -40,7 +40,26 @@ pub(crate) struct AppendFile {
 
 impl AppendFile {
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        let file = File::create(path)?;
+        Self::of(File::create(path)?, path)
+    }
+
+    /// Behind the first `len` bytes of a file that is there: those of them that fill no block are gathered again.
+    pub(crate) fn go_on(path: &Path, len: u64) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
+        if file.metadata()?.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.set_len(len)?;
+        let start = len / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let mut begun = vec![0; (len - start) as usize];
+        file.read_exact_at(&mut begun, start)?;
+        let mut opened = Self::of(file, path)?;
+        opened.buffer[..begun.len()].copy_from_slice(&begun);
+        (opened.start, opened.filled, opened.written) = (start, begun.len(), begun.len());
+        Ok(opened)
+    }
+
+    fn of(file: File, path: &Path) -> io::Result<Self> {
         let mut created = Self {
             direct: direct_alignment(&file),
             file,

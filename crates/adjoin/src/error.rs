@@ -38,6 +38,9 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// What the error of work that was stopped says where nothing is left of it.
+const CANCELLED: &str = "cancelled";
+
 /// A result whose error is an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -73,7 +76,12 @@ impl Error {
 
     /// The error of work that the caller stopped.
     pub fn cancelled() -> Self {
-        Self::new(ErrorKind::Cancelled, "cancelled")
+        Self::new(ErrorKind::Cancelled, CANCELLED)
+    }
+
+    /// The same, with what that means for who asks again.
+    pub(crate) fn stopped(message: impl Into<Message>) -> Self {
+        Self::new(ErrorKind::Cancelled, message)
     }
 
     /// The error of a result that nobody reads any more.
@@ -107,6 +115,11 @@ impl Error {
     /// What it says, with each option that it names as `spell` has it.
     pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
         self.message.spelled(spell)
+    }
+
+    /// Whether it is that of work that was stopped, of which something is kept.
+    pub fn says_what_is_kept(&self) -> bool {
+        self.kind == ErrorKind::Cancelled && self.message.to_string() != CANCELLED
     }
 
     /// Its kind.

@@ -45,6 +45,7 @@ pub mod graph;
 pub mod index;
 pub mod job;
 pub mod join;
+mod kept;
 pub mod live;
 pub mod load;
 pub mod locks;

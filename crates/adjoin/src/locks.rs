@@ -16,7 +16,7 @@ const END: &str = ".partial";
 /// How they end once the folder is being removed.
 const END_REMOVED: &str = ".removed";
 /// The file in an own folder whose lock its owner holds.
-const OWNER_FILE: &str = "owner.lock";
+pub(crate) const OWNER_FILE: &str = "owner.lock";
 /// The file in another folder whose lock is held by who writes there.
 const WRITER_FILE: &str = "writer.lock";
 

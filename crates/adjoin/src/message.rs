@@ -46,6 +46,8 @@ pub enum Argument {
     OnDuplicateId,
     /// That what is there is replaced.
     Force,
+    /// That a run goes on where an earlier one was ended.
+    Resume,
     /// The metric of a store.
     Metric,
     /// The bytes of the code of a vector.
@@ -112,6 +114,7 @@ impl Argument {
             Self::OnBad => "on-bad",
             Self::OnDuplicateId => "on-duplicate-id",
             Self::Force => "force",
+            Self::Resume => "resume",
             Self::Metric => "metric",
             Self::CodeBytes => "code-bytes",
             Self::Navigation => "navigation",
@@ -137,7 +140,7 @@ impl Argument {
 
     /// Whether it is said or not, and has no value.
     pub fn is_switch(self) -> bool {
-        matches!(self, Self::NoIds | Self::Force | Self::Exact | Self::Yes)
+        matches!(self, Self::NoIds | Self::Force | Self::Resume | Self::Exact | Self::Yes)
     }
 
     /// The option with a value.

@@ -231,8 +231,21 @@ pub struct JoinStatistics {
     /// counts are among those of all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub among_new: Option<AmongNew>,
+    /// Of a join that another run can go on with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumeStatistics>,
     #[serde(skip)]
     pub written: Written,
+}
+
+/// In how many runs a join was made, and what these did twice.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[allow(missing_docs)]
+pub struct ResumeStatistics {
+    pub runs: u64,
+    pub legs: u64,
+    pub legs_done_before: u64,
+    pub verified_pairs_repeated_max: u64,
 }
 
 /// How the pairs of two new rows were found.
@@ -269,7 +282,7 @@ impl JoinStatistics {
             *sum += more;
         }
         let among_new = AmongNew { recall: of_new.recall, strategy: of_new.strategy, join: new.join };
-        Self { common, join, among_new: Some(among_new), written: self.written }
+        Self { common, join, among_new: Some(among_new), resume: None, written: self.written }
     }
 
     /// Takes note of what `finish` writes, and of the time that it takes.

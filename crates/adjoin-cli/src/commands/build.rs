@@ -1,6 +1,6 @@
 use adjoin::error::Result;
-use adjoin::options::{format_bytes, format_count};
-use adjoin::store::{self, BuildReport};
+use adjoin::options::{format_bytes, format_count, format_number};
+use adjoin::store::{self, BuildOptions, BuildRepeated, BuildReport};
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
@@ -27,7 +27,9 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let strategy = resolve::strategy(arguments.strategy.as_deref(), &["centers"])?;
     let metric = arguments.metric.parse()?;
     let kept = (&arguments.attributes.names[..], arguments.force);
+    let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, kept)?;
+    let options = BuildOptions { resume, ..options };
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;
@@ -45,6 +47,14 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
             format_bytes(report.bytes_written),
             report.seconds.total,
         );
+        if let Some(resume) = report.resume.filter(|resume| resume.runs > 1) {
+            let BuildRepeated { runs, rows_before, center_distances_max } = resume;
+            let before = format_count(rows_before, "row");
+            let [again, all] = [center_distances_max, report.center_distances].map(format_number);
+            eprintln!(
+                "run {runs} of this build: {before} assigned before, at most {again} of {all} distances computed again"
+            );
+        }
         print_seconds(&report);
         if manifest.skipped_rows > 0 {
             eprintln!("{} without a usable vector skipped", format_count(manifest.skipped_rows, "row"));

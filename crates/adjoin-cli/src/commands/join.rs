@@ -8,7 +8,7 @@ use adjoin::join::{Aim, JoinOptions};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::output::{LaterFile, Target, check_free, parent};
 use adjoin::predicate::Predicate;
-use adjoin::report::{JoinStatistics, MemoryStatistics, MemoryWatch};
+use adjoin::report::{JoinStatistics, MemoryStatistics, MemoryWatch, ResumeStatistics};
 use adjoin::sink::TableFormat;
 
 use serde::Serialize;
@@ -48,6 +48,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
         join,
         output: resolve::output(arguments)?,
         yes: arguments.yes,
+        resume: arguments.resume,
     };
     check_outputs(&context, &job.output, arguments)?;
     if let Some(path) = job.output.target().and_then(Target::path) {
@@ -153,9 +154,13 @@ impl<'a> StatisticsFile<'a> {
 }
 
 fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
-    let JoinStatistics { common, join, among_new, written } = statistics;
+    let JoinStatistics { common, join, among_new, written, resume } = statistics;
     let found = format_count(join.pairs, "pair");
     eprintln!("{found} found in {:.1} s", common.seconds.total);
+    if let Some(resume) = resume.filter(|resume| resume.runs > 1) {
+        let ResumeStatistics { runs, legs, legs_done_before, .. } = resume;
+        eprintln!("run {runs} of this join: {legs_done_before} of {legs} legs were done before");
+    }
     let what = match output {
         Output::Pairs(_) | Output::Sink(_) => format_count(written.rows, "pair"),
         Output::Counts(_) => format!("counts of {}", format_count(written.rows, "row")),

@@ -34,6 +34,7 @@ mod refused_inputs;
 mod refused_options;
 mod replacing;
 mod report;
+mod resume;
 mod search;
 mod serve;
 mod serve_abuse;

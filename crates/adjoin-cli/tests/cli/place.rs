@@ -42,6 +42,31 @@ impl Place {
         String::from_utf8(self.read(name)).unwrap()
     }
 
+    /// All files of this name or within a folder of this name, with their bytes; none where nothing is there.
+    pub(crate) fn tree(&self, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let (path, mut all) = (self.path(name), Vec::new());
+        if path.is_dir() {
+            let mut names: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names.iter().for_each(|inner| all.extend(self.tree(&format!("{name}/{}", inner.to_str().unwrap()))));
+        } else if path.exists() {
+            all.push((path.clone(), fs::read(path).unwrap()));
+        }
+        all
+    }
+
+    /// The files of a folder, by their names in it.
+    pub(crate) fn names_and_bytes(&self, name: &str) -> Vec<(String, Vec<u8>)> {
+        let of = |(path, bytes): (PathBuf, Vec<u8>)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes);
+        self.tree(name).into_iter().map(of).collect()
+    }
+
+    /// Removes a file or folder, where it is there.
+    pub(crate) fn removed(&self, name: &str) {
+        let path = self.path(name);
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    }
+
     /// The command with arguments, not yet started.
     pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adjoin"));

@@ -10,8 +10,8 @@ pub(super) enum Change {
     Unlink(Name, Node),
     /// Another name in one step.
     Rename { from: Name, to: Name, node: Node },
-    /// A file is emptied.
-    Truncate(u64),
+    /// A file is cut to so many bytes.
+    Truncate { file: u64, len: u64 },
     /// Bytes of a file.
     Write { file: u64, offset: u64, bytes: Vec<u8> },
 }
@@ -27,7 +27,7 @@ impl Change {
                     image.link(to, *node);
                 }
             }
-            Self::Truncate(file) => image.truncate(*file),
+            Self::Truncate { file, len } => image.truncate(*file, *len),
             Self::Write { file, offset, bytes } => image.write(*file, *offset, bytes),
         }
     }
@@ -35,7 +35,7 @@ impl Change {
     /// The file whose sync makes it durable.
     pub(super) fn file(&self) -> Option<u64> {
         match self {
-            Self::Truncate(file) | Self::Write { file, .. } => Some(*file),
+            Self::Truncate { file, .. } | Self::Write { file, .. } => Some(*file),
             _ => None,
         }
     }
@@ -46,7 +46,7 @@ impl Change {
         match self {
             Self::Link(name, _) | Self::Unlink(name, _) => vec![name.folder],
             Self::Rename { from, to, .. } => vec![from.folder, to.folder],
-            Self::Truncate(_) | Self::Write { .. } => Vec::new(),
+            Self::Truncate { .. } | Self::Write { .. } => Vec::new(),
         }
     }
 

@@ -80,8 +80,8 @@ pub(super) struct SimulatedWriter {
 }
 
 impl SimulatedWriter {
-    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, file: u64) -> Self {
-        Self { state, path, file, offset: 0, failed: false }
+    pub(super) fn new(state: Arc<Mutex<State>>, path: PathBuf, (file, offset): (u64, u64)) -> Self {
+        Self { state, path, file, offset, failed: false }
     }
 
     /// Does the work of an operation unless a fault comes first or came before.

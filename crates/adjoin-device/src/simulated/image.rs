@@ -88,8 +88,11 @@ impl Image {
         is_there
     }
 
-    pub(super) fn truncate(&mut self, file: u64) {
-        self.files.remove(&file);
+    pub(super) fn truncate(&mut self, file: u64, len: u64) {
+        match self.files.get_mut(&file) {
+            Some(bytes) if len > 0 => bytes.truncate(len as usize),
+            _ => drop(self.files.remove(&file)),
+        }
     }
 
     /// Puts bytes at an offset; what lies before and was never written is zeros.

@@ -132,7 +132,7 @@ impl State {
         };
         let file = match self.live.named(&name) {
             Some(Node::File(file)) => {
-                self.change(Change::Truncate(file));
+                self.change(Change::Truncate { file, len: 0 });
                 file
             }
             _ => {
@@ -142,6 +142,18 @@ impl State {
             }
         };
         self.show(file, 0);
+        self.tick(file);
+        Ok(file)
+    }
+
+    /// Cuts a file that is there, to be written on.
+    pub(super) fn continue_file(&mut self, path: &Path, len: u64) -> io::Result<u64> {
+        let file = self.open(path)?;
+        if (self.readable(file).len() as u64) < len {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.change(Change::Truncate { file, len });
+        self.show(file, len);
         self.tick(file);
         Ok(file)
     }
@@ -319,7 +331,7 @@ impl State {
         self.place(&name, Node::File(file));
         self.tick(file);
         for image in [&mut self.live, &mut self.durable] {
-            image.truncate(file);
+            image.truncate(file, 0);
             image.write(file, 0, bytes);
         }
         Ok(())
@@ -366,8 +378,9 @@ impl State {
                 change.apply(&mut found);
             }
         }
-        let Self { capacity_bytes, nodes, refuses_locks, .. } = *self;
-        Self { live: found.clone(), durable: found, capacity_bytes, nodes, refuses_locks, ..Self::default() }
+        let Self { capacity_bytes, nodes, refuses_locks, writes, .. } = *self;
+        let (live, last_write) = (found.clone(), self.last_write.clone());
+        Self { live, durable: found, capacity_bytes, nodes, refuses_locks, writes, last_write, ..Self::default() }
     }
 }
 

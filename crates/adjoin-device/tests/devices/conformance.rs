@@ -89,6 +89,32 @@ fn a_file_is_what_was_appended() {
 }
 
 #[test]
+fn a_file_is_written_on_behind_what_is_kept_of_it() {
+    for bench in benches() {
+        let path = bench.path("file");
+        for kept in [0, 1, 4_095, 4_096, 70_000, 100_000] {
+            bench.write("file", &pattern(100_000));
+            let mut file = match bench.device.continue_file(&path, kept) {
+                Err(error) if error.source.kind() == ErrorKind::Unsupported => break,
+                file => file.unwrap(),
+            };
+            file.append(b"more").unwrap();
+            file.sync().unwrap();
+            file.append(&pattern(5_000)).unwrap();
+            drop(file);
+            let expected = [&pattern(kept as usize)[..], b"more", &pattern(5_000)].concat();
+            assert!(bench.read("file") == expected, "{} behind {kept} bytes", bench.what);
+        }
+        if !matches!(bench.device.continue_file(&path, 0), Err(error) if error.source.kind() == ErrorKind::Unsupported)
+        {
+            bench.write("file", b"short");
+            fails(&bench, bench.device.continue_file(&path, 6), Operation::Create, ErrorKind::UnexpectedEof);
+            fails(&bench, bench.device.continue_file(&bench.path("none"), 0), Operation::Create, ErrorKind::NotFound);
+        }
+    }
+}
+
+#[test]
 fn what_is_not_flushed_need_not_be_seen() {
     for bench in benches() {
         let mut file = bench.device.create(&bench.path("file")).unwrap();

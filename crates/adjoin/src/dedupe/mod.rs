@@ -171,6 +171,7 @@ impl Dedupe<'_> {
             join: self.join,
             output: Output::Removals(removals.clone()),
             yes: false,
+            resume: false,
         };
         let opened = match job.open(context) {
             Err(error) if is_for_want_of_rows(&error) && self.build.on_bad == OnBad::Skip => {

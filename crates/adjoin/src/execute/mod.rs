@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
-use crate::plan::{BucketSizes, Schedule, Step, Task};
+use crate::plan::{BucketSizes, Load, Schedule, Step, Task};
 use crate::report::{Cancel, SharedSeconds};
 use crate::workers::{lock, spawn_scoped};
 
@@ -44,6 +44,8 @@ pub(crate) struct Execution<'a, T: Coordinate> {
     pub(crate) centers: &'a Panel<T>,
     pub(crate) sizes: &'a BucketSizes,
     pub(crate) schedule: &'a Schedule,
+    /// Tasks that an earlier run has done, which the progress counts.
+    pub(crate) done_before: u64,
     pub(crate) with_ids: bool,
     /// Bytes for reading ahead.
     pub(crate) read_ahead: u64,
@@ -114,6 +116,33 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
+/// The calling thread's part in an execution.
+pub(crate) trait Taker<B, R> {
+    /// Takes what a worker found.
+    fn take(&mut self, batch: B) -> Result<()>;
+
+    /// The tasks before number `tasks` are done, and what was found in them was taken; the reports are of those since the
+    /// last leg ended.
+    fn end_leg(&mut self, tasks: usize, reports: Vec<R>) -> Result<()>;
+}
+
+/// Takes batches as they come, and reports at the end.
+struct Whole<F, R> {
+    take: F,
+    reports: Vec<R>,
+}
+
+impl<B, R, F: FnMut(B) -> Result<()>> Taker<B, R> for Whole<F, R> {
+    fn take(&mut self, batch: B) -> Result<()> {
+        (self.take)(batch)
+    }
+
+    fn end_leg(&mut self, _tasks: usize, mut reports: Vec<R>) -> Result<()> {
+        self.reports.append(&mut reports);
+        Ok(())
+    }
+}
+
 impl<T: Coordinate> Execution<'_, T> {
     /// Carries it out with a cache that holds what the schedule says that it begins with. Every worker has a visitor of
     /// its own; `take` gets their batches. Returns what each visitor had to say.
@@ -125,45 +154,62 @@ impl<T: Coordinate> Execution<'_, T> {
         &self,
         cache: &mut Cache<T>,
         visitor: impl Fn() -> V + Sync,
-        mut take: impl FnMut(V::Batch) -> Result<()>,
+        take: impl FnMut(V::Batch) -> Result<()>,
         waits: &Waits,
     ) -> Result<Vec<V::Report>> {
-        let threads = self.context.threads.max(1);
+        let mut whole = Whole { take, reports: Vec::new() };
+        self.run_in_legs(cache, visitor, (&[self.schedule.tasks.len()], &mut whole), waits)?;
+        Ok(whole.reports)
+    }
+
+    /// The same in legs, which end before tasks of these numbers, the last with all: between two of them nobody works on
+    /// anything, while the cache and what was read ahead stay.
+    ///
+    /// # Errors
+    /// As [`Execution::run`].
+    pub(crate) fn run_in_legs<V: Visitor<T>>(
+        &self,
+        cache: &mut Cache<T>,
+        visitor: impl Fn() -> V + Sync,
+        (ends, taker): (&[usize], &mut dyn Taker<V::Batch, V::Report>),
+        waits: &Waits,
+    ) -> Result<()> {
         let run = Run { of: self, waits, failed: Mutex::default(), stop: Cancel::default() };
-        // Received by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
-        let (job_sender, jobs) = bounded(threads * QUEUED_PER_WORKER);
-        let (batch_sender, batches) = bounded(threads * QUEUED_PER_WORKER);
-        let reports = Mutex::new(Vec::new());
-        self.context.progress.begin(self.phase, "tasks", self.schedule.tasks.len() as u64);
+        let (first, tasks) = (self.done_before, self.schedule.tasks.len() as u64);
+        self.context.progress.begin(self.phase, "tasks", first + tasks);
         std::thread::scope(|scope| {
-            let (run, reports, visitor) = (&run, &reports, &visitor);
+            let (run, (leg_sender, legs)) = (&run, bounded(0));
+            // One thread reads for all legs: a system may give up the reads of a thread that ends.
             let read = move || {
                 let _stop = StopOnPanic(&run.stop);
-                run.note(run.read(cache, job_sender));
+                run.note(run.read(cache, &legs));
             };
             run.note(spawn_scoped(scope, "adjoin reader", read).map(drop));
-            for _ in 0..threads {
-                let (jobs, batches) = (jobs.clone(), batch_sender.clone());
-                let work = move || {
-                    let _stop = StopOnPanic(&run.stop);
-                    let report = run.work(visitor(), &jobs, &batches);
-                    lock(reports).push(report);
-                };
-                run.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
-            }
-            drop((jobs, batch_sender));
-            // Once stopped, batches are only let go: workers wait for a place in the queue.
-            for batch in batches {
-                if !run.stop.is_cancelled() {
-                    run.note(take(batch));
+            for &end in ends {
+                // Received by the workers alone: once they are gone, whatever ended them, the reader does not wait for them.
+                let (job_sender, jobs) = bounded(self.workers() * QUEUED_PER_WORKER);
+                if leg_sender.send(Leg { end, jobs: job_sender }).is_err() {
+                    break; // the reader has ended, with an error
                 }
+                let reports = run.visit_all(&visitor, jobs, taker);
+                if run.stop.is_cancelled() {
+                    break;
+                }
+                run.note(taker.end_leg(end, reports));
             }
         });
-        match lock(&run.failed).take() {
-            Some(error) => Err(error),
-            None => Ok(std::mem::take(&mut *lock(&reports))),
-        }
+        lock(&run.failed).take().map_or(Ok(()), Err)
     }
+
+    fn workers(&self) -> usize {
+        self.context.threads.max(1)
+    }
+}
+
+/// What is read for next: tasks before number `end`, by the workers who get `jobs`.
+struct Leg<T: Coordinate> {
+    end: usize,
+    jobs: Sender<Job<T>>,
 }
 
 impl<T: Coordinate> Run<'_, T> {
@@ -178,41 +224,85 @@ impl<T: Coordinate> Run<'_, T> {
         }
     }
 
-    /// Follows the schedule: reads what it loads, hands out what it visits.
-    fn read(&self, cache: &mut Cache<T>, jobs: Sender<Job<T>>) -> Result<()> {
+    /// Follows the schedule: reads what it loads, hands out what it visits, leg by leg.
+    fn read(&self, cache: &mut Cache<T>, legs: &Receiver<Leg<T>>) -> Result<()> {
         let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, phase, .. } = *self.of;
         let loads = schedule.loads(sizes);
         let mut ahead = ReadAhead::new(context, phase, buckets, with_ids, read_ahead, loads, &self.stop)?;
-        let mut waiting = Waiting { visits: Vec::new(), jobs };
-        let mut done = 0;
-        for step in schedule.steps(sizes) {
-            match step {
-                Step::Evict(bucket) => cache.evict(bucket),
-                Step::Load(bucket) => {
-                    let bytes = sizes.memory[bucket as usize];
-                    let memory = cache.reserve(bytes).or_else(|_| {
-                        waiting.send(); // visits that wait here may hold what is waited for
-                        Ok::<_, Error>(cache.reserve_when_free(bytes))
-                    })?;
-                    let stored = ahead.next_bucket()?.expect("both follow the same steps");
-                    assert_eq!(stored.number(), bucket, "both follow the same steps");
-                    waiting.hand_out(Job::Load(cache.insert(stored, memory)));
-                }
-                Step::Verify(task) => {
-                    waiting.visit(Visit { task, a: cache.get(task.0), b: cache.get(task.1) });
-                    done += 1;
+        let (mut steps, mut done) = (schedule.steps(sizes), 0);
+        for Leg { end, jobs } in legs {
+            let mut waiting = Waiting { visits: Vec::new(), jobs };
+            // What is let go after the last task is a step of the last leg.
+            while done < end || end == schedule.tasks.len() {
+                let Some(step) = steps.next() else { break };
+                done += usize::from(matches!(step, Step::Verify(_)));
+                self.follow(step, cache, &mut ahead, &mut waiting)?;
+                if waiting.visits.is_empty() {
+                    context.cancel.check()?;
+                    if self.stop.is_cancelled() {
+                        return Ok(());
+                    }
+                    context.progress.advance(self.of.done_before + done as u64);
                 }
             }
-            if waiting.visits.is_empty() {
-                context.cancel.check()?;
-                if self.stop.is_cancelled() {
-                    return Ok(());
-                }
-                context.progress.advance(done);
-            }
+            waiting.send();
         }
-        waiting.send();
         Ok(())
+    }
+
+    fn follow(
+        &self,
+        step: Step,
+        cache: &mut Cache<T>,
+        ahead: &mut ReadAhead<'_, impl Iterator<Item = Load>>,
+        waiting: &mut Waiting<T>,
+    ) -> Result<()> {
+        match step {
+            Step::Evict(bucket) => cache.evict(bucket),
+            Step::Load(bucket) => {
+                let bytes = self.of.sizes.memory[bucket as usize];
+                let memory = cache.reserve(bytes).or_else(|_| {
+                    waiting.send(); // visits that wait here may hold what is waited for
+                    Ok::<_, Error>(cache.reserve_when_free(bytes))
+                })?;
+                let stored = ahead.next_bucket()?.expect("both follow the same steps");
+                assert_eq!(stored.number(), bucket, "both follow the same steps");
+                waiting.hand_out(Job::Load(cache.insert(stored, memory)));
+            }
+            Step::Verify(task) => waiting.visit(Visit { task, a: cache.get(task.0), b: cache.get(task.1) }),
+        }
+        Ok(())
+    }
+
+    /// Has workers do all jobs; what they find is taken by this thread. Returns what they have to say.
+    fn visit_all<V: Visitor<T>>(
+        &self,
+        visitor: &(impl Fn() -> V + Sync),
+        jobs: Receiver<Job<T>>,
+        taker: &mut dyn Taker<V::Batch, V::Report>,
+    ) -> Vec<V::Report> {
+        let (batch_sender, batches) = bounded(self.of.workers() * QUEUED_PER_WORKER);
+        let reports = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let reports = &reports;
+            for _ in 0..self.of.workers() {
+                let (jobs, batches) = (jobs.clone(), batch_sender.clone());
+                let work = move || {
+                    let _stop = StopOnPanic(&self.stop);
+                    let report = self.work(visitor(), &jobs, &batches);
+                    lock(reports).push(report);
+                };
+                self.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
+            }
+            drop((jobs, batch_sender));
+            // Once stopped, batches are only let go: workers wait for a place in the queue.
+            for batch in batches {
+                if !self.stop.is_cancelled() {
+                    self.note(taker.take(batch));
+                }
+            }
+        });
+        std::mem::take(&mut *lock(&reports))
     }
 
     fn work<V: Visitor<T>>(&self, mut visitor: V, jobs: &Receiver<Job<T>>, batches: &Sender<V::Batch>) -> V::Report {

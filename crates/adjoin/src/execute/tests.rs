@@ -84,8 +84,17 @@ impl<'a> Setting<'a> {
     fn run(&self, schedule: &Schedule, cache: &mut Cache<u8>, panics: bool) -> Result<usize> {
         let Self { context, buckets, centers, sizes, read_ahead } = self;
         let read_ahead = *read_ahead;
-        let execution =
-            Execution { context, buckets, centers, sizes, schedule, with_ids: false, read_ahead, phase: "test" };
+        let execution = Execution {
+            context,
+            buckets,
+            centers,
+            sizes,
+            schedule,
+            done_before: 0,
+            with_ids: false,
+            read_ahead,
+            phase: "test",
+        };
         let (panics, mut met) = (AtomicBool::new(panics), 0);
         let visitor = || Meetings { panics: &panics };
         let take = |(task, pairs): (Task, usize)| {
@@ -187,8 +196,17 @@ fn workers_work_at_the_same_time() {
     let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), setting.sizes.memory.len());
     let Setting { context, buckets, centers, sizes, read_ahead } = &setting;
     let read_ahead = *read_ahead;
-    let execution =
-        Execution { context, buckets, centers, sizes, schedule, with_ids: false, read_ahead, phase: "test" };
+    let execution = Execution {
+        context,
+        buckets,
+        centers,
+        sizes,
+        schedule,
+        done_before: 0,
+        with_ids: false,
+        read_ahead,
+        phase: "test",
+    };
     let begun = AtomicUsize::new(0);
     let visitor = || Together { begun: &begun, has_begun: false };
     let reports = execution.run(&mut cache, visitor, |()| Ok(()), &Waits::default()).unwrap();

@@ -2,11 +2,13 @@
 //! Python both come here.
 
 mod conditions;
+mod kept;
 mod nearest;
 mod output;
 mod sources;
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::Result;
@@ -18,8 +20,12 @@ use crate::report::{CommonStatistics, JoinStatistics, Written};
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
-    BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_same_kind, sole_store,
+    self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_same_kind, has_manifest,
+    sole_store,
 };
+use crate::workers::lock;
+
+use kept::KeptJoin;
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
@@ -46,6 +52,8 @@ pub struct Job<'a> {
     pub output: Output<'a>,
     /// Whether a result is tried for which the disk seems to have no room.
     pub yes: bool,
+    /// Whether what was done is kept beside the result, for a second try, which goes on with that.
+    pub resume: bool,
 }
 
 /// The vectors of a job. A store that was built for it is removed with this.
@@ -68,6 +76,8 @@ pub struct OpenedSets {
     /// Which pairs count, where not all do; of a set that has grown those of two new rows apart.
     pairs: Option<PairFilter>,
     pairs_of_new: Option<PairFilter>,
+    /// What is kept for a second try, until the join has run.
+    kept: Mutex<Option<KeptJoin>>,
 }
 
 /// What is named as a set: a store, or sources of which one is to be built.
@@ -118,13 +128,19 @@ impl Opened {
         (source, build): (&SourceOptions, &BuildOptions),
         only_for_builds: Option<Mention>,
     ) -> Result<Self> {
-        Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build)
+        Self::of(context, Named::open(context, inputs, source, only_for_builds)?, build, None)
     }
 
-    fn of(context: &Context, named: Named, build: &BuildOptions) -> Result<Self> {
-        let (store, built, _temporary) = match named {
-            Named::Store(store) => (*store, None, None),
-            Named::Source(source) => {
+    /// The same, where a store of sources is built at `kept`, if it is not there yet, for a run that may be ended.
+    fn of(context: &Context, named: Named, build: &BuildOptions, kept: Option<PathBuf>) -> Result<Self> {
+        let (store, built, _temporary) = match (named, kept) {
+            (Named::Store(store), _) => (*store, None, None),
+            (Named::Source(source), Some(at)) => {
+                let built = has_manifest(context, &at)?;
+                let report = if built { None } else { Some(store::build(context, &*source, &at, build)?) };
+                (Store::open(context, &at)?, report, None)
+            }
+            (Named::Source(source), None) => {
                 let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
                 (Store::open(context, temporary.folder())?, Some(report), Some(temporary))
             }
@@ -208,18 +224,26 @@ impl Job<'_> {
             }
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
-        let opened = |set: usize, named, condition: &Option<Condition>| {
+        let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
+        let mut kept = self.resume.then(|| KeptJoin::open(context, self, &named)).transpose()?;
+        let mut opened = |set: usize, named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
             if let Named::Source(_) = named {
                 self.conditions.check_source(set, &attributes)?;
             }
-            let opened = Opened::of(context, named, &BuildOptions { attributes, ..build.clone() })?;
+            let at = kept.as_ref().map(|kept| kept.store(set));
+            let build = BuildOptions { attributes, resume: at.as_ref().map(|_| self.source.clone()), ..build.clone() };
+            let opened = Opened::of(context, named, &build, at);
+            let opened = opened.map_err(|error| match &mut kept {
+                Some(kept) => kept.explain(error),
+                None => error,
+            })?;
             opened.among(context, condition.as_ref())
         };
         let first = opened(0, first, rows)?;
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened(set, second, condition)).transpose()?;
-        let opened = OpenedSets { first, second, is_grown, pairs: None, pairs_of_new: None };
+        let opened = OpenedSets { first, second, is_grown, pairs: None, pairs_of_new: None, kept: Mutex::new(kept) };
         opened.among_pairs(context, pairs.as_ref())
     }
 
@@ -228,6 +252,18 @@ impl Job<'_> {
     /// # Errors
     /// As [`prepare`] and [`run`], or where the result would be larger than the disk has room for.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
+        let kept = lock(&opened.kept).take();
+        let mut statistics = match kept {
+            Some(kept) => kept.run(context, self, opened),
+            None => self.run_at_once(context, opened),
+        }?;
+        statistics.common.memory = context.memory();
+        let all = std::iter::once(&opened.first).chain(&opened.second);
+        all.for_each(|opened| opened.add_build(&mut statistics.common));
+        Ok(statistics)
+    }
+
+    fn run_at_once(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
         let (sets, parts) = (opened.sets(), opened.parts());
         // A sink for rows takes its memory first; the join is planned with what it leaves.
@@ -250,9 +286,6 @@ impl Job<'_> {
         }
         let (mut statistics, sink) = statistics.zip(sink).expect("a join has a part");
         statistics.write(|| sink.finish())?;
-        statistics.common.memory = context.memory();
-        let all = std::iter::once(&opened.first).chain(&opened.second);
-        all.for_each(|opened| opened.add_build(&mut statistics.common));
         Ok(statistics)
     }
 }

@@ -51,6 +51,17 @@ impl Output<'_> {
         }
     }
 
+    /// Its name.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Pairs(_) | Self::Sink(_) => "pairs".into(),
+            Self::Counts(_) => "counts".into(),
+            Self::Clusters(_) => "clusters".into(),
+            Self::Removals(_) => "removals".into(),
+            Self::Keep { rule, .. } => format!("keep {rule:?}"),
+        }
+    }
+
     pub(super) fn wants_ids(&self) -> bool {
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }

@@ -9,7 +9,8 @@ mod watched;
 
 pub use crate::load::{PairFilter, RowFilter, Sets, Side};
 pub use execution::{Done, join, run};
+pub(crate) use execution::{KeepLegs, hand_over, run_in_legs};
 pub use options::{Aim, JoinOptions};
-pub(crate) use planning::{Foresight, least_of_unbuilt};
+pub(crate) use planning::{Foresight, least_of_unbuilt, resume_within};
 pub use planning::{least_memory, neighbour_curve, prepare, prepare_each, resume};
 pub use prepared::{JoinPlan, Prepared};

@@ -9,7 +9,7 @@ use super::watched::{Watched, WatchedVectors};
 use crate::error::{Error, Result};
 use crate::geometry::{Coding, Space, Threshold};
 use crate::load::{Buckets, ReadCounts, Sets};
-use crate::plan::{BucketSizes, Division, Explanation, Lead, Order, Policy, Rule, Schedule, Task, explain};
+use crate::plan::{BucketSizes, Division, Explanation, Lead, Order, Policy, Rule, Schedule, Task, explain, leg_ends};
 use crate::predicate::Predicate;
 use crate::report::RecallStatistics;
 
@@ -36,6 +36,16 @@ pub(super) struct RunMemory {
     pub(super) division: Division,
     /// That of the schedule.
     pub(super) _tasks: Reservation,
+}
+
+impl RunMemory {
+    /// What a run of the plan holds, once no other run does. All at once: two runs of one plan that each held a part would
+    /// wait for each other.
+    pub(super) fn held(&self) -> MemoryBudget {
+        let Self { budget, division, .. } = self;
+        let held = budget.reserve_when_free(division.bytes() - division.tasks);
+        MemoryBudget::within(held.expect("the plan holds what its run needs"))
+    }
 }
 
 /// What planning decided beside the tasks, and what that took.
@@ -124,7 +134,30 @@ impl Prepared {
 
     /// The plan as data, in memory that no budget counts: about 40 bytes a task.
     pub fn plan<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
-        let Schedule { order, lead, ref tasks, capacity, .. } = self.schedule;
+        self.plan_without_tasks(sets).with_tasks(self.schedule.tasks.clone())
+    }
+
+    /// The tasks of the plan, in order.
+    pub(crate) fn tasks(&self) -> &[Task] {
+        &self.schedule.tasks
+    }
+
+    /// Where the legs of the plan end.
+    ///
+    /// # Errors
+    /// Where these are not sets that can be joined.
+    pub(crate) fn leg_ends(&self, sets: Sets<'_>) -> Result<Vec<usize>> {
+        let buckets = sets.buckets()?;
+        let Predicted { candidate_pairs, center_distances, .. } = self.decided.predicted;
+        let distances = candidate_pairs.saturating_add(center_distances);
+        let members = |bucket| u64::from(buckets.members(bucket));
+        let weight = |(i, j)| members(i) * members(j);
+        Ok(leg_ends(self.tasks(), distances.saturating_mul(buckets.vectors().dimensions as u64), weight))
+    }
+
+    /// The same plan as data, with its tasks apart.
+    pub(crate) fn plan_without_tasks<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
+        let Schedule { order, lead, capacity, .. } = self.schedule;
         JoinPlan {
             version: PLAN_VERSION,
             sets: sets.into().checksums(),
@@ -133,7 +166,7 @@ impl Prepared {
             order,
             lead,
             capacity,
-            tasks: tasks.clone(),
+            tasks: Vec::new(),
         }
     }
 }
@@ -176,6 +209,11 @@ impl JoinPlan {
     /// Number of tasks.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// The plan with these tasks.
+    pub(crate) fn with_tasks(self, tasks: Vec<Task>) -> Self {
+        Self { tasks, ..self }
     }
 
     /// A part of the plan: some of its tasks. Parts that hold all tasks together find what the plan finds.

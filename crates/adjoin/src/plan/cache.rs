@@ -97,7 +97,7 @@ impl CacheStart<'_> {
 }
 
 /// What a run over the tasks costs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
     /// Buckets read.
     pub loads: u64,

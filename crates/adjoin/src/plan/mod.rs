@@ -9,6 +9,7 @@ mod cache;
 mod choose;
 mod division;
 mod explain;
+mod legs;
 mod order;
 mod probe;
 mod reorder;
@@ -21,6 +22,7 @@ pub use cache::{CacheCounts, CacheStart, Load, Policy, Step, Steps};
 pub use choose::{Choice, Costs, Facts, Meetings, Wanted, Weights, choose, guessed_threshold};
 pub use division::{Division, Needs, divide, threads_within};
 pub use explain::{Explanation, explain};
+pub use legs::leg_ends;
 pub use order::{Lead, Order, Task, sort_tasks, tasks_of};
 pub use probe::{ProbeRule, Probes};
 pub use rule::{

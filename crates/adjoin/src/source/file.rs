@@ -14,10 +14,13 @@ use super::json_lines::{self, LineFacts};
 use super::nested::ColumnPlace;
 use super::npz::{self, Arrays};
 use super::open::{Format, SourceOptions};
+use super::vectors::VectorSource;
 use super::without::{self, Known, Without};
 use super::{arrow, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::kept::Fact;
+use crate::message::{Argument, message};
 use crate::output::OutputWriter;
 
 /// A file of a source, as it was when that was opened.
@@ -36,6 +39,26 @@ pub struct SourceFile {
     pub(super) arrays: Option<Arc<Arrays>>,
     /// What writing it again takes, once that is known.
     pub(super) writing: OnceLock<ScanMemory>,
+}
+
+/// What tells a source from others: its files, and what lies in them.
+///
+/// # Errors
+/// Where it lies in no files.
+pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
+    let files = source.files();
+    if files.is_empty() {
+        return Err(Error::option(message![
+            "vectors that lie in no files may change unseen between two runs; leave out ",
+            Argument::Resume,
+            ", or give files"
+        ]));
+    }
+    let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
+        let is = format!("{} bytes written at {} ns", stamp.len, stamp.written_ns);
+        Fact::new(format!("the file {}", path.display()), is)
+    };
+    Ok(files.iter().map(of_file).collect())
 }
 
 impl SourceFile {

@@ -40,6 +40,7 @@ pub use arrow_table::ArrowTable;
 pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables};
 pub use columns::columns_read;
 pub use file::SourceFile;
+pub(crate) use file::facts_of_files;
 pub use foreign::{guarded, is_guarded};
 pub use generate::{Generated, generate};
 pub(crate) use id_column::IdColumn;

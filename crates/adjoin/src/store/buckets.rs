@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Mutex;
 
 use adjoin_device::{BLOCK_BYTES, WriteFile};
 use crossbeam_channel::bounded;
@@ -12,13 +13,14 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
+use super::kept::{KeptBuild, LISTED_BYTES, WrittenExtents};
 use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
 use crate::options::VectorType;
 use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
-use crate::workers::spawn_scoped;
+use crate::workers::{lock, spawn_scoped};
 
 /// A bucket is split where its vectors take more bytes than this, unless buckets are that large on average: a join holds
 /// two of them at a time.
@@ -119,6 +121,8 @@ pub(crate) struct BucketWriter<'a> {
     pub(crate) extent_rows_max: u64,
     /// Bytes of rows that may be arranged at a time, twice: some are written while others are read.
     pub(crate) load_bytes: u64,
+    /// Where extents are kept as they are written.
+    pub(crate) kept: Option<&'a Mutex<KeptBuild>>,
 }
 
 /// The file of the buckets as it was written.
@@ -139,6 +143,14 @@ pub(crate) struct Written {
 struct Load {
     partition: usize,
     parts: Range<usize>,
+}
+
+impl Load {
+    /// The same without the extents before number `first`; none where it has no others.
+    fn from(self, first: usize) -> Option<Self> {
+        let parts = self.parts.start.max(first)..self.parts.end;
+        (!parts.is_empty()).then_some(Self { parts, ..self })
+    }
 }
 
 /// Rows of a load in their order on disk.
@@ -194,10 +206,9 @@ impl BucketWriter<'_> {
     /// Where the disk refuses, the work is cancelled, or `lies` fails.
     pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
-        let loads = self.loads(&partitions, &parts);
-        let mut file = self.context.device.create(path)?;
-        let mut headers = Xxh3::new();
-        let mut written = Written::default();
+        let mut writing = self.begin(path, &parts)?;
+        let first = writing.written.centers.len();
+        let loads = self.loads(&partitions, &parts).into_iter().filter_map(|load| load.from(first));
         self.context.progress.begin("write", "buckets", parts.len() as u64);
         std::thread::scope(|scope| {
             let (sender, arranged) = bounded(0);
@@ -215,15 +226,49 @@ impl BucketWriter<'_> {
             loop {
                 let watch = Stopwatch::start();
                 let Ok(arranged) = arranged.recv() else { break };
-                written.waited += watch.seconds();
+                writing.written.waited += watch.seconds();
                 let arranged = arranged?;
                 lies(&arranged.rows)?;
-                self.write_load(&arranged, parts, &mut written, &mut headers, &mut out, &mut *file)?;
+                self.write_load(&arranged, parts, &mut writing, &mut out)?;
             }
-            file.sync().map_err(crate::error::Error::from)
+            self.keep(&mut writing)
         })?;
-        written.digest = headers.digest();
-        Ok(written)
+        let Writing { written, headers, .. } = writing;
+        Ok(Written { digest: headers.digest(), ..written })
+    }
+
+    /// Begins the file, or goes on with what is kept of it.
+    fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing> {
+        let kept = self.kept.map(|kept| lock(kept).extents(self.context)).transpose()?.flatten();
+        let (mut written, mut headers) = (Written::default(), Xxh3::new());
+        let file = match kept {
+            Some(WrittenExtents { file, bytes, listed }) => {
+                for (listed, part) in listed.iter().zip(parts) {
+                    let (header, entry) = listed.split_at(HEADER_BYTES);
+                    headers.update(header);
+                    written.table.extend_from_slice(entry);
+                    written.centers.push(part.center);
+                }
+                written.bytes = bytes;
+                file
+            }
+            None => {
+                self.kept.map_or(Ok(()), |kept| lock(kept).forget_extents())?;
+                self.context.device.create(path)?
+            }
+        };
+        Ok(Writing { file, written, headers, leg: Leg::default() })
+    }
+
+    /// Makes durable what was written, and keeps it where that is wanted.
+    fn keep(&self, writing: &mut Writing) -> Result<()> {
+        writing.file.sync()?;
+        let Some(kept) = self.kept else { return Ok(()) };
+        let Leg { listed, checksum, .. } = std::mem::take(&mut writing.leg);
+        if listed.is_empty() {
+            return Ok(());
+        }
+        lock(kept).keep_extents(&listed, writing.written.bytes, checksum.digest())
     }
 
     /// All extents in their order, with their partitions.
@@ -293,10 +338,8 @@ impl BucketWriter<'_> {
         &self,
         arranged: &Arranged,
         parts: &[BucketPart],
-        written: &mut Written,
-        headers: &mut Xxh3,
+        writing: &mut Writing,
         out: &mut Vec<u8>,
-        file: &mut dyn WriteFile,
     ) -> Result<()> {
         let mut start = 0;
         for (k, number) in arranged.load.parts.clone().enumerate() {
@@ -308,18 +351,53 @@ impl BucketWriter<'_> {
             out.clear();
             let (body_bytes, id_bytes) =
                 format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
-            headers.update(&out[..HEADER_BYTES]);
             let radius = (self.tallies[part.center as usize].radius as f32).next_up();
-            let extent = Extent { offset: written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
-            written.centers.push(part.center);
-            written.table.extend_from_slice(extent.as_bytes());
+            let offset = writing.written.bytes;
+            let extent = Extent { offset, rows: part.rows, radius, body_bytes, id_bytes };
             let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
-            let end = (written.bytes as usize + out.len()).next_multiple_of(alignment);
-            out.resize(end - written.bytes as usize, 0);
-            file.append(out)?;
-            written.bytes = end as u64;
+            out.resize((offset as usize + out.len()).next_multiple_of(alignment) - offset as usize, 0);
+            writing.append(part, extent.as_bytes(), out)?;
+            if self.kept.is_some_and(|kept| writing.leg.rows >= lock(kept).rows_a_leg()) {
+                self.keep(writing)?;
+            }
             self.context.progress.advance(number as u64 + 1);
         }
+        Ok(())
+    }
+}
+
+/// The file of buckets while it is written.
+struct Writing {
+    file: Box<dyn WriteFile>,
+    written: Written,
+    /// Of all headers.
+    headers: Xxh3,
+    leg: Leg,
+}
+
+/// What was written since something was kept last.
+#[derive(Default)]
+struct Leg {
+    listed: Vec<[u8; LISTED_BYTES]>,
+    checksum: Xxh3,
+    rows: u64,
+}
+
+impl Writing {
+    /// Appends an extent with its header, given its entry in the table.
+    fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8]) -> Result<()> {
+        let header = &bytes[..HEADER_BYTES];
+        self.headers.update(header);
+        self.written.centers.push(part.center);
+        self.written.table.extend_from_slice(entry);
+        let mut listed = [0; LISTED_BYTES];
+        listed[..HEADER_BYTES].copy_from_slice(header);
+        listed[HEADER_BYTES..].copy_from_slice(entry);
+        self.leg.listed.push(listed);
+        self.leg.checksum.update(bytes);
+        self.leg.rows += u64::from(part.rows);
+        self.file.append(bytes)?;
+        self.written.bytes += bytes.len() as u64;
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod folder;
 pub mod format;
 mod ids;
 mod intake;
+mod kept;
 mod kind;
 mod manifest;
 mod memory;
@@ -38,6 +39,7 @@ pub(crate) use ids::{check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
+pub use kept::BuildRepeated;
 pub(crate) use kind::has_manifest;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};

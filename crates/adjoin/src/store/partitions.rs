@@ -6,8 +6,14 @@ use std::sync::Arc;
 
 use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 
+use serde::{Deserialize, Serialize};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::format;
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::kept::{self, Kept};
 use crate::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
@@ -42,6 +48,12 @@ impl PartitionSizes {
         self.memory + WRITE_BUFFER_BYTES as u64
     }
 
+    /// The same for exactly so many partitions, if the memory has room for as many.
+    pub(crate) fn of(self, partitions: usize) -> Option<Self> {
+        let sizes = Self::within(self.memory_bytes(), partitions as u64);
+        (sizes.partitions == partitions).then_some(sizes)
+    }
+
     /// The least memory with which there can be a partition.
     pub(crate) fn least() -> u64 {
         Self::least_for(1)
@@ -56,44 +68,152 @@ impl PartitionSizes {
 /// Records, partition by partition, each in the order in which it was pushed.
 pub(crate) struct Records {
     context: Context,
-    /// Where a folder for the file is made, and for what.
-    at: PathBuf,
-    name: &'static str,
-    /// The file, once it can be read.
-    file: Option<Arc<dyn ReadFile>>,
-    /// What the file lies in, where something had to go there; nobody else writes to it.
-    folder: Option<OwnFolder>,
+    place: Place,
+    /// The files, once they can be read: one, or one for each time that records were kept.
+    files: Vec<Arc<dyn ReadFile>>,
     partitions: Vec<Partition>,
-    /// Bytes written to it.
+    /// Bytes written to them.
     spilled: u64,
+}
+
+/// Where what does not stay in memory goes.
+enum Place {
+    /// To one file in a folder of its own inside `at`, made for `name` when something has to go there; nobody else writes to it.
+    Temporary { at: PathBuf, name: &'static str, folder: Option<OwnFolder> },
+    /// To files in a folder that outlives the run.
+    Kept(PathBuf),
 }
 
 #[derive(Default)]
 struct Partition {
-    /// Places of the blocks in the file, in order.
-    written: Vec<(u64, usize)>,
+    /// The blocks in the files, in order.
+    written: Vec<Block>,
     /// The blocks behind those.
     held: Vec<Vec<u8>>,
 }
+
+/// A block in a file.
+#[derive(Clone, Copy)]
+struct Block {
+    file: u32,
+    bytes: u32,
+    offset: u64,
+    /// Of one that is kept.
+    checksum: Option<u64>,
+}
+
+/// What another run is to know of a file of kept records.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct KeptBlocks {
+    /// Bytes of the file that lists its blocks.
+    list_bytes: u64,
+}
+
+/// A block in such a list.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ListedBlock {
+    partition: U32,
+    bytes: U32,
+    checksum: U64,
+}
+
+/// Blocks of a frame of such a list.
+const BLOCKS_A_FRAME: usize = 16 << 10;
 
 /// Partitions that are being filled.
 pub(crate) struct Partitions {
     sizes: PartitionSizes,
     records: Records,
     writer: Option<Box<dyn WriteFile>>,
+    /// Bytes in the file that is written.
+    written: u64,
+    /// What is in it, in order, where it is kept.
+    listed: Vec<ListedBlock>,
     blocks_held: u64,
     /// Blocks that were written, empty again.
     spare: Vec<Vec<u8>>,
+}
+
+/// The files of kept records, and of the lists of their blocks.
+fn kept_file(number: usize) -> String {
+    format!("rows-{number}")
+}
+
+fn list_file(number: usize) -> String {
+    format!("blocks-{number}")
 }
 
 impl Partitions {
     /// Empty partitions; what does not fit goes to a folder of its own inside `at`, removed with the records, whose
     /// name says that it is for `name`.
     pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
+        Self::at(context, Place::Temporary { at: at.to_owned(), name, folder: None }, sizes)
+    }
+
+    fn at(context: &Context, place: Place, sizes: PartitionSizes) -> Self {
         let partitions = (0..sizes.partitions).map(|_| Partition::default()).collect();
-        let (context, at) = (context.clone(), at.to_owned());
-        let records = Records { context, at, name, file: None, folder: None, partitions, spilled: 0 };
-        Self { sizes, records, writer: None, blocks_held: 0, spare: Vec::new() }
+        let records = Records { context: context.clone(), place, files: Vec::new(), partitions, spilled: 0 };
+        Self { sizes, records, writer: None, written: 0, listed: Vec::new(), blocks_held: 0, spare: Vec::new() }
+    }
+
+    /// Partitions with records that were kept; all go to files that outlive the run.
+    ///
+    /// # Errors
+    /// Where what was kept is not as written, or the device fails.
+    pub(crate) fn kept<S>(
+        context: &Context,
+        kept: &Kept<S>,
+        sizes: PartitionSizes,
+        files: &[KeptBlocks],
+    ) -> Result<Self> {
+        let mut partitions = Self::at(context, Place::Kept(kept.path("")), sizes);
+        let records = &mut partitions.records;
+        for (number, &KeptBlocks { list_bytes }) in files.iter().enumerate() {
+            let mut list = kept.read(&list_file(number), list_bytes)?;
+            let mut offset = 0;
+            while let Some(frame) = list.next()? {
+                for block in frame.chunks_exact(size_of::<ListedBlock>()).flat_map(ListedBlock::ref_from_bytes) {
+                    let (file, bytes, checksum) = (number as u32, block.bytes.get(), Some(block.checksum.get()));
+                    let Some(partition) = records.partitions.get_mut(block.partition.get() as usize) else {
+                        return Err(list.damaged());
+                    };
+                    partition.written.push(Block { file, bytes, offset, checksum });
+                    offset += u64::from(bytes);
+                }
+            }
+            let file = kept.open_whole(&kept_file(number), offset)?;
+            records.files.push(file);
+            records.spilled += offset;
+        }
+        Ok(partitions)
+    }
+
+    /// How many partitions there are.
+    pub(crate) fn count(&self) -> usize {
+        self.sizes.partitions
+    }
+
+    /// Makes all records durable that were pushed since the last call, in file `number`; none where there are none.
+    ///
+    /// # Errors
+    /// Where the device refuses.
+    pub(crate) fn persist<S>(&mut self, kept: &Kept<S>, number: usize) -> Result<Option<KeptBlocks>> {
+        while self.blocks_held > 0 {
+            self.spill()?;
+        }
+        let Some(mut file) = self.writer.take() else { return Ok(None) };
+        file.sync()?;
+        drop(file);
+        let mut list = kept.create(&list_file(number))?;
+        for blocks in self.listed.chunks(BLOCKS_A_FRAME) {
+            list.append(blocks.as_bytes())?;
+        }
+        let list_bytes = list.finish()?;
+        self.listed.clear();
+        self.records.files.push(kept.open_whole(&kept_file(number), self.written)?);
+        self.written = 0;
+        Ok(Some(KeptBlocks { list_bytes }))
     }
 
     /// Appends a record, given in pieces, to a partition.
@@ -123,19 +243,23 @@ impl Partitions {
         let records = &mut self.records;
         let file = match &mut self.writer {
             Some(file) => file,
-            None => {
-                let device = &records.context.device;
-                let folder = OwnFolder::create(device, &records.at, records.name)?;
-                let folder = records.folder.insert(folder);
-                self.writer.insert(device.create(&folder.path().join(RECORDS_FILE))?)
-            }
+            none => none.insert(records.begin_file()?),
         };
-        let fullest = records.partitions.iter_mut().max_by_key(|partition| partition.held.len());
-        let partition = fullest.expect("there is at least one partition");
+        let is_kept = matches!(records.place, Place::Kept(_));
+        let fullest = (0..).zip(&mut records.partitions).max_by_key(|(_, partition)| partition.held.len());
+        let (number, partition) = fullest.expect("there is at least one partition");
         for mut block in partition.held.drain(..) {
             file.append(&block)?;
-            partition.written.push((records.spilled, block.len()));
-            records.spilled += block.len() as u64;
+            let (bytes, checksum) = (block.len() as u32, is_kept.then(|| format::checksum(&block)));
+            partition.written.push(Block { file: records.files.len() as u32, bytes, offset: self.written, checksum });
+            let listed = |checksum: u64| ListedBlock {
+                partition: U32::new(number),
+                bytes: bytes.into(),
+                checksum: checksum.into(),
+            };
+            self.listed.extend(checksum.map(listed));
+            self.written += u64::from(bytes);
+            records.spilled += u64::from(bytes);
             self.blocks_held -= 1;
             block.clear();
             self.spare.push(block);
@@ -151,24 +275,44 @@ impl Partitions {
         if let Some(mut file) = self.writer.take() {
             file.sync()?; // what was written is read past the page cache
             drop(file);
-            let folder = self.records.folder.as_ref().expect("what is written to lies in it");
-            self.records.file = Some(self.records.context.device.open(&folder.path().join(RECORDS_FILE))?);
+            self.records.files.push(self.records.context.device.open(&self.records.file_path())?);
         }
         Ok(self.records)
     }
 }
 
 impl Records {
+    /// Where the next file goes.
+    fn file_path(&self) -> PathBuf {
+        match &self.place {
+            Place::Temporary { folder, .. } => {
+                folder.as_ref().expect("what is written to lies in it").path().join(RECORDS_FILE)
+            }
+            Place::Kept(folder) => folder.join(kept_file(self.files.len())),
+        }
+    }
+
+    fn begin_file(&mut self) -> Result<Box<dyn WriteFile>> {
+        let device = &self.context.device;
+        if let Place::Temporary { at, name, folder } = &mut self.place {
+            *folder = Some(OwnFolder::create(device, at, name)?);
+        }
+        Ok(device.create(&self.file_path())?)
+    }
+
     /// Hands the records of a partition to `take`, whole ones and many at once, in the order of pushing.
     ///
     /// # Errors
-    /// Where the disk or `take` fails.
+    /// Where the disk or `take` fails, or what was kept is not as written.
     pub(crate) fn read(&self, partition: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Partition { written, held } = &self.partitions[partition];
         let mut block = Vec::new();
-        for &(offset, bytes) in written {
-            block.resize(bytes, 0);
-            self.file.as_ref().expect("what was written can be read").read_at(offset, &mut block)?;
+        for &Block { file, bytes, offset, checksum } in written {
+            block.resize(bytes as usize, 0);
+            self.files[file as usize].read_at(offset, &mut block)?;
+            if checksum.is_some_and(|checksum| checksum != format::checksum(&block)) {
+                return Err(damaged_in(&self.place, file, offset));
+            }
             take(&block)?;
         }
         held.iter().try_for_each(|block| take(block))
@@ -177,8 +321,8 @@ impl Records {
     /// Bytes of the records of a partition.
     pub(crate) fn bytes(&self, partition: usize) -> u64 {
         let Partition { written, held } = &self.partitions[partition];
-        let written: usize = written.iter().map(|&(_, bytes)| bytes).sum();
-        (written + held.iter().map(Vec::len).sum::<usize>()) as u64
+        let written: u64 = written.iter().map(|block| u64::from(block.bytes)).sum();
+        written + held.iter().map(Vec::len).sum::<usize>() as u64
     }
 
     /// Bytes of the blocks in memory.
@@ -190,6 +334,12 @@ impl Records {
     pub(crate) fn spilled(&self) -> u64 {
         self.spilled
     }
+}
+
+/// The error of a kept block that is not as written.
+fn damaged_in(place: &Place, file: u32, offset: u64) -> Error {
+    let folder = if let Place::Kept(folder) = place { folder.as_path() } else { Path::new("") };
+    kept::damaged(&folder.join(kept_file(file as usize)), &format!("at byte {offset}"))
 }
 
 #[cfg(test)]

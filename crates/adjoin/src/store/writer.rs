@@ -4,9 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 use crossbeam_channel::bounded;
 use zerocopy::IntoBytes;
@@ -20,6 +19,7 @@ use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
+use super::kept::{BuildRepeated, KeptBuild, Learned};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
 use super::partitions::{Partitions, Records};
@@ -27,15 +27,16 @@ use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::geometry::{self, Coordinate, Space, with_coordinates};
+use crate::geometry::{self, Coding, Coordinate, Space, with_coordinates};
+use crate::kept::Fact;
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::random::Random;
 use crate::report::Stopwatch;
 use crate::row_numbers::RowSet;
-use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
-use crate::workers::spawn_scoped;
+use crate::source::{Attributes, IdKind, SourceInfo, SourceOptions, VectorSource};
+use crate::workers::{lock, spawn_scoped};
 
 /// What a build is to do with rows that have no usable vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,9 @@ pub struct BuildOptions {
     pub attributes: Vec<String>,
     /// Replace a store that is there.
     pub force: bool,
+    /// Keep beside the store what was done, and go on with what an earlier build has kept: of a source that was opened with
+    /// these options.
+    pub resume: Option<SourceOptions>,
 }
 
 impl Default for BuildOptions {
@@ -114,11 +118,26 @@ impl Default for BuildOptions {
             left_out: None,
             attributes: Vec::new(),
             force: false,
+            resume: None,
         }
     }
 }
 
 impl BuildOptions {
+    /// What decides the bytes of a store, the source apart.
+    pub(crate) fn facts(&self) -> Vec<Fact> {
+        let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, .. } = self;
+        vec![
+            Fact::new("the metric", metric),
+            Fact::new("the seed of the build", seed),
+            Fact::new("the number of buckets", buckets.map_or("not given".into(), |buckets| buckets.to_string())),
+            Fact::new("how centers are chosen", self.centers().name()),
+            Fact::new("what is done with bad rows", format!("{on_bad:?}")),
+            Fact::new("what is done with equal ids", format!("{on_duplicate_id:?}")),
+            Fact::new("the attributes", attributes.join(", ")),
+        ]
+    }
+
     fn centers(&self) -> Centers {
         self.centers.unwrap_or(Centers::Trained)
     }
@@ -137,6 +156,8 @@ pub struct BuildReport {
     pub spill_bytes: u64,
     /// Where the time went.
     pub seconds: BuildSeconds,
+    /// Of a build that another run can go on with.
+    pub resume: Option<BuildRepeated>,
 }
 
 /// Where the time of a build went.
@@ -204,16 +225,24 @@ pub fn build(
     check_target(context, (store, Kind::Store), options.force)?;
     let names = (&options.attributes[..], &Argument::Attributes.into());
     let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, names)).transpose()?;
+    let _kept_memory = options.resume.as_ref().map(|_| KeptBuild::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
     let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, source, options)?);
     let context = &context;
+    let kept = KeptBuild::open(context, source, store, options)?.map(Mutex::new);
     let drafts = Drafts::begin(context, (store, Kind::Store))?;
     intake::tell(context, source);
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
     let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
-    Build { context, intake, info, drafts, options, attributes, memory }.run()
+    let build = Build { context, intake, info, drafts, options, attributes, memory, kept: kept.as_ref() };
+    let done = build.run();
+    let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
+        return done;
+    };
+    let report = done.map_err(|error| kept.explain(error))?;
+    Ok(BuildReport { resume: Some(kept.finish()?), ..report })
 }
 
 /// A build under way.
@@ -225,6 +254,8 @@ struct Build<'a> {
     options: &'a BuildOptions,
     attributes: Option<Attributes<'a>>,
     memory: BuildMemory,
+    /// What is kept for another run, where that is wanted.
+    kept: Option<&'a Mutex<KeptBuild>>,
 }
 
 /// What the first scan found.
@@ -252,35 +283,64 @@ struct Assigned {
 impl Build<'_> {
     fn run(self) -> Result<BuildReport> {
         let watch = Stopwatch::start();
+        let plain = Space::plain(self.info.vectors, self.options.metric);
+        if let Some(learned) = self.kept.and_then(|kept| lock(kept).learned()) {
+            let plain = plain.up_to_length(learned.longest);
+            let coding = learned.coding.clone().filter(|coding| coding.fits(self.info.vectors.dimensions));
+            let space = Space { coding: coding.as_ref(), ..plain };
+            return with_coordinates!(space, T => {
+                let kept = self.kept.expect("it was kept");
+                let centers = lock(kept).centers::<T>(&learned, space.dimensions())?;
+                self.lay_out::<T>((space, &centers), &learned, (BuildSeconds::default(), watch))
+            });
+        }
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
         let survey = self.survey()?;
-        let survey_seconds = watch.seconds();
-        let plain = Space::plain(self.info.vectors, self.options.metric).up_to_length(survey.longest);
+        let mut seconds = BuildSeconds { survey: watch.seconds(), ..BuildSeconds::default() };
+        let plain = plain.up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
         drop(memory);
         let space = Space { coding: coding.as_ref(), ..plain };
-        let mut report = with_coordinates!(space, T => self.lay_out::<T>(space, survey, sample_memory)?);
-        (report.seconds.survey, report.seconds.total) = (survey_seconds, watch.seconds());
-        Ok(report)
+        with_coordinates!(space, T => {
+            let phase = Stopwatch::start();
+            let (centers, learned) = self.learn::<T>(space, survey, coding.clone())?;
+            drop(sample_memory); // granted to what follows
+            seconds.train = phase.seconds();
+            self.lay_out::<T>((space, &centers), &learned, (seconds, watch))
+        })
     }
 
-    /// All but the survey.
-    fn lay_out<T: Coordinate>(
-        self,
+    /// Trains centers, and keeps them where that is wanted.
+    fn learn<T: Coordinate>(
+        &self,
         space: Space<'_>,
         survey: Survey,
-        sample_memory: Reservation,
-    ) -> Result<BuildReport> {
-        let mut seconds = BuildSeconds::default();
-        let mut phase = Stopwatch::start();
-        let Training { centers, distances: training_distances } = self.train::<T>(&survey.sample, space)?;
-        let order = tree_order(self.context.kernel, &centers);
+        coding: Option<Coding>,
+    ) -> Result<(Panel<T>, Learned)> {
+        let Training { centers, distances } = self.train::<T>(&survey.sample, space)?;
         let Survey { scanned, duplicate_ids, id_bytes, longest, sample } = survey;
-        let sample_spilled = sample.records.spilled();
-        drop((sample, sample_memory)); // granted to what follows
-        seconds.train = phase.lap();
-        let assigned = self.assign(space, (&centers, &order), scanned, id_bytes)?;
+        let told = (duplicate_ids, id_bytes, longest);
+        let learned = Learned::new(scanned, told, coding, (distances, sample.records.spilled()));
+        if let Some(kept) = self.kept {
+            lock(kept).keep_learned(learned.clone(), (&centers, space))?;
+        }
+        Ok((centers, learned))
+    }
+
+    /// All but the survey and the training.
+    fn lay_out<T: Coordinate>(
+        self,
+        (space, centers): (Space<'_>, &Panel<T>),
+        learned: &Learned,
+        (mut seconds, watch): (BuildSeconds, Stopwatch),
+    ) -> Result<BuildReport> {
+        let mut phase = Stopwatch::start();
+        let order = tree_order(self.context.kernel, centers);
+        let &Learned { duplicate_ids, longest, distances: training_distances, spilled: sample_spilled, .. } = learned;
+        let scanned = learned.scanned();
+        seconds.train += phase.lap();
+        let assigned = self.assign(space, (centers, &order), scanned, learned.id_bytes)?;
         seconds.assign = phase.lap();
         let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
         let mut places = self.row_places()?;
@@ -291,7 +351,7 @@ impl Build<'_> {
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
-        let centers = stored_centers(space, &centers, &written.centers);
+        let centers = stored_centers(space, centers, &written.centers);
         let mut manifest = self.manifest(scanned, (duplicate_ids, longest), &written, &centers);
         let (mut bytes_written, mut spill_bytes) = (written.bytes, spilled);
         if let Some((facts, spilled)) = attributes {
@@ -304,7 +364,8 @@ impl Build<'_> {
         self.drafts.publish((&manifest.files, &encoded), &contents, self.options.force)?;
         bytes_written += (centers.len() + written.table.len() + encoded.len()) as u64;
         let center_distances = training_distances + distances;
-        Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds })
+        seconds.total = watch.seconds();
+        Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds, resume: None })
     }
 
     /// Where what does not fit into memory goes.
@@ -374,25 +435,49 @@ impl Build<'_> {
         let levels = TwoLevel::new(self.context.kernel, centers);
         let bytes = surveyed.usable_rows * (self.info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes_total;
         let sizes = self.memory.partitions(bytes, order.len());
-        let partition_of = |place: usize| place * sizes.partitions / order.len();
+        let mut tallies = vec![Tally::default(); centers.rows()];
+        let records = match self.kept {
+            Some(kept) => lock(kept).partitions(self.context, sizes, &mut tallies)?,
+            None => Partitions::new(self.context, &self.temporary(), "rows", sizes),
+        };
+        let partitions = records.count();
+        let partition_of = |place: usize| place * partitions / order.len();
         let mut partition_of_center = vec![0; order.len()];
         order
             .iter()
             .enumerate()
             .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
 
-        let records = Partitions::new(self.context, &self.temporary(), "rows", sizes);
-        let mut sorting = Sorting { records, tallies: vec![Tally::default(); centers.rows()], partition_of_center };
-        self.context.progress.begin("assign", "rows", self.info.rows);
-        let scanned = sorting.scan(&self.intake, &levels, space, |_, _| Ok(()))?;
+        let distances_a_row = levels.distances_a_vector() as u64;
+        let sorting = Sorting { records, tallies, partition_of_center, kept: self.kept, distances_a_row };
+        let (mut sorting, waited) = self.sort(space, &levels, sorting, surveyed)?;
+        sorting.measure(space);
         let Sorting { records, tallies, .. } = sorting;
+        let records = records.finish()?;
+        let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
+        let distances = surveyed.usable_rows * distances_a_row;
+        Ok(Assigned { records, partition_of, tallies, distances, waited })
+    }
+
+    /// Sorts the rows that are not sorted yet.
+    fn sort<'s, T: Coordinate>(
+        &self,
+        space: Space<'_>,
+        levels: &TwoLevel<T>,
+        mut sorting: Sorting<'s>,
+        surveyed: Scanned,
+    ) -> Result<(Sorting<'s>, f64)> {
+        let (_, are_all) = sorting.done_before();
+        if are_all {
+            return Ok((sorting, 0.0));
+        }
+        self.context.progress.begin("assign", "rows", self.info.rows);
+        let scanned = sorting.scan(&self.intake, levels, space, |_, _| Ok(()))?;
         if scanned.usable_rows != surveyed.usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
-        let records = records.finish()?;
-        let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
-        let distances = scanned.usable_rows * levels.distances_a_vector() as u64;
-        Ok(Assigned { records, partition_of, tallies, distances, waited: scanned.waited })
+        sorting.keep(self.info.rows, true)?;
+        Ok((sorting, scanned.waited))
     }
 
     /// Where rows come to lie, where that is asked for.
@@ -414,6 +499,8 @@ impl Build<'_> {
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
+        // Where rows come to lie is told as they are written, and not kept.
+        let kept = self.kept.filter(|_| self.attributes.is_none());
         let writer = BucketWriter {
             context: self.context,
             records: &assigned.records,
@@ -425,11 +512,18 @@ impl Build<'_> {
             tallies: &assigned.tallies,
             extent_rows_max,
             load_bytes: self.memory.load,
+            kept,
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
         let mut lies = |rows: &[u64]| places.as_mut().map_or(Ok(()), |places| places.add(rows));
-        writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
+        let path = self.drafts.path(Role::Vectors.file());
+        let Some(kept) = kept else { return writer.write(&path, &mut lies) };
+        let kept_path = lock(kept).extents_path();
+        let written = writer.write(&kept_path, &mut lies)?;
+        // It is published from there.
+        self.context.device.rename(&kept_path, &path)?;
+        Ok(written)
     }
 
     fn manifest(
@@ -463,16 +557,19 @@ impl Build<'_> {
 }
 
 /// Rows on their way to the partitions of their centers.
-pub(super) struct Sorting {
+pub(super) struct Sorting<'a> {
     pub(super) records: Partitions,
-    /// By center; radii in coordinates until the scan ends.
+    /// By center; radii in coordinates until they are measured as stored.
     pub(super) tallies: Vec<Tally>,
     pub(super) partition_of_center: Vec<usize>,
+    /// Where rows are kept for a second try.
+    pub(super) kept: Option<&'a Mutex<KeptBuild>>,
+    pub(super) distances_a_row: u64,
 }
 
-impl Sorting {
-    /// Scans the rows of a source and takes them, each to its center, once `look` has seen them and perhaps changed their
-    /// numbers or their centers.
+impl Sorting<'_> {
+    /// Scans the rows of a source that are not sorted yet and takes them, each to its center, once `look` has seen them and
+    /// perhaps changed their numbers or their centers.
     ///
     /// # Errors
     /// Where the source cannot be read or has a bad row that is not to be skipped, the disk refuses, the work is cancelled, or
@@ -484,14 +581,16 @@ impl Sorting {
         space: Space<'_>,
         mut look: impl FnMut(&mut UsableRows, &mut [Nearest<T::Distance>]) -> Result<()>,
     ) -> Result<Scanned> {
+        let (first, _) = self.done_before();
         let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
-        let scanned = std::thread::scope(|scope| {
-            let sorting = &mut *self;
+        std::thread::scope(|scope| {
             // Rows are sorted while those behind them are compared.
             let sorter = spawn_scoped(scope, "adjoin sorter", move || {
-                receive.iter().try_for_each(|(usable, nearest)| sorting.add::<T>(&usable, &nearest, space))
+                receive.iter().try_for_each(|(usable, nearest)| self.add::<T>(&usable, &nearest, space))
             })?;
             let scanned = intake.scan(|mut usable| {
+                let before = usable.rows.partition_point(|&row| row < first);
+                let mut usable = if before == 0 { usable } else { usable.split_off(before) };
                 let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
                 look(&mut usable, &mut nearest)?;
                 // Where nobody receives, the sorter has an error.
@@ -501,9 +600,24 @@ impl Sorting {
             drop(send);
             let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             sorted.and(scanned)
-        })?;
+        })
+    }
+
+    /// Radii as lengths of stored vectors, once all rows are there.
+    pub(super) fn measure(&mut self, space: Space<'_>) {
         self.tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
-        Ok(scanned)
+    }
+
+    /// The first row that is not sorted yet, and whether all are.
+    fn done_before(&self) -> (u64, bool) {
+        let before = self.kept.and_then(|kept| lock(kept).kept.state().rows.clone());
+        before.map_or((0, false), |rows| (rows.next_row, rows.are_all))
+    }
+
+    /// Makes the rows before this one durable, where they are kept.
+    fn keep(&mut self, next_row: u64, are_all: bool) -> Result<()> {
+        let Some(kept) = self.kept else { return Ok(()) };
+        lock(kept).keep_rows(&mut self.records, &self.tallies, (next_row, self.distances_a_row), are_all)
     }
 
     fn add<T: Coordinate>(
@@ -523,6 +637,10 @@ impl Sorting {
             tally.radius = tally.radius.max(away);
             let head = RecordHead::new(nearest.center, usable.rows[k], &id);
             self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
+        }
+        let next_row = usable.rows.last().map_or(0, |row| row + 1);
+        if next_row > 0 && self.kept.is_some_and(|kept| lock(kept).is_due(next_row)) {
+            self.keep(next_row, false)?;
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ mod plans;
 mod real;
 mod recall;
 mod relayout;
+mod resumed;
 mod search;
 mod serve;
 mod shared_budget;

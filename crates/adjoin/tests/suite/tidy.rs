@@ -38,6 +38,7 @@ const LAYERS: &[&[&str]] = &[
         "context",
         "error",
         "geometry",
+        "kept",
         "locks",
         "message",
         "options",

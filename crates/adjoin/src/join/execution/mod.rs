@@ -8,15 +8,16 @@ use std::ops::AddAssign;
 use std::sync::atomic::AtomicU64;
 
 use adjoin_kernels::Panel;
+use serde::{Deserialize, Serialize};
 
 use self::found::Found;
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
-use super::prepared::{Decided, Prepared, RunMemory};
+use super::prepared::{Decided, Prepared};
 use super::watched::Watched;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{Execution, Waits, batches_in_flight};
+use crate::execute::{Execution, Taker, Waits, batches_in_flight};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Cache, ReadCounts, Sets, Side};
 use crate::plan::CacheCounts;
@@ -78,22 +79,105 @@ pub fn run<'a>(
 ) -> Result<Done> {
     let sets = sets.into();
     let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
-    // All at once: two runs of one plan that each held a part would wait for each other.
-    let RunMemory { budget, division, .. } = &prepared.memory;
-    let held = budget.reserve_when_free(division.bytes() - division.tasks);
-    let memory = &MemoryBudget::within(held.expect("the plan holds what its run needs"));
-    let context = &context.with_threads(division.threads);
+    let memory = &prepared.memory.held();
+    let context = &context.with_threads(prepared.memory.division.threads);
     with_coordinates!(buckets.space(), T => {
         let centers = &buckets.centers::<T>()?;
         Run::<T> { context, sets, buckets, prepared, centers, memory }.execute(sink)
     })
 }
 
+/// Keeps what is found, leg by leg.
+pub(crate) trait KeepLegs {
+    /// Takes some pairs, whose rows are numbered from 0 on either side.
+    fn take(&mut self, pairs: &PairBatch) -> Result<()>;
+
+    /// The tasks before number `tasks` are done, and their pairs were taken: from the first leg to here that was `done`.
+    fn end_leg(&mut self, tasks: usize, done: Done) -> Result<()>;
+}
+
+/// As [`run`], but in legs that end before tasks of these numbers, the last with all; before the first, earlier runs have
+/// done some tasks. What is found does not go to a sink yet: see [`hand_over`].
+///
+/// # Errors
+/// Where the store or the keeper fails, or the work is cancelled.
+pub(crate) fn run_in_legs(
+    context: &Context,
+    sets: Sets<'_>,
+    prepared: &Prepared,
+    (done_before, ends): (u64, &[usize]),
+    keeper: &mut dyn KeepLegs,
+) -> Result<()> {
+    let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
+    let memory = &prepared.memory.held();
+    let context = &context.with_threads(prepared.memory.division.threads);
+    with_coordinates!(buckets.space(), T => {
+        let centers = &buckets.centers::<T>()?;
+        let run = Run::<T> { context, sets, buckets, prepared, centers, memory };
+        run.execute_in_legs((done_before, ends), keeper)
+    })
+}
+
+/// Hands the pairs to `sink` that were kept of all legs; returns how many were found of each vector that is watched.
+///
+/// # Errors
+/// Where `next` or the sink fails, or the work is cancelled.
+pub(crate) fn hand_over(
+    context: &Context,
+    sets: Sets<'_>,
+    prepared: &Prepared,
+    mut next: impl FnMut() -> Result<Option<PairBatch>>,
+    sink: &mut dyn PairSink,
+) -> Result<Done> {
+    let (watch, write) = (Stopwatch::start(), SharedSeconds::default());
+    let mut handing = Handing::new(sets, prepared.watched.as_ref(), sink, &write);
+    while let Some(batch) = next()? {
+        context.cancel.check()?;
+        handing.hand(batch)?;
+    }
+    let found = handing.into_found();
+    Ok(Done { found, seconds: watch.seconds(), write_seconds: write.seconds(), ..Done::default() })
+}
+
+/// What is done with each batch on its way to the sink.
+struct Handing<'a> {
+    watched: Option<&'a Watched>,
+    /// Of each vector that is watched, the pairs found.
+    found: Vec<AtomicU64>,
+    numbers_from: [u64; 2],
+    sink: &'a mut dyn PairSink,
+    write: &'a SharedSeconds,
+}
+
+impl<'a> Handing<'a> {
+    fn new(sets: Sets<'_>, watched: Option<&'a Watched>, sink: &'a mut dyn PairSink, write: &'a SharedSeconds) -> Self {
+        let found = watched.map_or_else(Vec::new, Watched::found);
+        Self { watched, found, numbers_from: sets.numbers_from(), sink, write }
+    }
+
+    fn hand(&mut self, mut batch: PairBatch) -> Result<()> {
+        let [left_from, right_from] = self.numbers_from;
+        self.watched.iter().for_each(|watched| watched.count(&batch, &self.found));
+        batch.left_rows.iter_mut().for_each(|row| *row += left_from);
+        batch.right_rows.iter_mut().for_each(|row| *row += right_from);
+        self.write.measure(|| self.sink.accept(&batch))
+    }
+
+    fn into_found(self) -> Vec<u64> {
+        counts_of(self.found)
+    }
+}
+
+fn counts_of(found: Vec<AtomicU64>) -> Vec<u64> {
+    found.into_iter().map(AtomicU64::into_inner).collect()
+}
+
 /// What was done of a join.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     counts: Counts,
     /// Of each vector that is watched, the pairs found.
+    #[serde(skip)]
     found: Vec<u64>,
     reads: ReadCounts,
     /// Loads of buckets that the plan foresaw, their bytes, and the uses of buckets.
@@ -112,7 +196,7 @@ impl AddAssign for Done {
         self.counts += other.counts;
         if self.found.is_empty() {
             self.found = other.found;
-        } else {
+        } else if !other.found.is_empty() {
             assert_eq!(self.found.len(), other.found.len(), "both are parts of one join");
             self.found.iter_mut().zip(other.found).for_each(|(found, more)| *found += more);
         }
@@ -129,6 +213,11 @@ impl AddAssign for Done {
 }
 
 impl Done {
+    /// Pairs that were compared.
+    pub(crate) fn verified_pairs(&self) -> u64 {
+        self.counts.verified_pairs
+    }
+
     fn measure_writing<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let watch = Stopwatch::start();
         let result = work();
@@ -151,47 +240,64 @@ struct Run<'a, T: Coordinate> {
 
 impl<T: Coordinate> Run<'_, T> {
     fn execute(&self, sink: &mut dyn PairSink) -> Result<Done> {
-        let Self { context, buckets, prepared, centers, memory, .. } = *self;
-        let Prepared { decided, sizes, schedule, watched, .. } = prepared;
+        let Self { buckets, prepared, .. } = *self;
         let watch = Stopwatch::start();
-        let of_cache = memory.reserve(schedule.capacity).expect("it is a part of the sum");
         let (waits, write) = (Waits::default(), SharedSeconds::default());
-        let mut cache = Cache::new(MemoryBudget::within(of_cache), sizes.memory.len());
-        let found = watched.as_ref().map_or_else(Vec::new, Watched::found);
-        let (with_ids, read_ahead) = (decided.with_ids, prepared.memory.division.read_ahead);
-        let execution = Execution { context, buckets, centers, sizes, schedule, with_ids, read_ahead, phase: "join" };
-        let all = match sink.tally() {
-            Some(tally) => {
-                let watched = watched.as_ref().map(|watched| (watched, &*found));
-                let visitor = || self.verifier(Found::counts(tally, watched, buckets.are_of_two_sets()));
-                execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?
-            }
-            None => {
-                let [left_from, right_from] = self.sets.numbers_from();
-                let take = |mut batch: PairBatch| {
-                    watched.iter().for_each(|watched| watched.count(&batch, &found));
-                    batch.left_rows.iter_mut().for_each(|row| *row += left_from);
-                    batch.right_rows.iter_mut().for_each(|row| *row += right_from);
-                    write.measure(|| sink.accept(&batch))
-                };
-                execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?
-            }
+        let (mut cache, execution) = (self.cache(), self.execution(0));
+        let tallied = sink.tally().is_some();
+        let (all, found) = if tallied {
+            let watched = prepared.watched.as_ref();
+            let found = watched.map_or_else(Vec::new, Watched::found);
+            let tally = sink.tally().expect("there is one");
+            let watched = watched.map(|watched| (watched, &*found));
+            let visitor = || self.verifier(Found::counts(tally, watched, buckets.are_of_two_sets()));
+            let all = execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?;
+            (all, counts_of(found))
+        } else {
+            let mut handing = Handing::new(self.sets, prepared.watched.as_ref(), sink, &write);
+            let take = |batch: PairBatch| handing.hand(batch);
+            let all = execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?;
+            (all, handing.into_found())
         };
+        let mut done = self.done(all, &waits, watch);
+        done += prepared.whole();
+        Ok(Done { found, write_seconds: write.seconds(), ..done })
+    }
+
+    fn execute_in_legs(&self, (done_before, ends): (u64, &[usize]), keeper: &mut dyn KeepLegs) -> Result<()> {
+        let waits = Waits::default();
+        let (mut cache, execution) = (self.cache(), self.execution(done_before));
+        let mut keeping =
+            Keeping { run: self, keeper, waits: &waits, watch: Stopwatch::start(), counts: Counts::default() };
+        execution.run_in_legs(&mut cache, || self.verifier(self.batches()), (ends, &mut keeping), &waits)
+    }
+
+    fn cache(&self) -> Cache<T> {
+        let Prepared { schedule, sizes, .. } = self.prepared;
+        let of_cache = self.memory.reserve(schedule.capacity).expect("it is a part of the sum");
+        Cache::new(MemoryBudget::within(of_cache), sizes.memory.len())
+    }
+
+    fn execution(&self, done_before: u64) -> Execution<'_, T> {
+        let Self { context, buckets, prepared, centers, .. } = *self;
+        let Prepared { decided, sizes, schedule, .. } = prepared;
+        let (with_ids, read_ahead) = (decided.with_ids, prepared.memory.division.read_ahead);
+        Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase: "join" }
+    }
+
+    /// What was done so far.
+    fn done(&self, reports: impl IntoIterator<Item = Counts>, waits: &Waits, watch: Stopwatch) -> Done {
         let mut counts = Counts::default();
-        all.into_iter().for_each(|of_worker| counts += of_worker);
-        Ok(Done {
+        reports.into_iter().for_each(|of_worker| counts += of_worker);
+        Done {
             counts,
-            found: found.into_iter().map(AtomicU64::into_inner).collect(),
-            reads: buckets.read_counts(),
-            foreseen: schedule.counts,
-            predicted_center_distances: decided.predicted.center_distances,
-            edges: schedule.edges(),
-            is_direct: buckets.is_direct(),
+            reads: self.buckets.read_counts(),
+            is_direct: self.buckets.is_direct(),
             seconds: watch.seconds(),
-            write_seconds: write.seconds(),
             waited_for_disk: waits.for_disk.seconds(),
             waited_for_sink: waits.for_batches.seconds(),
-        })
+            ..Done::default()
+        }
     }
 
     fn verifier<'r>(&'r self, found: Found<'r>) -> Verifier<'r, T> {
@@ -211,7 +317,39 @@ impl<T: Coordinate> Run<'_, T> {
     }
 }
 
+/// The legs of a run on their way to who keeps them.
+struct Keeping<'a, T: Coordinate> {
+    run: &'a Run<'a, T>,
+    keeper: &'a mut dyn KeepLegs,
+    waits: &'a Waits,
+    watch: Stopwatch,
+    /// Of the legs so far.
+    counts: Counts,
+}
+
+impl<T: Coordinate> Taker<PairBatch, Counts> for Keeping<'_, T> {
+    fn take(&mut self, batch: PairBatch) -> Result<()> {
+        self.keeper.take(&batch)
+    }
+
+    fn end_leg(&mut self, tasks: usize, reports: Vec<Counts>) -> Result<()> {
+        let done = self.run.done(reports.into_iter().chain([self.counts]), self.waits, self.watch);
+        self.counts = done.counts;
+        self.keeper.end_leg(tasks, done)
+    }
+}
+
 impl Prepared {
+    /// What was foreseen of all tasks, as a run that does them tells it.
+    pub(crate) fn whole(&self) -> Done {
+        Done {
+            foreseen: self.schedule.counts,
+            predicted_center_distances: self.decided.predicted.center_distances,
+            edges: self.schedule.edges(),
+            ..Done::default()
+        }
+    }
+
     /// What a join has done whose parts are done, and that it wrote.
     ///
     /// # Panics
@@ -261,7 +399,7 @@ impl Prepared {
             buckets: buckets.count().into(),
             ..self.counts(done)
         };
-        JoinStatistics { common, join, among_new: None, written }
+        JoinStatistics { common, join, among_new: None, resume: None, written }
     }
 
     fn counts(&self, done: &Done) -> JoinCounts {

@@ -2,6 +2,7 @@
 //! surely too far, the predicate decides the rest.
 
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::execute::{Loaded, Ordered, Tiles, Visitor};
@@ -16,7 +17,7 @@ use super::found::Found;
 use super::views::Views;
 
 /// What was compared so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::join) struct Counts {
     pub(super) pairs: u64,
     pub(super) candidate_pairs: u64,

@@ -90,11 +90,24 @@ pub fn prepare_each<'a>(
 /// # Errors
 /// Where the plan is not of these sets, or the budget is too small.
 pub fn resume<'a>(context: &Context, sets: impl Into<Sets<'a>>, plan: JoinPlan) -> Result<Prepared> {
-    let sets = sets.into();
+    let capacity = Some(plan.capacity);
+    resume_within(context, sets.into(), plan, capacity)
+}
+
+/// The same with a cache of so many bytes, or of what the memory leaves.
+///
+/// # Errors
+/// As [`resume`].
+pub(crate) fn resume_within(
+    context: &Context,
+    sets: Sets<'_>,
+    plan: JoinPlan,
+    cache_bytes: Option<u64>,
+) -> Result<Prepared> {
     let buckets = sets.buckets()?;
     plan.check(sets, &buckets)?;
     let Decided { predicate, seed, with_ids, policy, ref coding, .. } = plan.decided;
-    let options = &JoinOptions { seed, policy, cache_bytes: Some(plan.capacity), ..JoinOptions::exact(predicate) };
+    let options = &JoinOptions { seed, policy, cache_bytes, ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let begun = Begun { context, buckets, watch };

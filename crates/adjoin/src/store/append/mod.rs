@@ -249,7 +249,7 @@ impl Work<'_> {
         let partition_of_center: Vec<usize> = (0..buckets).map(|place| place * sizes.partitions / buckets).collect();
         let partition_of = partition_of_center.iter().map(|&partition| partition as u32).collect();
         let records = Partitions::new(context, &self.temporary(), "rows", sizes);
-        let mut sorting = Sorting { records, tallies, partition_of_center };
+        let mut sorting = Sorting { records, tallies, partition_of_center, kept: None, distances_a_row: 0 };
         let (mut scanned, mut distances) = (Scanned::default(), 0);
         if let Some(source) = self.wanted.new {
             let last_of_equal = last_of_equal(centers);
@@ -261,6 +261,7 @@ impl Work<'_> {
                 nearest.iter_mut().for_each(|nearest| nearest.center = last_of_equal[nearest.center as usize]);
                 check.as_mut().map_or(Ok(()), |check| check.add(usable))
             })?;
+            sorting.measure(space);
             distances = scanned.usable_rows * levels.distances_a_vector() as u64;
         }
         let duplicate_ids = check.map_or(Ok(0), |check| self.duplicates(check))?;
@@ -333,6 +334,7 @@ impl Work<'_> {
             context: self.context,
             records,
             before: Some(old),
+            kept: None,
             vectors: manifest.vectors,
             ids: manifest.ids,
             order: &order,

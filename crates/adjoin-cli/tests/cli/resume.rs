@@ -1,0 +1,220 @@
+//! A second try: builds and joins that were killed go on with `--resume`, give what they would have given, and do again no
+//! more than they were in the middle of.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use adjoin::random::Random;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::place::Place;
+use crate::signals::{holds, wait_until_begun};
+
+/// Processes that are killed of each command; with `ADJOIN_EVERY_FAULT` more.
+const KILLS: (usize, usize) = (10, 200);
+
+fn kills() -> usize {
+    if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 }
+}
+
+/// Runs a command and kills it after some time; what it said where it had ended.
+fn said_unless_killed(place: &Place, line: &str, after: Duration) -> Option<String> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(after);
+    let _ = child.kill();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    let is_killed = ended.status.code().is_none();
+    assert!(is_killed || ended.status.success(), "{line}: {said}");
+    (!is_killed).then_some(said)
+}
+
+/// Runs a command until it has made a file whose path contains `part`, then ends it by a signal; what it said.
+fn ended_at(place: &Place, line: &str, part: &str, signal: Signal) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let mut child = place.command(&words).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(wait_until_begun(&mut child, || holds(place, part)), "{line} ends too soon");
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+fn number(statistics: &serde_json::Value, object: &str, name: &str) -> f64 {
+    statistics[object][name].as_f64().unwrap_or_else(|| panic!("{object}.{name} of {statistics}"))
+}
+
+/// What was found out of runs that were killed.
+#[derive(Default)]
+struct Repeated {
+    kills: usize,
+    /// Shares of the work of a whole run that each kill made to be done again, at most.
+    shares: Vec<f64>,
+}
+
+/// Kills runs of `line`, which writes `result` as `plain` has it, at seeded moments, one or several times before it may end;
+/// `share` tells from a finished run what share of the work was done twice.
+fn kill_and_resume(place: &Place, line: &str, result: &str, share: impl Fn(&Place, &str) -> f64) -> Repeated {
+    let mut random = Random::new(1, "kills");
+    let (mut told, begun) = (Repeated::default(), Instant::now());
+    place.done(line);
+    let (whole, wanted) = (begun.elapsed(), place.tree(result));
+    while told.kills < kills() {
+        place.removed(result);
+        let (in_a_row, mut killed, mut said) = (1 + random.below(3), 0, None);
+        while killed < in_a_row as usize && said.is_none() {
+            said = said_unless_killed(place, line, whole.mul_f64(random.uniform()));
+            killed += usize::from(said.is_none());
+        }
+        if killed == 0 {
+            continue;
+        }
+        let said = said.unwrap_or_else(|| place.done(line).said);
+        assert!(place.tree(result) == wanted, "another result after {killed} kills");
+        assert!(!holds(place, ".resume"), "what was kept is removed");
+        told.kills += killed;
+        told.shares.push(share(place, &said) / killed as f64);
+    }
+    let mean = told.shares.iter().sum::<f64>() / told.shares.len() as f64;
+    let most = told.shares.iter().copied().fold(0.0, f64::max);
+    eprintln!("{line}: {} kills in {} trials, a whole run takes {whole:.2?}", told.kills, told.shares.len());
+    eprintln!("done again for a kill: {:.2} % of the work on average, at most {:.2} %", 100.0 * mean, 100.0 * most);
+    told
+}
+
+fn compared_twice(place: &Place, _said: &str) -> f64 {
+    let statistics = serde_json::from_slice(&place.read("stats.json")).unwrap();
+    number(&statistics, "resume", "verified_pairs_repeated_max") / number(&statistics, "join", "verified_pairs")
+}
+
+/// Of a build, by the distances to centers that it computed.
+fn computed_twice(_place: &Place, said: &str) -> f64 {
+    let Some((_, told)) = said.split_once("assigned before, at most ") else { return 0.0 };
+    let mut numbers = told.split(' ').filter_map(|word| word.replace(',', "").parse::<f64>().ok());
+    let (again, all) = (numbers.next().unwrap(), numbers.next().unwrap());
+    again / all
+}
+
+fn assert_little(told: &Repeated) {
+    assert!(told.shares.iter().all(|&share| share < 0.25), "a kill costs no more than a leg: {:?}", told.shares);
+}
+
+#[test]
+fn a_killed_join_goes_on_and_writes_the_same_bytes() {
+    let place = Place::on_disk();
+    place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
+    place.done("build set.fbin -o store --quiet");
+    place.done("join store --eps 0.6 --exact -o plain.csv --threads 1 --quiet");
+    let line = "join store --eps 0.6 --exact -o pairs.csv --threads 1 --resume --stats stats.json --force --quiet";
+    let told = kill_and_resume(&place, line, "pairs.csv", compared_twice);
+    assert!(place.read("pairs.csv") == place.read("plain.csv"), "a join that is not kept writes the same");
+    assert_little(&told);
+}
+
+#[test]
+fn a_killed_join_of_a_source_goes_on_with_its_store_and_its_pairs() {
+    let place = Place::on_disk();
+    place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
+    place.done("join set.fbin --eps 0.6 --recall 0.9 --output keep -o plain.csv --quiet");
+    let line =
+        "join set.fbin --eps 0.6 --recall 0.9 --output keep -o gone.csv --resume --stats stats.json --force --quiet";
+    let told = kill_and_resume(&place, line, "gone.csv", compared_twice);
+    assert!(place.read("gone.csv") == place.read("plain.csv"), "a join that is not kept decides the same");
+    assert_little(&told);
+}
+
+#[test]
+fn a_killed_build_goes_on_and_writes_the_same_bytes() {
+    let place = Place::on_disk();
+    place.done("gen --rows 60000 --dimensions 64 -o set.fbin --quiet");
+    place.done("build set.fbin -o plain --quiet");
+    let line = "build set.fbin -o store --resume --force";
+    let told = kill_and_resume(&place, line, "store", computed_twice);
+    assert!(
+        place.names_and_bytes("store") == place.names_and_bytes("plain"),
+        "a build that is not kept writes the same"
+    );
+    // Before the first rows are kept centers are trained, which is most of the work of so small a set.
+    assert!(told.shares.iter().all(|&share| share <= 1.0), "a kill costs no more than a run: {:?}", told.shares);
+}
+
+#[test]
+fn every_output_goes_on() {
+    let place = Place::new();
+    place.done("gen --rows 5000 --dimensions 16 -o set.fbin --quiet");
+    place.done("gen --rows 3000 --dimensions 16 --seed 2 -o other.fbin --quiet");
+    for (what, result) in [
+        ("set.fbin --output counts -o", "counts.csv"),
+        ("set.fbin --output clusters -o", "clusters.csv"),
+        ("set.fbin --output keep --keep-rule cluster -o gone.csv --kept", "kept.jsonl"),
+        ("set.fbin --with other.fbin --output pairs -o", "pairs.csv"),
+    ] {
+        let line = format!("join {what} {result} --eps 0.6 --exact --threads 1 --quiet --force");
+        place.done(&line);
+        let wanted = place.read(result);
+        place.removed(result);
+        ended_at(&place, &format!("{line} --resume"), ".resume/pairs-3", Signal::KILL);
+        let ran = place.done(&format!("{} --resume", line.replace(" --quiet", "")));
+        assert!(ran.said.contains("run 2 of this join: "), "{}", ran.said);
+        assert!(place.read(result) == wanted, "{line}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let place = Place::new();
+    place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
+    let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
+    let said = ended_at(&place, line, ".resume/pairs-0", Signal::INT);
+    let wanted =
+        "adjoin: interrupted; .adjoin-pairs.csv.resume keeps what was done; give the same command again to go on\n";
+    assert_eq!(said, wanted);
+    place.done(line);
+    assert!(!holds(&place, ".resume"));
+}
+
+#[test]
+fn a_changed_source_or_option_is_refused() {
+    let place = Place::new();
+    place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
+    let line = |eps: &str, more: &str| format!("join set.fbin --eps {eps} --exact -o pairs.csv --resume --quiet{more}");
+    ended_at(&place, &line("0.6", ""), ".resume/pairs-0", Signal::KILL);
+    let begins = ".adjoin-pairs.csv.resume keeps what a run has done where ";
+    let ends = "; give the same again, or --force to begin anew";
+    let threshold = format!("{begins}the threshold was a distance of 0.6, and it is a distance of 0.7 now{ends}");
+    place.refused(&line("0.7", ""), &[&threshold]);
+    place.refused(&line("0.6", " --on-bad skip"), &[begins, "what is done with bad rows was Error", ends]);
+    let bytes = place.read("set.fbin");
+    place.done("gen --rows 20000 --dimensions 64 --seed 9 -o other.fbin --quiet");
+    std::fs::copy(place.path("other.fbin"), place.path("set.fbin")).unwrap();
+    place.refused(&line("0.6", ""), &[begins, "the file set.fbin was 5120008 bytes written at ", ends]);
+    place.done(&line("0.6", " --force"));
+    let of_other = place.read("pairs.csv");
+    place.write("set.fbin", &bytes);
+    place.removed("pairs.csv");
+    place.done(&line("0.6", ""));
+    assert!(place.read("pairs.csv") != of_other);
+
+    ended_at(&place, "build set.fbin -o store --resume --quiet", "store.resume/rows-3", Signal::KILL);
+    let begins = ".adjoin-store.resume keeps what a run has done where ";
+    place.refused(
+        "build set.fbin -o store --resume --seed 2",
+        &[begins, "the seed of the build was 1, and it is 2 now", ends],
+    );
+    let ran = place.done("build set.fbin -o store --resume");
+    assert!(ran.said.contains("run 2 of this build: "), "{}", ran.said);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let place = Place::new();
+    place.done("gen --rows 100 --dimensions 4 -o set.fbin --quiet");
+    place.refused(
+        "join set.fbin --eps 0.1 --resume",
+        &["--resume keeps what was done beside the result; write that to a file"],
+    );
+    place.refused("join set.fbin --eps 0.1 --resume -o -", &["--resume keeps what was done beside the result"]);
+    place.refused("join set.fbin --new set.fbin --eps 0.1 --resume -o pairs.csv", &["leave it out, or --new"]);
+    place.refused("join set.fbin --nearest 3 --resume -o pairs.csv", &["--resume"]);
+}

@@ -1,0 +1,87 @@
+//! Pairs in files of a run that may be ended, to be handed to its sink at last.
+
+use super::sink::PairBatch;
+use crate::error::Result;
+use crate::kept::{FrameReader, FrameWriter};
+use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::source::{IdKind, Ids};
+
+/// Bytes of a pair without ids: rows and the value.
+const PAIR_BYTES: usize = 2 * ROW_BYTES + size_of::<f32>();
+/// Bytes of the length of an id.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Bytes that a pair takes, about: ids of text as URLs have them.
+pub(crate) fn kept_bytes_of_a_pair(ids: [IdKind; 2]) -> u64 {
+    let of_id = |ids| match ids {
+        IdKind::None => 0,
+        IdKind::Int64 => LENGTH_BYTES + 8,
+        IdKind::Utf8 => LENGTH_BYTES + 40,
+    };
+    (PAIR_BYTES + ids.into_iter().map(of_id).sum::<usize>()) as u64
+}
+
+/// Appends pairs as a frame: their number, left rows, right rows, values, left ids and right ids, each with its length.
+///
+/// # Errors
+/// Where the device refuses.
+pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> {
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + batch.len() * PAIR_BYTES);
+    frame.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+    for &row in batch.left_rows.iter().chain(&batch.right_rows) {
+        frame.extend_from_slice(&packed(row));
+    }
+    batch.values.iter().for_each(|value| frame.extend_from_slice(&value.to_le_bytes()));
+    for ids in [&batch.left_ids, &batch.right_ids] {
+        for k in 0..ids.len() {
+            let at = frame.len();
+            frame.extend_from_slice(&[0; LENGTH_BYTES]);
+            ids.append_bytes_of(k, &mut frame);
+            let bytes = (frame.len() - at - LENGTH_BYTES) as u32;
+            frame[at..][..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
+        }
+    }
+    to.append(&frame)
+}
+
+/// The next pairs, with ids of these kinds.
+///
+/// # Errors
+/// Where they are not as written, or the device fails.
+pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Option<PairBatch>> {
+    let Some(frame) = from.next()? else { return Ok(None) };
+    match decoded(frame, ids) {
+        Some(batch) => Ok(Some(batch)),
+        None => Err(from.damaged()),
+    }
+}
+
+/// None where such pairs were never written.
+fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
+    let (count, rest) = frame.split_first_chunk()?;
+    let count = u32::from_le_bytes(*count) as usize;
+    let (pairs, mut rest) = rest.split_at_checked(count.checked_mul(PAIR_BYTES)?)?;
+    let (rows, values) = pairs.split_at(2 * count * ROW_BYTES);
+    let (left, right) = rows.split_at(count * ROW_BYTES);
+    let [left_rows, right_rows] = [left, right].map(|rows| rows.chunks_exact(ROW_BYTES).map(unpacked).collect());
+    let values = values.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect();
+    let mut batch = PairBatch { left_rows, right_rows, values, ..PairBatch::of_kinds(kinds) };
+    for (ids, kind) in [&mut batch.left_ids, &mut batch.right_ids].into_iter().zip(kinds) {
+        for _ in 0..if kind == IdKind::None { 0 } else { count } {
+            let (bytes, after) = rest.split_first_chunk()?;
+            let (id, after) = after.split_at_checked(u32::from_le_bytes(*bytes) as usize)?;
+            push(ids, id)?;
+            rest = after;
+        }
+    }
+    rest.is_empty().then_some(batch)
+}
+
+fn push(ids: &mut Ids, id: &[u8]) -> Option<()> {
+    let is_one = match ids.kind() {
+        IdKind::None => false,
+        IdKind::Int64 => id.len() == 8,
+        IdKind::Utf8 => std::str::from_utf8(id).is_ok(),
+    };
+    is_one.then(|| ids.push_bytes(id))
+}
