@@ -828,7 +828,8 @@ def append(
     kept = _engine.attributes(os.fspath(target))
     options = _options.store_options(1, None, vector_column, id_column, ids, split, on_bad, on_duplicate_id, kept)
     resources = _options.resources(memory, threads)
-    with working(NONE if new is None else new, temporary, options, progress) as (files, folder, shown), folder:
+    rows = NONE if new is None else new
+    with working(rows, temporary, options, progress, name="new") as (files, folder, shown), folder:
         resources["temporary"] = None if temporary is None else folder.name
         done: dict[str, Any] = json.loads(_engine.append(files, os.fspath(target), gone, options, resources, shown))
     check_memory(done["memory"])

@@ -37,15 +37,18 @@ class Work(NamedTuple):
 
 
 @contextmanager
-def working(source: Any, temporary: Any, options: dict[str, Any], progress: Any, whole: bool = False) -> Iterator[Work]:
-    """The files of ``source``, none where it is :data:`NONE`, beside a folder that is removed where the work fails."""
+def working(
+    source: Any, temporary: Any, options: dict[str, Any], progress: Any, whole: bool = False, name: str = "source"
+) -> Iterator[Work]:
+    """The files of ``source``, which is the argument of that name, none where it is :data:`NONE`, beside a folder that is removed
+    where the work fails."""
     at, shown = _options.optional_path("temporary", temporary), bar(_options.optional_flag("progress", progress))
     folder = _folder_in(at)
     try:
         if source is NONE:
             yield Work([], folder, shown)
         else:
-            with files_of(source, Path(folder.name), options, whole) as files:
+            with files_of(source, Path(folder.name), options, whole, name) as files:
                 yield Work(files, folder, shown)
     except BaseException:
         folder.cleanup()

@@ -489,6 +489,6 @@ def test_rows_come_to_a_store_and_others_go(vectors: numpy.ndarray, tmp_path: Pa
     adjoin.append(named, new, delete=["b"])
     with adjoin.join(named, eps=0.5, exact=True, where="lang is not null") as result:
         assert rows_of(result.pairs()) == [("a", "c", 0.5)]
-    for arguments, words in [((), "nothing comes"), ((3,), "new is 3"), ((new["v"],), "no ids")]:
+    for arguments, words in [((), "nothing comes"), ((3,), "new is 3"), ((new["v"],), "there is no column lang")]:
         with pytest.raises(adjoin.AdjoinError, match=words):
             adjoin.append(named, *arguments)
