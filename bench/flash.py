@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What other devices would bring: the figures of NDSearch made again for real vectors, jobs on all devices, beside MQSim.
 
-usage: flash.py ADJOIN [--set NAME] [--large] [--disk FOLDER] [--work DIR]
+usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER] [--work DIR]
 
 Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
-the first rows of a set are searched, the last 8,192 are the queries. `--large` adds 10 million generated vectors, whose graphs
+the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
 take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures the disk under a folder, alone on
 the machine, and replays the traces on it. Charts need matplotlib in CHARTS_PYTHON.
 """
@@ -22,12 +22,9 @@ from pathlib import Path
 from measure import Failed, Ledger, machine, run
 from serve import VectorFile
 
-QUERIES = 8_192
-#: Of these, those whose reads are traced.
+#: Of the queries, those whose reads are traced.
 TRACED = 300
 GRAPHS = ("vamana", "hnsw")
-#: The lists with which both graphs find about 95 of 100, as in the paper; the tables say what they find.
-LIST = 64
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
 #: Of the join that is traced: how near, and with how much memory.
@@ -43,6 +40,10 @@ class Bench:
     name: str
     folder: Path
     ledger: Ledger
+    rows: int
+    queries: int
+    list: int
+    batch: int
 
     def path(self, name: str) -> Path:
         return self.folder / f"{self.name}-{name}"
@@ -68,19 +69,20 @@ class Bench:
         if not queries.exists():
             data = Path(os.environ.get("ADJOIN_DATA", ".")) / f"{self.name}.u8bin"
             whole = VectorFile.of(data if data.exists() else self.generated())
-            whole.write_part(0, whole.rows - QUERIES, base)
-            whole.write_part(whole.rows - QUERIES, QUERIES, queries)
+            others = whole.rows - self.queries
+            whole.write_part(0, min(self.rows or others, others), base)
+            whole.write_part(others, self.queries, queries)
         return base, queries
 
     def generated(self) -> Path:
         rows = LARGE_ROWS if self.name == "generated-10m" else 200_000
-        how = ("--rows", rows + QUERIES, "--dimensions", LARGE_DIMENSIONS, "--element", "u8", "-o")
+        how = ("--rows", rows + self.queries, "--dimensions", LARGE_DIMENSIONS, "--element", "u8", "-o")
         return self.made("all.u8bin", "gen", *how)
 
     def searched(self, graph: str) -> str:
         """The paper's figures, with one graph."""
         base, queries = self.vectors()
-        how = ("--graph", graph, "--list", LIST, "--memory", MEMORY)
+        how = ("--graph", graph, "--list", self.list, "--batch", self.batch, "--memory", MEMORY)
         return self.text(graph, "flash", "tables", base, "--queries", queries, *how)
 
     def traces(self) -> list[Path]:
@@ -146,13 +148,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adjoin", type=Path)
     parser.add_argument("--set", default="sift-900k")
+    parser.add_argument("--rows", type=int, default=0)
+    parser.add_argument("--queries", type=int, default=8_192)
+    parser.add_argument("--list", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=2_048)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     given = parser.parse_args()
     folder = given.work.resolve() / "flash"
     ledger = Ledger(folder / "made.jsonl")
-    benches = [Bench(given.adjoin, name, folder, ledger) for name in [given.set, *(["generated-10m"] if given.large else [])]]
+    how = (folder, ledger, given.rows, given.queries, given.list, given.batch)
+    names = [given.set, *(["generated-10m"] if given.large else [])]
+    benches = [Bench(given.adjoin, name, *how) for name in names]
     print(f"# Other devices\n\nMade by `bench/flash.py`. Times of devices are computed; {machine()}")
     for bench in benches:
         told(bench)
