@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What other devices would bring: the figures of NDSearch made again for real vectors, jobs on all devices, beside MQSim.
 
-usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER] [--work DIR]
+usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
+                [--work DIR]
 
 Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
 the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
@@ -94,8 +95,9 @@ class Bench:
         store = self.made("store", "build", base, "-o")
         index = self.made("index", "index", "build", store, "--memory", MEMORY, "-o")
         asked = ("--queries", few, "-k", 10, "-o", self.path("hits.csv"), "--force", "--trace")
+        joined = ("join", store, "--eps", NEAR, "--memory", JOIN_MEMORY)
         return [
-            self.made("join.trace", "join", store, "--eps", NEAR, "--memory", JOIN_MEMORY, "-o", self.path("pairs.csv"), "--force", "--trace"),
+            self.made("join.trace", *joined, "-o", self.path("pairs.csv"), "--force", "--trace"),
             self.made("buckets.trace", "search", store, "--nprobe", 8, *asked),
             self.made("graph.trace", "index", "search", index, "--list", 50, *asked),
         ]
@@ -167,7 +169,8 @@ def main() -> None:
     first = benches[0]
     traces = first.traces()
     print("\n# Jobs on all devices\n")
-    print(first.text("jobs", "flash", "tables", *(word for trace in traces for word in ("--trace", trace))).replace("\n## ", "\n### "))
+    traced = (word for trace in traces for word in ("--trace", trace))
+    print(first.text("jobs", "flash", "tables", *traced).replace("\n## ", "\n### "))
     if given.disk:
         print("\n# Beside the disk of this machine\n")
         replayed = (word for trace in traces for word in ("--replay", trace))

@@ -150,7 +150,8 @@ def by_adjoin(program: Path, folder: Path, load: Workload) -> tuple[float, float
         out.writelines(f"read 0 {read.offset} {read.bytes} {read.at} 1 ok - - -\n" for read in load.reads)
     depth = str(load.depth or 65_536)
     timed = [] if load.depth else ["--as-timed"]
-    run([program, "flash", "run", "--trace", trace, "--model", "mqsim", "--depth", depth, *timed, "-o", result, "--force", "--quiet"])
+    how = ("--model", "mqsim", "--depth", depth, *timed, "-o", result, "--force", "--quiet")
+    run([program, "flash", "run", "--trace", trace, *how])
     names, figures = (line.split(",") for line in result.read_text().splitlines())
     value = dict(zip(names, figures))
     seconds = float(value["seconds"])
