@@ -4,6 +4,9 @@
 usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
                 [--work DIR]
 
+A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would lie in its page buffers. So the
+device is a 32nd of it (`flash_slice.toml`), one channel with all that goes with it, and so is the batch: 64 of 2,048.
+
 Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
 the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
 take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures the disk under a folder, alone on
@@ -25,6 +28,8 @@ from serve import VectorFile
 
 #: Of the queries, those whose reads are traced.
 TRACED = 300
+#: The device of the paper's figures.
+SLICE = Path(__file__).with_name("flash_slice.toml")
 GRAPHS = ("vamana", "hnsw")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
@@ -83,7 +88,7 @@ class Bench:
     def searched(self, graph: str) -> str:
         """The paper's figures, with one graph."""
         base, queries = self.vectors()
-        how = ("--graph", graph, "--list", self.list, "--batch", self.batch, "--memory", MEMORY)
+        how = ("--graph", graph, "--list", self.list, "--batch", self.batch, "--model", SLICE, "--memory", MEMORY)
         return self.text(graph, "flash", "tables", base, "--queries", queries, *how)
 
     def traces(self) -> list[Path]:
@@ -151,9 +156,9 @@ def main() -> None:
     parser.add_argument("adjoin", type=Path)
     parser.add_argument("--set", default="sift-900k")
     parser.add_argument("--rows", type=int, default=0)
-    parser.add_argument("--queries", type=int, default=8_192)
-    parser.add_argument("--list", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=2_048)
+    parser.add_argument("--queries", type=int, default=512)
+    parser.add_argument("--list", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
