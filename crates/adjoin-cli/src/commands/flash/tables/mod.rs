@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Sizes of batches for which there are queries enough.
-    fn batches(&self) -> Vec<usize> {
+    fn batch_sizes(&self) -> Vec<usize> {
         let sizes = BATCHES.into_iter().map(|eighths| self.usual.batch * eighths / 8);
         sizes.filter(|&size| size > 0 && size <= self.searches.queries() as usize).collect()
     }
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
         let title = "Figures 1 and 2(a): processors that read; the paper reads for up to 75 % of the time, its link is busy to \
                      83 % from a batch of 1024 on (that share is its rate here: 100 % busy is 83 % of PCIe)";
         let mut text = head(title, &["batch", "reading, of the time", "busy link", "queries/s"]);
-        for batch in self.batches() {
+        for batch in self.batch_sizes() {
             let of = |platform: Platform| {
                 let mut way = self.small(platform);
                 way.options.batch = batch;
@@ -409,7 +409,7 @@ impl<'a> Bench<'a> {
         let title =
             "Figure 19: batches; the paper's gain over DeepStore by chip is small at 256 and falls again from 4096 on";
         let mut text = head(title, &["batch", "ndsearch, queries/s", "deepstore-chip", "gain", "rounds a step"]);
-        for batch in self.batches() {
+        for batch in self.batch_sizes() {
             let of = |platform| {
                 let mut way = self.way(platform);
                 way.options.batch = batch;
