@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """What other devices would bring: the figures of NDSearch made again for real vectors, jobs on all devices, beside MQSim.
 
-usage: flash.py ADJOIN [--set NAME] [--large] [--disk FOLDER] [--work DIR]
+usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
+                [--work DIR]
+
+A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would lie in its page buffers. So the
+device is a 32nd of it (`flash_slice.toml`), one channel with all that goes with it, and so is the batch: 64 of 2,048.
 
 Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
-the first rows of a set are searched, the last 8,192 are the queries. `--large` adds 10 million generated vectors, whose graphs
+the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
 take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures the disk under a folder, alone on
 the machine, and replays the traces on it. Charts need matplotlib in CHARTS_PYTHON.
 """
@@ -22,12 +26,11 @@ from pathlib import Path
 from measure import Failed, Ledger, machine, run
 from serve import VectorFile
 
-QUERIES = 8_192
-#: Of these, those whose reads are traced.
+#: Of the queries, those whose reads are traced.
 TRACED = 300
+#: The device of the paper's figures.
+SLICE = Path(__file__).with_name("flash_slice.toml")
 GRAPHS = ("vamana", "hnsw")
-#: The lists with which both graphs find about 95 of 100, as in the paper; the tables say what they find.
-LIST = 64
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
 #: Of the join that is traced: how near, and with how much memory.
@@ -43,6 +46,10 @@ class Bench:
     name: str
     folder: Path
     ledger: Ledger
+    rows: int
+    queries: int
+    list: int
+    batch: int
 
     def path(self, name: str) -> Path:
         return self.folder / f"{self.name}-{name}"
@@ -68,19 +75,20 @@ class Bench:
         if not queries.exists():
             data = Path(os.environ.get("ADJOIN_DATA", ".")) / f"{self.name}.u8bin"
             whole = VectorFile.of(data if data.exists() else self.generated())
-            whole.write_part(0, whole.rows - QUERIES, base)
-            whole.write_part(whole.rows - QUERIES, QUERIES, queries)
+            others = whole.rows - self.queries
+            whole.write_part(0, min(self.rows or others, others), base)
+            whole.write_part(others, self.queries, queries)
         return base, queries
 
     def generated(self) -> Path:
         rows = LARGE_ROWS if self.name == "generated-10m" else 200_000
-        how = ("--rows", rows + QUERIES, "--dimensions", LARGE_DIMENSIONS, "--element", "u8", "-o")
+        how = ("--rows", rows + self.queries, "--dimensions", LARGE_DIMENSIONS, "--element", "u8", "-o")
         return self.made("all.u8bin", "gen", *how)
 
     def searched(self, graph: str) -> str:
         """The paper's figures, with one graph."""
         base, queries = self.vectors()
-        how = ("--graph", graph, "--list", LIST, "--memory", MEMORY)
+        how = ("--graph", graph, "--list", self.list, "--batch", self.batch, "--model", SLICE, "--memory", MEMORY)
         return self.text(graph, "flash", "tables", base, "--queries", queries, *how)
 
     def traces(self) -> list[Path]:
@@ -92,8 +100,9 @@ class Bench:
         store = self.made("store", "build", base, "-o")
         index = self.made("index", "index", "build", store, "--memory", MEMORY, "-o")
         asked = ("--queries", few, "-k", 10, "-o", self.path("hits.csv"), "--force", "--trace")
+        joined = ("join", store, "--eps", NEAR, "--memory", JOIN_MEMORY)
         return [
-            self.made("join.trace", "join", store, "--eps", NEAR, "--memory", JOIN_MEMORY, "-o", self.path("pairs.csv"), "--force", "--trace"),
+            self.made("join.trace", *joined, "-o", self.path("pairs.csv"), "--force", "--trace"),
             self.made("buckets.trace", "search", store, "--nprobe", 8, *asked),
             self.made("graph.trace", "index", "search", index, "--list", 50, *asked),
         ]
@@ -146,20 +155,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adjoin", type=Path)
     parser.add_argument("--set", default="sift-900k")
+    parser.add_argument("--rows", type=int, default=0)
+    parser.add_argument("--queries", type=int, default=512)
+    parser.add_argument("--list", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     given = parser.parse_args()
     folder = given.work.resolve() / "flash"
     ledger = Ledger(folder / "made.jsonl")
-    benches = [Bench(given.adjoin, name, folder, ledger) for name in [given.set, *(["generated-10m"] if given.large else [])]]
+    how = (folder, ledger, given.rows, given.queries, given.list, given.batch)
+    names = [given.set, *(["generated-10m"] if given.large else [])]
+    benches = [Bench(given.adjoin, name, *how) for name in names]
     print(f"# Other devices\n\nMade by `bench/flash.py`. Times of devices are computed; {machine()}")
     for bench in benches:
         told(bench)
     first = benches[0]
     traces = first.traces()
     print("\n# Jobs on all devices\n")
-    print(first.text("jobs", "flash", "tables", *(word for trace in traces for word in ("--trace", trace))).replace("\n## ", "\n### "))
+    traced = (word for trace in traces for word in ("--trace", trace))
+    print(first.text("jobs", "flash", "tables", *traced).replace("\n## ", "\n### "))
     if given.disk:
         print("\n# Beside the disk of this machine\n")
         replayed = (word for trace in traces for word in ("--replay", trace))

@@ -108,7 +108,8 @@ pub struct ReplayReport {
     pub spans: Vec<Span>,
 }
 
-/// Replays reads in the order of their dependencies. An offset beyond the end of the device begins again at its start. Holds no more reads than are in flight or wait within a window.
+/// Replays reads in the order of their dependencies. An offset beyond the end of the device begins again at its start. Holds no
+/// more reads than are in flight or wait within a window.
 ///
 /// # Errors
 /// Where a read has no bytes.

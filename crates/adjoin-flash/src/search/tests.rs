@@ -24,6 +24,19 @@ fn squared([a, b]: [f64; 2], [c, d]: [f64; 2]) -> f64 {
     (a - c).powi(2) + (b - d).powi(2)
 }
 
+/// The same, each query beginning at a vertex of its own.
+struct Begun;
+
+impl Distances for Begun {
+    fn distance(&self, query: u32, vertex: u32) -> f64 {
+        Points.distance(query, vertex)
+    }
+
+    fn start(&self, query: u32) -> Option<Start> {
+        Some(Start { vertex: query * 7, distances: 3 })
+    }
+}
+
 impl Distances for Points {
     fn distance(&self, query: u32, vertex: u32) -> f64 {
         // Many are equally far.
@@ -112,6 +125,10 @@ fn every_platform_and_switch_finds_what_a_plain_search_finds() {
             assert_eq!(found, expected, "{platform:?} {options:?}");
             let elapsed = (report.seconds * 1e12).round() as u64;
             assert!(report.uses.iter().all(|of| of.busiest <= elapsed), "{:?}", report.uses);
+            // Stages follow one another, but for sorting beside the next batch.
+            let Stages { io, allocating, searching, gathering, sorting } = report.stages;
+            let unsorted = io + allocating + searching + gathering;
+            assert!((unsorted..=unsorted + sorting + 1).contains(&(elapsed + 1)), "{elapsed} {:?}", report.stages);
         }
     }
 }
@@ -126,6 +143,30 @@ fn each_distance_comes_from_memory_from_speculation_or_from_a_comparison() {
         let comparisons = report.counts.compute / platform.comparison(&device, 128);
         assert_eq!(report.wanted, report.in_memory + comparisons, "{platform:?}");
         assert!(report.speculations == 0 && (report.in_memory > 0), "{platform:?}");
+    }
+}
+
+#[test]
+fn queries_begin_where_the_caller_says_and_what_that_took_counts() {
+    let (graph, device) = (graph(), device(&[]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    for platform in Platform::ALL {
+        let options = SearchOptions { list: 1, k: 1, ..options(platform) };
+        let report = search(&device, &layout, &Begun, QUERIES, &options).unwrap();
+        let comparisons = report.counts.compute / platform.comparison(&device, 128);
+        assert_eq!(report.wanted, report.in_memory + comparisons, "{platform:?}");
+        assert!(report.in_memory >= 3 * u64::from(QUERIES), "{platform:?}");
+        for (query, hits) in (0..).zip(&report.hits) {
+            let mut at = query * 7;
+            let far = |vertex: &u32| (Begun.distance(query, *vertex).to_bits(), *vertex);
+            loop {
+                let next = graph[at as usize].iter().copied().chain([at]).min_by_key(far).unwrap();
+                if std::mem::replace(&mut at, next) == next {
+                    break;
+                }
+            }
+            assert_eq!(hits[0].vertex, at, "{platform:?} {query}");
+        }
     }
 }
 

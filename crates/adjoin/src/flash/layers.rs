@@ -59,7 +59,7 @@ impl<T: Coordinate> Layers<T> {
             }
             let mut panel = Panel::zeroed(rows.len(), all.dimensions());
             for (place, &row) in rows.iter().enumerate() {
-                panel.row_mut(place).copy_from_slice(all.row(row as usize));
+                panel.row_mut(place).copy_from_slice(&all.row(row as usize)[..all.dimensions()]);
             }
             let graph = Graph::build(context, &panel, &upper)?;
             layers.push(Layer { rows: rows.clone(), panel, graph });

@@ -27,16 +27,14 @@ use crate::args::FlashTables;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Batches of Figure 19.
-const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
+/// Batches of Figure 19, in eighths of the usual one: 256 to 8192 where that is 2048.
+const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// Shares of hard decisions that fail of Figure 18.
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
 /// Share of the vectors that fit in the memory of a processor where a set is larger than that: 24 GB of 500.
 const SMALL_MEMORY: f64 = 0.05;
 /// Queries whose exact neighbours are found, to say how many of them searches find.
 const RECALL_QUERIES: u32 = 100;
-/// Batches at which the link of a processor is looked at, as in Figure 2(a).
-const LINK_BATCHES: [usize; 5] = [64, 256, 512, 1_024, 2_048];
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
 
@@ -135,6 +133,12 @@ impl<'a> Bench<'a> {
         (0..queries).map(found).sum::<usize>() as f64 / (queries as usize * self.usual.k) as f64
     }
 
+    /// Sizes of batches for which there are queries enough.
+    fn batch_sizes(&self) -> Vec<usize> {
+        let sizes = BATCHES.into_iter().map(|eighths| self.usual.batch * eighths / 8);
+        sizes.filter(|&size| size > 0 && size <= self.searches.queries() as usize).collect()
+    }
+
     /// The best that the platform has.
     fn way(&self, platform: Platform) -> Way {
         let options = SearchOptions { platform, ..self.usual };
@@ -188,11 +192,11 @@ impl<'a> Bench<'a> {
         let title = "Figures 1 and 2(a): processors that read; the paper reads for up to 75 % of the time, its link is busy to \
                      83 % from a batch of 1024 on (that share is its rate here: 100 % busy is 83 % of PCIe)";
         let mut text = head(title, &["batch", "reading, of the time", "busy link", "queries/s"]);
-        for batch in LINK_BATCHES.into_iter().filter(|&batch| batch <= self.searches.queries() as usize) {
+        for batch in self.batch_sizes() {
             let of = |platform: Platform| {
                 let mut way = self.small(platform);
                 way.options.batch = batch;
-                self.run(way)
+                self.run_queries(&self.config, way, self.searches.queries())
             };
             let (reading, in_memory) = (of(Platform::Cpu)?, of(Platform::CpuDram)?);
             text += &row(&[
@@ -405,7 +409,7 @@ impl<'a> Bench<'a> {
         let title =
             "Figure 19: batches; the paper's gain over DeepStore by chip is small at 256 and falls again from 4096 on";
         let mut text = head(title, &["batch", "ndsearch, queries/s", "deepstore-chip", "gain", "rounds a step"]);
-        for batch in BATCHES.into_iter().filter(|&batch| batch <= self.searches.queries() as usize) {
+        for batch in self.batch_sizes() {
             let of = |platform| {
                 let mut way = self.way(platform);
                 way.options.batch = batch;
