@@ -27,7 +27,18 @@ fn built(set: &Set, first_new: u64, metric: Metric) -> Option<[Built; 2]> {
 fn run([old, new]: &[Built; 2], setup: &Setup, join: JoinOptions, output: Output<'_>) -> JoinStatistics {
     let [inputs, new] = [old, new].map(|built| vec![built.path().to_str().unwrap().to_owned()]);
     let (source, build, conditions) = (SourceOptions::default(), BuildOptions::default(), Conditions::default());
-    let job = Job { inputs: &inputs, with: &[], new: &new, source, build, conditions, join, output, yes: false, resume: false };
+    let job = Job {
+        inputs: &inputs,
+        with: &[],
+        new: &new,
+        source,
+        build,
+        conditions,
+        join,
+        output,
+        yes: false,
+        resume: false,
+    };
     let context = setup.context();
     let opened = job.open(&context).unwrap();
     job.run(&context, &opened).unwrap()
