@@ -275,7 +275,7 @@ impl Collection {
             incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
             (0..change.deleted.len()).filter(|&k| !state.has((&change.deleted, k), of_deleted[k])).count() as u64
         };
-        if change.ids.len() == 0 && missing == change.deleted.len() as u64 {
+        if change.ids.is_empty() && missing == change.deleted.len() as u64 {
             return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
         }
         let sequence = writer.log.append(&incoming.payload)?;
