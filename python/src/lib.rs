@@ -78,7 +78,7 @@ fn append(
         let BuildOptions { on_bad, on_duplicate_id, .. } = store_options.build_options(Metric::L2, true)?;
         let delete = delete.into_ids(if kind == IdKind::None { IdKind::Int64 } else { kind });
         let new = source.as_deref().map(|source| source as &dyn VectorSource);
-        let wanted = Append { new, delete: Some(&delete).filter(|ids| ids.len() > 0), on_bad, on_duplicate_id };
+        let wanted = Append { new, delete: Some(&delete).filter(|ids| !ids.is_empty()), on_bad, on_duplicate_id };
         let AppendReport { new_rows, skipped_rows, removed_rows, missing_ids, bytes_read, bytes_written, .. } =
             store::append(context, folder, &wanted)?;
         options::json(&serde_json::json!({
