@@ -86,7 +86,7 @@ impl Partitions<'_> {
         let own = self.centers.row(center as usize);
         let mut to_centers = vec![0; self.centers.rows()];
         context.kernel.one_to_many(own, self.centers, &mut to_centers);
-        let meets_here = |other: u32| other != center && ((other + center) % 2 == 0) == (other < center);
+        let meets_here = |other: u32| other != center && (other + center).is_multiple_of(2) == (other < center);
         let may_be_near = |row: u32, home: Home| {
             // Computed again rather than kept; counted once, with the homes.
             let squared = context.kernel.distance(rows.row(row as usize), own);
