@@ -374,7 +374,7 @@ def test_a_threshold_is_found_that_leaves_so_many_rows(vectors: numpy.ndarray) -
         ({"target_rows": 10, "eps": 1.0}, "either eps, min_similarity or target_rows"),
         ({"eps": 1.0, "metric": "l2"}, "metric is for target_rows"),
         ({"target_rows": 600}, "600 usable rows"),
-        ({"target_rows": 10, "where": "id = 1"}, "leave out other, where"),
+        ({"target_rows": 10, "where": "id = 1"}, "leave out other, new, where"),
     ]:
         with pytest.raises(adjoin.OptionError, match=words):
             adjoin.join(vectors, **options)
