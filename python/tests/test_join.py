@@ -461,7 +461,7 @@ def test_new_rows_are_joined_as_with_all(vectors: numpy.ndarray, tmp_path: Path)
             counts = {row[0]: row[1] for row in rows_of(result.counts())}
             assert counts == {row: sum(row in pair for pair in wanted) for row in range(200, 240)}
             assert {row[0] for row in rows_of(result.kept())} == set(range(200, 240)) - gone
-            assert result.stats["join"]["new_rows"] == 40 and result.stats["among_new"]["recall"]["kept"]
+            assert result.stats["join"]["new_rows"] == 40 and result.stats["recall"]["kept"]
             with pytest.raises(adjoin.OptionError, match="leave out new"):
                 result.clusters()
     for options, words in [({"new": new, "other": new}, "give one of them"), ({"new": 3}, "new is 3")]:

@@ -227,10 +227,6 @@ pub struct JoinStatistics {
     #[serde(flatten)]
     pub common: CommonStatistics,
     pub join: JoinCounts,
-    /// Of a set that has grown, whose recall and strategy are those of the pairs with an old row: the same of two new rows, whose
-    /// counts are among those of all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub among_new: Option<AmongNew>,
     /// Of a join that another run can go on with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeStatistics>,
@@ -248,43 +244,7 @@ pub struct ResumeStatistics {
     pub verified_pairs_repeated_max: u64,
 }
 
-/// How the pairs of two new rows were found.
-#[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)]
-pub struct AmongNew {
-    pub recall: Option<RecallStatistics>,
-    pub strategy: StrategyStatistics,
-    pub join: JoinCounts,
-}
-
 impl JoinStatistics {
-    /// What was found between old and new rows, with what was found among new ones after it.
-    pub(crate) fn and_among_new(self, new: Self) -> Self {
-        let Self { mut common, mut join, .. } = self;
-        let of_new = new.common;
-        common.seconds += of_new.seconds;
-        common.io += of_new.io;
-        common.predicted = match (common.predicted, of_new.predicted) {
-            (Some(of_old), Some(of_new)) => Some(of_old.and(&of_new)),
-            _ => None,
-        };
-        // The rows that came are no other set.
-        (join.new_rows, join.with_rows) = (join.with_rows, None);
-        (join.new_passing_rows, join.with_passing_rows) = (join.with_passing_rows, None);
-        for (sum, more) in [
-            (&mut join.pairs, new.join.pairs),
-            (&mut join.candidate_pairs, new.join.candidate_pairs),
-            (&mut join.verified_pairs, new.join.verified_pairs),
-            (&mut join.exact_checks, new.join.exact_checks),
-            (&mut join.center_distances, new.join.center_distances),
-            (&mut join.edges, new.join.edges),
-        ] {
-            *sum += more;
-        }
-        let among_new = AmongNew { recall: of_new.recall, strategy: of_new.strategy, join: new.join };
-        Self { common, join, among_new: Some(among_new), resume: None, written: self.written }
-    }
-
     /// Takes note of what `finish` writes, and of the time that it takes.
     ///
     /// # Errors
@@ -525,56 +485,6 @@ pub struct IoStatistics {
     pub cache_hit_rate: Option<f64>,
     pub device: String,
     pub direct: Option<bool>,
-}
-
-/// The sum of two figures, each of which may not apply.
-fn sum<N: std::ops::Add<Output = N>>(one: Option<N>, other: Option<N>) -> Option<N> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one + other),
-        (one, other) => one.or(other),
-    }
-}
-
-impl std::ops::AddAssign for IoStatistics {
-    fn add_assign(&mut self, other: Self) {
-        // Passes and hits are of what is read in each: those of the first.
-        self.bytes_read = sum(self.bytes_read, other.bytes_read);
-        self.bytes_requested = sum(self.bytes_requested, other.bytes_requested);
-        self.bytes_written = sum(self.bytes_written, other.bytes_written);
-        self.spill_bytes = sum(self.spill_bytes, other.spill_bytes);
-        self.reads = sum(self.reads, other.reads);
-        let amplification = self.bytes_read.zip(self.bytes_requested);
-        self.read_amplification = amplification.map(|(read, requested)| read as f64 / requested.max(1) as f64);
-    }
-}
-
-impl std::ops::AddAssign for SecondsStatistics {
-    fn add_assign(&mut self, other: Self) {
-        self.total += other.total;
-        for (part, more) in [
-            (&mut self.build, other.build),
-            (&mut self.calibrate, other.calibrate),
-            (&mut self.plan, other.plan),
-            (&mut self.execute, other.execute),
-            (&mut self.write, other.write),
-            (&mut self.compute_waited_for_disk, other.compute_waited_for_disk),
-            (&mut self.compute_waited_for_sink, other.compute_waited_for_sink),
-        ] {
-            *part = sum(*part, more);
-        }
-    }
-}
-
-impl PredictedStatistics {
-    /// What is expected of two runs.
-    fn and(&self, other: &Self) -> Self {
-        Self {
-            bytes_read: sum(self.bytes_read, other.bytes_read),
-            verified_pairs: sum(self.verified_pairs, other.verified_pairs),
-            center_distances: sum(self.center_distances, other.center_distances),
-            seconds: sum(self.seconds, other.seconds),
-        }
-    }
 }
 
 /// Where the time went.

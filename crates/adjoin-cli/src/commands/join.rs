@@ -154,7 +154,7 @@ impl<'a> StatisticsFile<'a> {
 }
 
 fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
-    let JoinStatistics { common, join, among_new, written, resume } = statistics;
+    let JoinStatistics { common, join, written, resume } = statistics;
     let found = format_count(join.pairs, "pair");
     eprintln!("{found} found in {:.1} s", common.seconds.total);
     if let Some(resume) = resume.filter(|resume| resume.runs > 1) {
@@ -189,11 +189,7 @@ fn summarise(statistics: &JoinStatistics, output: &Output<'_>) {
         eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));
     }
     if let Some(recall) = &common.recall {
-        let of = if among_new.is_some() { " of pairs with an old row" } else { "" };
-        eprintln!("recall{of}: {}", resolve::recall_in_words(recall));
-    }
-    if let Some(recall) = among_new.as_ref().and_then(|among_new| among_new.recall.as_ref()) {
-        eprintln!("recall of pairs of new rows: {}", resolve::recall_in_words(recall));
+        eprintln!("recall: {}", resolve::recall_in_words(recall));
     }
     print_memory(&common.memory);
 }
@@ -216,8 +212,7 @@ fn summarise_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
 /// Says which promise was not kept. A threshold that was given, without a recall, promises none.
 fn verdict(statistics: &JoinStatistics, arguments: &Join) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
-    let of_new = statistics.among_new.as_ref().and_then(|among_new| among_new.recall.as_ref());
-    let broken = statistics.common.recall.iter().chain(of_new).find(|recall| !recall.kept);
+    let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);
     if let Some(recall) = broken.filter(|_| arguments.wanted.recall.is_some()) {
         let measured = resolve::recall_in_words(recall);
         eprintln!("adjoin: the recall is not promised with the threshold of --strategy: {measured}");

@@ -125,6 +125,28 @@ fn a_killed_join_of_a_source_goes_on_with_its_store_and_its_pairs() {
 }
 
 #[test]
+fn a_killed_join_of_rows_that_come_goes_on() {
+    let place = Place::on_disk();
+    place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
+    place.done("gen --rows 20000 --dimensions 64 --seed 2 -o more.fbin --quiet");
+    place.done("build set.fbin -o store --quiet");
+    place.done("join store --new more.fbin --eps 0.6 --exact --output counts -o plain.csv --quiet");
+    let line = "join store --new more.fbin --eps 0.6 --exact --output counts -o counts.csv --resume --stats stats.json --force --quiet";
+    let told = kill_and_resume(&place, line, "counts.csv", compared_twice);
+    assert!(place.read("counts.csv") == place.read("plain.csv"), "a join that is not kept counts the same");
+    assert_little(&told);
+    let other = line.replace("--new", "--with");
+    ["counts.csv", "stats.json"].into_iter().for_each(|name| place.removed(name));
+    ended_at(&place, line, ".resume/pairs-0", Signal::KILL);
+    let other = other.replace(" --force", "");
+    let ran = place.run_words(&other.split(' ').collect::<Vec<_>>());
+    assert_eq!(ran.code, Some(2), "{}", ran.said);
+    for words in ["what is joined", "a set and rows that come to it", "two sets"] {
+        assert!(ran.said.contains(words), "{words}: {}", ran.said);
+    }
+}
+
+#[test]
 fn a_killed_build_goes_on_and_writes_the_same_bytes() {
     let place = Place::on_disk();
     place.done("gen --rows 60000 --dimensions 64 -o set.fbin --quiet");
@@ -215,6 +237,5 @@ fn what_cannot_be_kept_is_refused() {
         &["--resume keeps what was done beside the result; write that to a file"],
     );
     place.refused("join set.fbin --eps 0.1 --resume -o -", &["--resume keeps what was done beside the result"]);
-    place.refused("join set.fbin --new set.fbin --eps 0.1 --resume -o pairs.csv", &["leave it out, or --new"]);
     place.refused("join set.fbin --nearest 3 --resume -o pairs.csv", &["--resume"]);
 }

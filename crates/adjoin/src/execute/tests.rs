@@ -77,7 +77,7 @@ impl<'a> Setting<'a> {
         let buckets = self.buckets.count();
         let edges = (0..buckets).flat_map(|i| (i + 1..buckets).map(move |j| (i, j))).collect();
         let graph = BucketGraph { buckets: buckets as usize, edges };
-        schedule(tasks_of(graph), &self.sizes, start, (None, &[Lead::Left]))
+        schedule(tasks_of(graph, &Vec::from_iter(0..buckets)), &self.sizes, start, (None, &[Lead::Left]))
     }
 
     /// The pairs of rows that meet.

@@ -59,13 +59,6 @@ impl KeptJoin {
     /// # Errors
     /// Where the result is in no file, a source can change unseen, or as [`Kept::open`].
     pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
-        if !job.new.is_empty() {
-            return Err(Error::option(message![
-                Argument::Resume,
-                " goes on with one join, and new rows take two; leave it out, or ",
-                Argument::New
-            ]));
-        }
         let Some(Target::File { path, force }) = job.output.target() else {
             let words = " keeps what was done beside the result; write that to a file, or leave it out";
             return Err(Error::option(message![Argument::Resume, words]));
@@ -99,7 +92,7 @@ impl KeptJoin {
 
     fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
         // A sink for rows takes its memory first; the join is planned with what it leaves.
-        let sink = job.output.sink_of_rows(context, sets, (&[sets], &job.join))?;
+        let sink = job.output.sink_of_rows(context, sets, &job.join)?;
         let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
         let legs_before = self.0.state().legs_done;
         let (prepared, plan) = self.prepared(context, job, sets)?;
@@ -117,7 +110,7 @@ impl KeptJoin {
 
         let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets), Ok)?;
         let mut pairs = Pairs { kept: &self.0, ids, leg: 0, reader: None };
-        let mut done = hand_over(context, sets, &prepared, || pairs.next(), &mut *sink)?;
+        let mut done = hand_over(context, &prepared, || pairs.next(), &mut *sink)?;
         done += self.0.state().done.clone();
         done += plan.whole.clone();
         let mut statistics = prepared.statistics(context, sets, &done, Written::default());
@@ -288,7 +281,12 @@ impl Job<'_> {
     /// What decides which pairs are found, and what becomes of them.
     fn facts(&self, named: &[&Named]) -> Result<Vec<Fact>> {
         let Self { join, conditions, output, .. } = self;
-        let mut facts = Vec::new();
+        let joined = match (self.with, self.new) {
+            ([], []) => "one set",
+            (_, []) => "two sets",
+            _ => "a set and rows that come to it",
+        };
+        let mut facts = vec![Fact::new("what is joined", joined)];
         for named in named {
             match named {
                 Named::Store(store) => {

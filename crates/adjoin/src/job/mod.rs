@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::Result;
-use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, prepare, run};
+use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, join, prepare};
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
-use crate::report::{CommonStatistics, JoinStatistics, Written};
+use crate::report::{CommonStatistics, JoinStatistics};
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
@@ -73,9 +73,8 @@ pub struct OpenedSets {
     second: Option<Opened>,
     /// Whether the second has rows that come to the first.
     is_grown: bool,
-    /// Which pairs count, where not all do; of a set that has grown those of two new rows apart.
+    /// Which pairs count, where not all do.
     pairs: Option<PairFilter>,
-    pairs_of_new: Option<PairFilter>,
     /// What is kept for a second try, until the join has run.
     kept: Mutex<Option<KeptJoin>>,
 }
@@ -180,19 +179,10 @@ impl OpenedSets {
         sets.with_pairs(self.pairs.as_ref())
     }
 
-    /// What is joined one after the other.
-    fn parts(&self) -> Vec<Sets<'_>> {
-        self.sets().parts(self.pairs_of_new.as_ref())
-    }
-
     /// The same of which only the pairs count that meet a condition, where there is one.
     fn among_pairs(self, context: &Context, condition: Option<&PairCondition>) -> Result<Self> {
-        let Some(condition) = condition else { return Ok(self) };
-        let accepted = |stores: &[&Store]| PairFilter::new(context, stores, condition.clone());
-        let pairs = Some(accepted(&self.sets().stores().collect::<Vec<_>>())?);
-        let new = self.second.as_ref().filter(|_| self.is_grown);
-        let pairs_of_new = new.map(|new| accepted(&[&new.store])).transpose()?;
-        Ok(Self { pairs, pairs_of_new, ..self })
+        let pairs = condition.map(|condition| self.sets().pairs_that_meet(context, condition.clone())).transpose()?;
+        Ok(Self { pairs, ..self })
     }
 }
 
@@ -243,7 +233,7 @@ impl Job<'_> {
         let first = opened(0, first, rows)?;
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened(set, second, condition)).transpose()?;
-        let opened = OpenedSets { first, second, is_grown, pairs: None, pairs_of_new: None, kept: Mutex::new(kept) };
+        let opened = OpenedSets { first, second, is_grown, pairs: None, kept: Mutex::new(kept) };
         opened.among_pairs(context, pairs.as_ref())
     }
 
@@ -265,28 +255,13 @@ impl Job<'_> {
 
     fn run_at_once(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let Self { join: options, output, .. } = self;
-        let (sets, parts) = (opened.sets(), opened.parts());
+        let sets = opened.sets();
         // A sink for rows takes its memory first; the join is planned with what it leaves.
-        let mut sink = output.sink_of_rows(context, sets, (&parts, options))?;
-        let _held = output.held_between(context, sets, (&parts, options))?;
-        let mut statistics: Option<JoinStatistics> = None;
-        for part in parts {
-            let prepared = prepare(context, part, options, output.wants_ids())?;
-            output.announce(context, sets, prepared.predicted_results(), self.yes)?;
-            let sink = match &mut sink {
-                Some(sink) => sink,
-                none => none.insert(output.sink_of_pairs(context, sets)?),
-            };
-            let done = run(context, part, &prepared, &mut **sink)?;
-            let of_part = prepared.statistics(context, part, &done, Written::default());
-            statistics = Some(match statistics {
-                Some(with_old) => with_old.and_among_new(of_part),
-                None => of_part,
-            });
-        }
-        let (mut statistics, sink) = statistics.zip(sink).expect("a join has a part");
-        statistics.write(|| sink.finish())?;
-        Ok(statistics)
+        let sink = output.sink_of_rows(context, sets, options)?;
+        let prepared = prepare(context, sets, options, output.wants_ids())?;
+        output.announce(context, sets, prepared.predicted_results(), self.yes)?;
+        let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
+        join(context, sets, &prepared, sink)
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use adjoin_device::Reservation;
-
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::join::{JoinOptions, Sets, least_memory};
@@ -11,7 +9,6 @@ use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
-use crate::source::IdKind;
 use crate::store::Store;
 
 /// A result is announced when it is so many times as large as the vectors, and not small.
@@ -66,34 +63,17 @@ impl Output<'_> {
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
-    /// A sink for rows; it takes its memory, and refuses a budget that holds it but not the join of each part.
+    /// A sink for rows; it takes its memory, and refuses a budget that holds it but not the join.
     pub(super) fn sink_of_rows<'s>(
         &self,
         context: &'s Context,
         sets: Sets<'s>,
-        (parts, options): (&[Sets<'_>], &JoinOptions),
+        options: &JoinOptions,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, sets, least_of(parts, options)?),
+            _ => self.rows(context, sets, least_memory(sets, options)?),
         }
-    }
-
-    /// What is held for the writer of pairs while parts of a join are planned after its first: a plan counts only the writer that
-    /// is made after it. Refuses a budget that holds that but not the join of each part.
-    pub(super) fn held_between(
-        &self,
-        context: &Context,
-        sets: Sets<'_>,
-        (parts, options): (&[Sets<'_>], &JoinOptions),
-    ) -> Result<Option<Reservation>> {
-        if parts.len() < 2 || !self.wants_ids() {
-            return Ok(None);
-        }
-        let ids = schema_of(sets).ids.iter().any(|&kind| kind != IdKind::None);
-        let memory = context.reserve(PairWriter::memory_bytes(ids), "the join")?;
-        drop(context.reserve(least_of(parts, options)?, "the join")?);
-        Ok(Some(memory))
     }
 
     /// A sink that says something of each row, while `beside` bytes are left to others; none where pairs are wanted.
@@ -161,11 +141,6 @@ impl Output<'_> {
         }
         Ok(())
     }
-}
-
-/// The least memory with which each of some joins can be made.
-fn least_of(parts: &[Sets<'_>], options: &JoinOptions) -> Result<u64> {
-    parts.iter().try_fold(0, |most, &part| Ok(least_memory(part, options)?.max(most)))
 }
 
 /// What is known of the pairs of sets before the first comes.

@@ -16,7 +16,7 @@ use crate::report::RecallStatistics;
 /// No count of a run comes near this.
 const COUNT_MAX: u64 = 1 << 60;
 /// Version of a plan that is written down.
-const PLAN_VERSION: u32 = 5;
+const PLAN_VERSION: u32 = 6;
 
 /// A join that is planned and can be run.
 pub struct Prepared {
@@ -257,7 +257,7 @@ impl JoinPlan {
             return refused("took more than it can have taken for");
         }
         let sets_watched = self.watched.as_ref().map(Vec::len);
-        if sets_watched.is_some_and(|watched| watched != buckets.sets().len()) {
+        if sets_watched.is_some_and(|watched| watched != buckets.promised().len()) {
             return refused("watches vectors that are not in");
         }
         let Admission { rule, t } = self.decided.admission;

@@ -21,6 +21,8 @@ const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// other on the right.
 pub(super) struct Watched {
     sets: Vec<WatchedSet>,
+    /// A pair with a row before this one has one row that may be watched, where others have two: it counts twice.
+    first_row: u64,
     _memory: Reservation,
 }
 
@@ -44,8 +46,8 @@ pub(super) struct WatchedVectors {
 }
 
 impl Watched {
-    /// Watches vectors of one set or of two.
-    pub(super) fn new(context: &Context, sets: Vec<WatchedVectors>) -> Result<Self> {
+    /// Watches vectors of one set or of two, or of the rows from the first one on.
+    pub(super) fn new(context: &Context, sets: Vec<WatchedVectors>, first_row: u64) -> Result<Self> {
         let of = |set: &WatchedVectors| {
             let count = set.vectors.len();
             count * (16 + 8) + WatchedSet::bits(count) / 8 // 8 more for what is found
@@ -57,7 +59,7 @@ impl Watched {
             first += set.vectors.vectors.len();
             set
         });
-        Ok(Self { sets: sets.collect(), _memory: memory })
+        Ok(Self { sets: sets.collect(), first_row, _memory: memory })
     }
 
     /// The vectors that are watched, by set.
@@ -77,9 +79,12 @@ impl Watched {
 
     /// Counts the pairs of watched vectors.
     pub(super) fn count(&self, batch: &PairBatch, found: &[AtomicU64]) {
-        for (side, rows) in [&batch.left_rows, &batch.right_rows].into_iter().enumerate() {
-            for at in rows.iter().filter_map(|&row| self.position(side, row)) {
-                found[at].fetch_add(1, Ordering::Relaxed);
+        let rows = [&batch.left_rows, &batch.right_rows];
+        for (side, (rows, others)) in [(rows[0], rows[1]), (rows[1], rows[0])].into_iter().enumerate() {
+            for (&row, &other) in rows.iter().zip(others) {
+                if let Some(at) = self.position(side, row) {
+                    found[at].fetch_add(if other < self.first_row { 2 } else { 1 }, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -153,7 +158,7 @@ mod tests {
     use crate::source::IdKind;
 
     fn watched(vectors: Vec<(u64, u64)>) -> Watched {
-        Watched::new(&Context::default(), vec![WatchedVectors { vectors, whole: false, seed: 1 }]).unwrap()
+        Watched::new(&Context::default(), vec![WatchedVectors { vectors, whole: false, seed: 1 }], 0).unwrap()
     }
 
     #[test]
@@ -177,7 +182,7 @@ mod tests {
     #[test]
     fn of_two_sets_rows_count_on_their_side_alone() {
         let sets = [vec![(1, 2), (5, 2)], vec![(5, 3)]].map(|vectors| WatchedVectors { vectors, whole: true, seed: 1 });
-        let watched = Watched::new(&Context::default(), sets.into()).unwrap();
+        let watched = Watched::new(&Context::default(), sets.into(), 0).unwrap();
         let pairs = PairBatch { left_rows: vec![1, 5, 5], right_rows: vec![5, 1, 5], ..PairBatch::new(IdKind::None) };
         let found = watched.found();
         watched.count(&pairs, &found);

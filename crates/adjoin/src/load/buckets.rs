@@ -35,13 +35,24 @@ pub struct Buckets<'a> {
     subsets: Vec<Option<Subset<'a>>>,
     /// Which pairs count, where not all do.
     pairs: Option<&'a PairFilter>,
-    /// The number of the first bucket of the second set, where two are joined with each other.
-    second: Option<u32>,
+    /// Which of them may meet.
+    joined: Joined,
     /// How floats are rounded to bytes, where they are.
     coding: Option<Coding>,
     reads: AtomicU64,
     bytes_requested: AtomicU64,
     bytes_read: AtomicU64,
+}
+
+/// Which buckets of stores may meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Joined {
+    /// All.
+    OneSet,
+    /// Those of a store with those of another, which are numbered from here on.
+    TwoSets(u32),
+    /// All but those of the old rows of a set with each other; those of the new ones are numbered from here on.
+    Grown(u32),
 }
 
 /// What was read of buckets.
@@ -128,15 +139,25 @@ impl<'a> Buckets<'a> {
         let [vectors, other] = [left, right].map(|store| store.manifest().vectors);
         check_comparable((&named, vectors), (&other_named, other))?;
         let buckets = Self::over(&[left, right])?;
-        let second = Some(buckets.firsts[1]);
-        Ok(Self { second, ..buckets })
+        let joined = Joined::TwoSets(buckets.firsts[1]);
+        Ok(Self { joined, ..buckets })
+    }
+
+    /// Those of a set and of rows that come to it: a bucket of new rows may meet all, one of old rows those of new ones.
+    ///
+    /// # Errors
+    /// As [`Self::between`].
+    pub fn grown(old: &'a Store, new: &'a Store) -> Result<Self> {
+        let buckets = Self::between(old, new)?;
+        let joined = Joined::Grown(buckets.firsts[1]);
+        Ok(Self { joined, ..buckets })
     }
 
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
         let metric = stores[0].manifest().metric;
-        let (subsets, pairs, second, coding) = (Vec::new(), None, None, None);
-        Self { stores, firsts, extents, metric, subsets, pairs, second, coding, reads, bytes_requested, bytes_read }
+        let (subsets, pairs, joined, coding) = (Vec::new(), None, Joined::OneSet, None);
+        Self { stores, firsts, extents, metric, subsets, pairs, joined, coding, reads, bytes_requested, bytes_read }
     }
 
     /// The same where of each store only some members take part: buckets have no others then, and those without any are not
@@ -156,14 +177,14 @@ impl<'a> Buckets<'a> {
     pub(crate) fn ranks(&self, number: u32, member: u32) -> &'a [Rank] {
         let of = |pairs: &'a PairFilter| {
             let own = self.at(number).1;
-            pairs.ranks(self.set_of(number), own, self.member_at(number, member))
+            pairs.ranks(self.part_of(number), own, self.member_at(number, member))
         };
         self.pairs.map_or(&[], of)
     }
 
     /// Bytes of that.
     pub(super) fn rank_bytes(&self, number: u32) -> u64 {
-        self.pairs.map_or(0, |pairs| pairs.row_bytes(self.set_of(number)))
+        self.pairs.map_or(0, |pairs| pairs.row_bytes(self.part_of(number)))
     }
 
     /// The same for distances between their rows.
@@ -178,36 +199,74 @@ impl<'a> Buckets<'a> {
         Self { coding, ..self }
     }
 
-    /// The sets that are joined, as the numbers of their buckets: one set, or two.
-    pub fn sets(&self) -> Vec<Range<u32>> {
-        match self.second {
-            Some(second) => vec![0..second, second..self.count()],
-            None => std::iter::once(0..self.count()).collect(),
+    /// The buckets of one set or of two, or of old and new rows.
+    pub fn parts(&self) -> Vec<Range<u32>> {
+        match self.joined {
+            Joined::TwoSets(second) | Joined::Grown(second) => vec![0..second, second..self.count()],
+            Joined::OneSet => std::iter::once(0..self.count()).collect(),
         }
+    }
+
+    /// The number of the one of these that a bucket is in.
+    pub fn part_of(&self, number: u32) -> usize {
+        match self.joined {
+            Joined::TwoSets(second) | Joined::Grown(second) => usize::from(number >= second),
+            Joined::OneSet => 0,
+        }
+    }
+
+    /// Those of them for whose rows a recall is promised: all, but of a set that has grown the new ones, as all pairs have one.
+    pub fn promised(&self) -> Vec<Range<u32>> {
+        match self.joined {
+            Joined::Grown(new) => std::iter::once(new..self.count()).collect(),
+            _ => self.parts(),
+        }
+    }
+
+    /// Whether a bucket is one of those.
+    pub(crate) fn is_promised(&self, number: u32) -> bool {
+        !matches!(self.joined, Joined::Grown(new) if number < new)
     }
 
     /// Whether two sets are joined with each other, so that no bucket meets itself.
     pub fn are_of_two_sets(&self) -> bool {
-        self.second.is_some()
+        matches!(self.joined, Joined::TwoSets(_))
     }
 
-    /// The number of the set that a bucket is of.
-    pub fn set_of(&self, number: u32) -> usize {
-        usize::from(self.second.is_some_and(|second| number >= second))
-    }
-
-    /// The buckets of the set that the set of a bucket is joined with.
+    /// The buckets that one may meet.
     pub fn partners(&self, number: u32) -> Range<u32> {
-        match self.second {
-            Some(second) if number < second => second..self.count(),
-            Some(second) => 0..second,
-            None => 0..self.count(),
+        match self.joined {
+            Joined::TwoSets(second) if number >= second => 0..second,
+            Joined::TwoSets(later) | Joined::Grown(later) if number < later => later..self.count(),
+            _ => 0..self.count(),
+        }
+    }
+
+    /// What the row numbers of a bucket begin with: those of new rows lie behind those of old ones.
+    pub(crate) fn first_row(&self, number: u32) -> u64 {
+        match self.joined {
+            Joined::Grown(new) if number >= new => self.first_new_row(),
+            _ => 0,
+        }
+    }
+
+    /// Of a set that has grown, the number of the first new row; else 0. A pair with a row before this one is of one row that a
+    /// recall is promised for, where others are of two.
+    pub(crate) fn first_new_row(&self) -> u64 {
+        match self.joined {
+            Joined::Grown(_) => self.stores[0].manifest().source_rows,
+            _ => 0,
         }
     }
 
     /// Whether two buckets may have an edge.
     pub fn may_meet(&self, i: u32, j: u32) -> bool {
         i != j && self.partners(i).contains(&j) && self.members(i) > 0 && self.members(j) > 0
+    }
+
+    /// The buckets whose members meet each other, ascending.
+    pub fn meeting_themselves(&self) -> Vec<u32> {
+        self.taking_part().filter(|number| self.partners(*number).contains(number)).collect()
     }
 
     /// How many members of a bucket take part.
@@ -255,12 +314,11 @@ impl<'a> Buckets<'a> {
             let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
             (self.rows_of(set.clone()), buckets as u64)
         };
-        match &self.sets()[..] {
-            [left, right] => Meetings::between(of(left), of(right)),
-            all => {
-                let (rows, buckets) = of(&all[0]);
-                Meetings::within(rows, buckets)
-            }
+        let parts: Vec<(u64, u64)> = self.parts().iter().map(of).collect();
+        match self.joined {
+            Joined::OneSet => Meetings::within(parts[0]),
+            Joined::TwoSets(_) => Meetings::between(parts[0], parts[1]),
+            Joined::Grown(_) => Meetings::grown(parts[0], parts[1]),
         }
     }
 

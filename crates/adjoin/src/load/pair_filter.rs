@@ -2,6 +2,7 @@
 //! comparing numbers.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use adjoin_device::Reservation;
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -25,12 +26,13 @@ pub struct PairFilter {
     condition: PairCondition,
     /// Of each comparison, the place of its rank among those of the left row, and of the right one.
     places: Vec<[usize; 2]>,
-    /// One, or two that are joined with each other.
-    sets: Vec<RowRanks>,
+    /// Of the stores of a set, or of two that are joined with each other.
+    stores: Vec<RowRanks>,
+    is_of_two_sets: bool,
     _memory: Reservation,
 }
 
-/// Ranks of the rows of a set.
+/// Ranks of the rows of a store.
 struct RowRanks {
     /// For each rank of a row the comparison that it is for, and whether the row is then the left (0) or the right one (1).
     kinds: Vec<(usize, usize)>,
@@ -41,26 +43,38 @@ struct RowRanks {
 }
 
 impl PairFilter {
-    /// Reads the attributes that the condition names, of all rows of a store, or of two that are joined with each other.
+    /// Reads the attributes that the condition names, of all rows of the stores of a set, or of two sets that are joined with
+    /// each other.
     ///
     /// # Errors
     /// Where a store has no attributes or not those that are asked for, types do not go together, a file is damaged, or memory
     /// does not suffice.
-    pub fn new(context: &Context, stores: &[&Store], condition: PairCondition) -> Result<Self> {
+    pub(super) fn new(
+        context: &Context,
+        (stores, is_of_two_sets): (&[&Store], bool),
+        condition: PairCondition,
+    ) -> Result<Self> {
         let schema = |store: &&Store| store.attribute_schema(context, Argument::WherePair);
         let schemas = stores.iter().map(schema).collect::<Result<Vec<_>>>()?;
-        let bound = condition.bind([&schemas[0], &schemas[schemas.len() - 1]])?;
-        let kinds = kinds_of(&condition, stores.len());
+        let sides = if is_of_two_sets { vec![0..1, 1..2] } else { vec![0..2; stores.len()] };
+        // Of two sets each is on one side; else any row may be on either.
+        let bind = |of: usize| match is_of_two_sets {
+            true => condition.bind([&schemas[0], &schemas[1]]),
+            false => condition.bind([&schemas[of]; 2]),
+        };
+        let bound = condition.together((0..stores.len()).map(bind).collect::<Result<Vec<_>>>()?)?;
+        let kinds: Vec<_> = sides.into_iter().map(|sides| kinds_of(&condition, sides)).collect();
         let bytes = |(store, kinds): (&&Store, &Vec<_>)| RowRanks::memory_bytes(store, kinds.len());
         let memory = context.reserve(stores.iter().zip(&kinds).map(bytes).sum(), PURPOSE)?;
-        let values = bound.kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
-        let mut numbering = Numbering { context, bound, values, of_ranks: memory.bytes(), memory };
-        let read = |(store, kinds): (&&Store, _)| RowRanks::read(store, kinds, &mut numbering);
-        let mut sets = stores.iter().zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
+        let values = bound[0].kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
+        let mut numbering = Numbering { context, values, of_ranks: memory.bytes(), memory };
+        let read = |((store, bound), kinds): ((&&Store, _), _)| RowRanks::read(store, (bound, kinds), &mut numbering);
+        let mut stores = stores.iter().zip(&bound).zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
         let (ranks, memory) = numbering.ranks();
-        sets.iter_mut().for_each(|set| set.put_in_order(&ranks));
-        let places = (0..condition.comparisons()).map(|comparison| places_of(&sets, comparison)).collect();
-        Ok(Self { condition, places, sets, _memory: memory })
+        stores.iter_mut().for_each(|store| store.put_in_order(&ranks));
+        drop(bound);
+        let places = (0..condition.comparisons()).map(|comparison| places_of(&stores, comparison)).collect();
+        Ok(Self { condition, places, stores, is_of_two_sets, _memory: memory })
     }
 
     /// As the condition was typed.
@@ -68,14 +82,14 @@ impl PairFilter {
         self.condition.text()
     }
 
-    /// Bytes of the ranks of a row of a set.
-    pub(super) fn row_bytes(&self, set: usize) -> u64 {
-        (self.sets[set].kinds.len() * size_of::<Rank>()) as u64
+    /// Bytes of the ranks of a row of a store.
+    pub(super) fn row_bytes(&self, store: usize) -> u64 {
+        (self.stores[store].kinds.len() * size_of::<Rank>()) as u64
     }
 
-    /// The ranks of a member of a bucket, which has this number in the store of its set.
-    pub(super) fn ranks(&self, set: usize, bucket: u32, member: u32) -> &[Rank] {
-        let RowRanks { kinds, ranks, starts } = &self.sets[set];
+    /// The ranks of a member of a bucket, which has this number in its store.
+    pub(super) fn ranks(&self, store: usize, bucket: u32, member: u32) -> &[Rank] {
+        let RowRanks { kinds, ranks, starts } = &self.stores[store];
         let place = (starts[bucket as usize] + member) as usize;
         &ranks[place * kinds.len()..][..kinds.len()]
     }
@@ -90,30 +104,25 @@ impl PairFilter {
 
     /// Whether the rows of a pair are of two sets: that of the first is then the left one.
     pub(super) fn is_of_two_sets(&self) -> bool {
-        self.sets.len() == 2
+        self.is_of_two_sets
     }
 }
 
-/// For each set, what its rows have ranks for. In a set that is joined with itself a row may be on either side: what is the
-/// same of both sides has one rank.
-fn kinds_of(condition: &PairCondition, sets: usize) -> Vec<Vec<(usize, usize)>> {
-    let of = |set: usize| {
-        let sides = |comparison: usize| match sets {
-            1 if condition.is_alike(comparison) => 0..1,
-            1 => 0..2,
-            _ => set..set + 1,
-        };
-        let kinds = |comparison: usize| sides(comparison).map(move |side| (comparison, side));
-        (0..condition.comparisons()).flat_map(kinds).collect()
+/// What rows have ranks for that may be on some sides: what is the same of both sides has one rank.
+fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<(usize, usize)> {
+    let sides = |comparison: usize| match sides.len() {
+        2 if condition.is_alike(comparison) => 0..1,
+        _ => sides.clone(),
     };
-    (0..sets).map(of).collect()
+    let kinds = |comparison: usize| sides(comparison).map(move |side| (comparison, side));
+    (0..condition.comparisons()).flat_map(kinds).collect()
 }
 
 /// Where the ranks for a comparison are among those of the left and of the right row.
-fn places_of(sets: &[RowRanks], comparison: usize) -> [usize; 2] {
-    let place = |set: &RowRanks, side: usize| set.kinds.iter().position(|&kind| kind == (comparison, side));
-    let left = place(&sets[0], 0).expect("the left row has a rank for each comparison");
-    [left, place(&sets[sets.len() - 1], 1).unwrap_or(left)]
+fn places_of(stores: &[RowRanks], comparison: usize) -> [usize; 2] {
+    let place = |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == (comparison, side));
+    let left = place(&stores[0], 0).expect("the left row has a rank for each comparison");
+    [left, place(&stores[stores.len() - 1], 1).unwrap_or(left)]
 }
 
 impl RowRanks {
@@ -123,7 +132,11 @@ impl RowRanks {
     }
 
     /// Numbers the values of all rows of a store.
-    fn read(store: &Store, kinds: Vec<(usize, usize)>, numbering: &mut Numbering<'_>) -> Result<Self> {
+    fn read(
+        store: &Store,
+        (bound, kinds): (&BoundPairs<'_>, Vec<(usize, usize)>),
+        numbering: &mut Numbering<'_>,
+    ) -> Result<Self> {
         let width = kinds.len();
         let mut ranks = vec![NULL; store.manifest().rows as usize * width];
         // What is said of the left row and of the right one may need different columns of the same rows.
@@ -132,11 +145,11 @@ impl RowRanks {
             if of_side.is_empty() {
                 continue;
             }
-            let (context, places) = (numbering.context, numbering.bound.places[side].clone());
-            store.each_attributes(context, (&places, Argument::WherePair), |first, table| {
+            let (context, places) = (numbering.context, &bound.places[side]);
+            store.each_attributes(context, (places, Argument::WherePair), |first, table| {
                 for &(at, &kind) in &of_side {
                     let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
-                    numbering.number(kind, table, to)?;
+                    numbering.number((bound, kind), table, to)?;
                 }
                 numbering.grow()
             })?;
@@ -159,7 +172,6 @@ impl RowRanks {
 /// The values that comparisons meet, while rows are read.
 struct Numbering<'a> {
     context: &'a Context,
-    bound: BoundPairs<'a>,
     /// Of each comparison.
     values: Vec<Values>,
     /// Of the ranks of rows, and of the values beside these.
@@ -171,11 +183,11 @@ impl Numbering<'_> {
     /// Numbers what a comparison compares of some rows on a side.
     fn number<'r>(
         &mut self,
-        (comparison, side): (usize, usize),
+        (bound, (comparison, side)): (&BoundPairs<'_>, (usize, usize)),
         table: &RecordBatch,
         to: impl Iterator<Item = &'r mut Rank>,
     ) -> Result<()> {
-        let column = self.bound.values(comparison, side, table)?;
+        let column = bound.values(comparison, side, table)?;
         self.values[comparison].number(&column, to)
     }
 

@@ -88,7 +88,8 @@ impl StoredBucket {
     /// # Errors
     /// Where the bytes are not as written.
     pub(crate) fn members(&self, buckets: &Buckets<'_>) -> Result<StoredMembers<'_>> {
-        let Bucket { rows, vectors, ids } = self.decode(buckets)?;
+        let Bucket { mut rows, vectors, ids } = self.decode(buckets)?;
+        rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
         let vectors = &self.bytes()[vectors];
         let Some(members) = buckets.members_at(self.number) else {
             return Ok(StoredMembers { vectors: Cow::Borrowed(vectors), rows, ids });

@@ -9,7 +9,7 @@ use super::subset::{Subset, starts};
 use crate::context::Context;
 use crate::error::Result;
 use crate::message::Argument;
-use crate::sql::Condition;
+use crate::sql::{Condition, PairCondition};
 use crate::store::{Passing, Store};
 
 /// The rows of a store that meet a condition: the others take no part.
@@ -99,15 +99,13 @@ pub struct Sets<'a> {
     second: Option<Side<'a>>,
     /// Whether the second has rows that come to those of the first.
     is_grown: bool,
-    /// What the numbers of the rows on the left and on the right of pairs begin with.
-    numbers_from: [u64; 2],
     /// Which pairs count, where not all do.
     pairs: Option<&'a PairFilter>,
 }
 
 impl<'a, S: Into<Side<'a>>> From<S> for Sets<'a> {
     fn from(side: S) -> Self {
-        Self { first: side.into(), second: None, is_grown: false, numbers_from: [0; 2], pairs: None }
+        Self { first: side.into(), second: None, is_grown: false, pairs: None }
     }
 }
 
@@ -118,22 +116,9 @@ impl<'a> Sets<'a> {
     }
 
     /// A set to which rows come: it is one set then, whose new rows are numbered behind the others, and of whose pairs those of
-    /// two old rows are known. It is joined in [`Sets::parts`].
+    /// two old rows are known. The new rows are joined with the old ones and with each other.
     pub fn grown(old: impl Into<Side<'a>>, new: impl Into<Side<'a>>) -> Self {
         Self { is_grown: true, ..Self::between(old, new) }
-    }
-
-    /// What is joined one after the other: of a set that has grown the old rows with the new ones, and these with each other, of
-    /// which those pairs count that `pairs_of_new` accepts.
-    pub fn parts(self, pairs_of_new: Option<&'a PairFilter>) -> Vec<Self> {
-        match self.second.filter(|_| self.is_grown) {
-            None => vec![self],
-            Some(new) => {
-                let first_new = self.first.store.manifest().source_rows;
-                let with_old = Self { is_grown: false, numbers_from: [0, first_new], ..self };
-                vec![with_old, Self { numbers_from: [first_new; 2], pairs: pairs_of_new, ..new.into() }]
-            }
-        }
     }
 
     /// Whether this is a set to which rows come.
@@ -146,14 +131,19 @@ impl<'a> Sets<'a> {
         self.second.map(|_| if self.is_grown { Argument::New } else { Argument::With })
     }
 
-    /// What the numbers of the rows on the left and on the right of pairs begin with.
-    pub(crate) fn numbers_from(self) -> [u64; 2] {
-        self.numbers_from
-    }
-
     /// The rows that results tell of: those on the left of pairs of two sets, the new ones of a set that has grown.
     pub fn results_of(self) -> Side<'a> {
         self.second.filter(|_| self.is_grown).unwrap_or(self.first)
+    }
+
+    /// What tells which of the pairs of these sets meet a condition.
+    ///
+    /// # Errors
+    /// Where a store has no attributes or not those that are asked for, types do not go together, a file is damaged, or memory
+    /// does not suffice.
+    pub fn pairs_that_meet(self, context: &Context, condition: PairCondition) -> Result<PairFilter> {
+        let are_two = self.second.is_some() && !self.is_grown;
+        PairFilter::new(context, (&self.stores().collect::<Vec<_>>(), are_two), condition)
     }
 
     /// The same of which only the pairs count that a filter accepts, which is of these sets.
@@ -200,7 +190,8 @@ impl<'a> Sets<'a> {
     /// What tells them from others.
     pub(crate) fn checksums(self) -> Vec<String> {
         let pairs = self.pairs.map(|pairs| format!("{:016x}", xxh3_64(pairs.text().as_bytes())));
-        self.sides().map(Side::checksum).chain(pairs).collect()
+        let grown = self.is_grown.then(|| "grown".to_owned());
+        self.sides().map(Side::checksum).chain(grown).chain(pairs).collect()
     }
 
     /// Their buckets, with the members that take part.
@@ -210,6 +201,7 @@ impl<'a> Sets<'a> {
     pub fn buckets(self) -> Result<Buckets<'a>> {
         let buckets = match self.second {
             None => Buckets::of(self.first.store),
+            Some(second) if self.is_grown => Buckets::grown(self.first.store, second.store)?,
             Some(second) => Buckets::between(self.first.store, second.store)?,
         };
         Ok(buckets.among(self.sides().map(Side::subset).collect(), self.pairs))

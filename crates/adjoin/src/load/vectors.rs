@@ -24,7 +24,8 @@ pub(crate) fn read_vectors(context: &Context, buckets: &Buckets<'_>, places: &[(
 /// Where the device fails.
 pub(crate) fn read_rows(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)]) -> Result<Vec<u64>> {
     let stored = read_parts(context, buckets, (places, Part::Row))?;
-    Ok(stored.as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect())
+    let rows = stored.as_chunks::<8>().0.iter().zip(places);
+    Ok(rows.map(|(&row, &(bucket, _))| buckets.first_row(bucket) + u64::from_le_bytes(row)).collect())
 }
 
 /// What is read of a member.

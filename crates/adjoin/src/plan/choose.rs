@@ -24,7 +24,7 @@ pub struct Meetings {
 
 impl Meetings {
     /// Of a set with itself: so many vectors in so many buckets.
-    pub fn within(rows: u64, buckets: u64) -> Self {
+    pub fn within((rows, buckets): (u64, u64)) -> Self {
         let pairs_of = |n: u64| n * n.saturating_sub(1) / 2;
         let (pairs, bucket_pairs) = (pairs_of(rows), pairs_of(buckets));
         Self { rows, buckets, pairs, bucket_pairs, centers_of_rows: rows * buckets }
@@ -38,6 +38,17 @@ impl Meetings {
             pairs: rows_a * rows_b,
             bucket_pairs: buckets_a * buckets_b,
             centers_of_rows: rows_a * buckets_b + rows_b * buckets_a,
+        }
+    }
+
+    /// Of new vectors and buckets with old ones and with each other.
+    pub fn grown(old: (u64, u64), new: (u64, u64)) -> Self {
+        let (with_old, among_new) = (Self::between(old, new), Self::within(new));
+        Self {
+            pairs: with_old.pairs + among_new.pairs,
+            bucket_pairs: with_old.bucket_pairs + among_new.bucket_pairs,
+            centers_of_rows: with_old.centers_of_rows + among_new.centers_of_rows,
+            ..with_old
         }
     }
 }
@@ -191,7 +202,7 @@ mod tests {
 
     /// A set of 1M vectors in 5,000 buckets.
     fn facts(margin_sum_pairs: u64, union_pairs: u64) -> Facts {
-        let meets = Meetings::within(1_000_000, 5_000);
+        let meets = Meetings::within((1_000_000, 5_000));
         Facts { meets, margin_sum_pairs, union_pairs, near_pairs: 100_000_000_000 }
     }
 
@@ -221,7 +232,7 @@ mod tests {
     #[test]
     fn a_small_set_is_joined_exactly() {
         let facts = Facts {
-            meets: Meetings::within(10_000, 200),
+            meets: Meetings::within((10_000, 200)),
             margin_sum_pairs: 2_000_000,
             union_pairs: 500_000,
             near_pairs: 40_000_000,

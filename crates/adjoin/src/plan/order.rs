@@ -104,13 +104,12 @@ impl FromStr for Order {
     }
 }
 
-/// All tasks of a graph, each once: its edges, and each bucket with itself. They take the place of the edges in memory,
-/// of which there may be more than of anything else.
-pub fn tasks_of(graph: BucketGraph) -> Vec<Task> {
-    let buckets = graph.buckets as u32;
+/// All tasks of a graph, each once: its edges, and some buckets with themselves. They take the place of the edges in memory, of
+/// which there may be more than of anything else.
+pub fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     let mut tasks = graph.edges;
-    tasks.reserve_exact(graph.buckets);
-    tasks.extend((0..buckets).map(|bucket| (bucket, bucket)));
+    tasks.reserve_exact(with_themselves.len());
+    tasks.extend(with_themselves.iter().map(|&bucket| (bucket, bucket)));
     tasks
 }
 
@@ -199,7 +198,7 @@ mod tests {
 
     fn tasks(order: Order) -> Vec<Task> {
         let graph = BucketGraph { buckets: 4, edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)] };
-        let mut tasks = tasks_of(graph);
+        let mut tasks = tasks_of(graph, &[0, 1, 2, 3]);
         sort_tasks(&mut tasks, &[1; 4], 3, (order, Lead::Left));
         tasks
     }
@@ -214,7 +213,7 @@ mod tests {
     #[test]
     fn edges_come_with_the_bucket_that_they_leave() {
         let graph = BucketGraph { buckets: 5, edges: vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)] };
-        let mut tasks = tasks_of(graph);
+        let mut tasks = tasks_of(graph, &[0, 1, 2, 3, 4]);
         sort_tasks(&mut tasks, &[1; 5], 3, (Order::GorderOut, Lead::Left));
         let leaving: Vec<u32> = tasks.chunk_by(|a, b| a.0 == b.0).map(|tasks| tasks[0].0).collect();
         assert_eq!((&leaving[..2], leaving.len()), (&[1, 0][..], 5));

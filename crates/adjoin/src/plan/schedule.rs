@@ -152,11 +152,11 @@ mod tests {
         let dense = (0..20).flat_map(|i| (i + 1..20).map(move |j| (i, j))).collect();
         let dense = BucketGraph { buckets: 20, edges: dense };
         let start = CacheStart::cold(16 * 5, Policy::Belady);
-        let plan = schedule(tasks_of(dense), &sizes(20), start, (None, &[Lead::Left]));
+        let plan = schedule(tasks_of(dense, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
         assert_eq!(plan.order.name(), "block-nested");
         let chain = BucketGraph { buckets: 20, edges: (0..19).map(|i| (i, i + 1)).collect() };
         let start = CacheStart::cold(32, Policy::Belady);
-        let plan = schedule(tasks_of(chain), &sizes(20), start, (None, &[Lead::Left]));
+        let plan = schedule(tasks_of(chain, &Vec::from_iter(0..20)), &sizes(20), start, (None, &[Lead::Left]));
         assert_eq!((plan.order, plan.counts.loads, plan.counts.bytes), (Order::Tree, 20, 200));
     }
 

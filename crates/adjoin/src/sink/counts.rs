@@ -61,7 +61,7 @@ impl PairSink for Counts<'_> {
     }
 
     fn tally(&self) -> Option<&Tally> {
-        Some(&self.tally).filter(|_| self.first == 0) // whoever counts there numbers the rows of each set from 0
+        Some(&self.tally).filter(|_| self.first == 0) // who counts there counts the pairs of old rows too
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {

@@ -172,7 +172,9 @@ impl<'a> Rows<'a> {
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;
             context.progress.advance(stored.number().into());
-            let first = if buckets.set_of(stored.number()) == 0 { 0 } else { Self::end(store) };
+            // A set that has grown numbers its new rows so already.
+            let of_second = buckets.are_of_two_sets() && buckets.part_of(stored.number()) > 0;
+            let first = if of_second { Self::end(store) } else { 0 };
             let members = stored.members(buckets)?;
             let vectors = members.vectors.chunks_exact(bytes);
             for (k, (&row, vector)) in members.rows.iter().zip(vectors).enumerate() {

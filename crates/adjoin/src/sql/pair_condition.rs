@@ -119,6 +119,25 @@ impl PairCondition {
         Ok(BoundPairs { condition: self, places, kinds })
     }
 
+    /// The same of rows of several kinds, each of which was bound by itself: what they compare has one type.
+    ///
+    /// # Errors
+    /// Where types do not go together.
+    pub(crate) fn together<'a>(&'a self, mut all: Vec<BoundPairs<'a>>) -> Result<Vec<BoundPairs<'a>>> {
+        for comparison in 0..self.comparisons.len() {
+            let kinds = all.iter().map(|bound| bound.kinds[comparison].clone());
+            let kind = kinds.map(Ok).reduce(|one, other| {
+                let (one, other) = (one?, other?);
+                shared(&one, &other).ok_or_else(|| {
+                    self.failed(&format!("one set has {one}, the other {other}, which cannot be compared"))
+                })
+            });
+            let kind = kind.expect("there are rows")?;
+            all.iter_mut().for_each(|bound| bound.kinds[comparison] = kind.clone());
+        }
+        Ok(all)
+    }
+
     /// Whether it is true of a pair of rows, given the rank of the left and of the right value of a comparison.
     pub(crate) fn is_true(&self, ranks: impl Fn(usize) -> [Rank; 2]) -> bool {
         self.tree.truth(&ranks) == Some(true)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use adjoin::error::Result;
-use adjoin::join::{Aim, JoinOptions, PairFilter, RowFilter, Sets, Side};
+use adjoin::join::{Aim, JoinOptions, RowFilter, Sets, Side};
 use adjoin::options::Metric;
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
@@ -149,7 +149,7 @@ const PAIR_CASES: [(&str, Counts); 6] = [
 /// Joins of which only pairs count that meet a condition.
 fn join_pairs(setup: &Setup, sets: Sets<'_>, condition: &str, options: &JoinOptions) -> Joined {
     let condition = PairCondition::parse(condition).unwrap();
-    let pairs = PairFilter::new(&setup.context(), &sets.stores().collect::<Vec<_>>(), condition).unwrap();
+    let pairs = sets.pairs_that_meet(&setup.context(), condition).unwrap();
     Built::collect(&setup.context(), sets.with_pairs(Some(&pairs)), options).unwrap()
 }
 
@@ -182,6 +182,27 @@ fn pairs_that_meet_a_condition_are_found_and_no_others() {
     }
 }
 
+#[test]
+fn of_a_set_that_has_grown_a_new_row_may_be_on_either_side_of_a_pair() {
+    let (data, more) = (Data::new(values(900, DIMENSIONS, 5), 5), Data::new(values(300, DIMENSIONS, 6), 6));
+    let setup = Setup::default().with_buckets(30);
+    let stores = [data.store("a", &setup, &NAMES).unwrap(), more.store("b", &setup, &NAMES).unwrap()];
+    let options = setup.join_options(predicate(Metric::L2));
+    let (first_new, rows) = (data.rows.len() as u64, [&data.rows[..], &more.rows].concat());
+    let with_old = data.set().true_pairs_with(&more.set(), predicate(Metric::L2));
+    let with_old = with_old.into_iter().map(|(left, right, value)| (left, first_new + right, value));
+    let among_new = more.set().true_pairs(predicate(Metric::L2)).into_iter();
+    let among_new = among_new.map(|(left, right, value)| (first_new + left, first_new + right, value));
+    let all: Vec<Pair> = with_old.chain(among_new).collect();
+    for (condition, counts) in PAIR_CASES {
+        let counts = |pair: &&Pair| counts(&rows[pair.0 as usize], &rows[pair.1 as usize]);
+        let truth: Vec<Pair> = all.iter().filter(counts).copied().collect();
+        assert!(truth.iter().any(|pair| pair.0 >= first_new) && truth.len() < all.len(), "{condition}");
+        let joined = join_pairs(&setup, Sets::grown(&stores[0], &stores[1]), condition, &options);
+        assert_same(&joined.pairs, &truth, condition);
+    }
+}
+
 /// Sets so small that the samples are all vectors: the promise must then hold to the pair, and what is told be so.
 #[test]
 fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
@@ -192,7 +213,7 @@ fn the_promised_recall_is_that_of_the_pairs_that_are_left() {
     let filter = filter(&setup, &store, Some("pick % 2 = 0")).unwrap();
     let passing = only(&all, &data, |row| row.pick % 2 == 0);
     let (condition, counts) = PAIR_CASES[2];
-    let pairs = PairFilter::new(&setup.context(), &[&store], PairCondition::parse(condition).unwrap()).unwrap();
+    let pairs = Sets::from(&store).pairs_that_meet(&setup.context(), PairCondition::parse(condition).unwrap()).unwrap();
     let among = Side::new(&store, filter.as_ref());
     let counted = |all: &[Pair]| -> Vec<Pair> {
         let counts = |pair: &Pair| counts(&data.rows[pair.0 as usize], &data.rows[pair.1 as usize]);

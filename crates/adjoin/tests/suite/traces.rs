@@ -74,7 +74,7 @@ fn what_was_read_up_to_a_task_holds_the_buckets_of_all_tasks_so_far() {
     let (extents, trace) = recorded(&built, &setup, &options);
     // All buckets are near each other, and tree order asks for no sizes.
     let edges = (0..BUCKETS).flat_map(|i| (i + 1..BUCKETS).map(move |j| (i, j))).collect();
-    let mut tasks = tasks_of(BucketGraph { buckets: BUCKETS as usize, edges });
+    let mut tasks = tasks_of(BucketGraph { buckets: BUCKETS as usize, edges }, &Vec::from_iter(0..BUCKETS));
     sort_tasks(&mut tasks, &[], 0, (Order::Tree, Lead::Left));
 
     let reads = reads_of(&trace);

@@ -89,7 +89,7 @@ pub fn run<'a>(
 
 /// Keeps what is found, leg by leg.
 pub(crate) trait KeepLegs {
-    /// Takes some pairs, whose rows are numbered from 0 on either side.
+    /// Takes some pairs.
     fn take(&mut self, pairs: &PairBatch) -> Result<()>;
 
     /// The tasks before number `tasks` are done, and their pairs were taken: from the first leg to here that was `done`.
@@ -124,13 +124,12 @@ pub(crate) fn run_in_legs(
 /// Where `next` or the sink fails, or the work is cancelled.
 pub(crate) fn hand_over(
     context: &Context,
-    sets: Sets<'_>,
     prepared: &Prepared,
     mut next: impl FnMut() -> Result<Option<PairBatch>>,
     sink: &mut dyn PairSink,
 ) -> Result<Done> {
     let (watch, write) = (Stopwatch::start(), SharedSeconds::default());
-    let mut handing = Handing::new(sets, prepared.watched.as_ref(), sink, &write);
+    let mut handing = Handing::new(prepared.watched.as_ref(), sink, &write);
     while let Some(batch) = next()? {
         context.cancel.check()?;
         handing.hand(batch)?;
@@ -144,22 +143,18 @@ struct Handing<'a> {
     watched: Option<&'a Watched>,
     /// Of each vector that is watched, the pairs found.
     found: Vec<AtomicU64>,
-    numbers_from: [u64; 2],
     sink: &'a mut dyn PairSink,
     write: &'a SharedSeconds,
 }
 
 impl<'a> Handing<'a> {
-    fn new(sets: Sets<'_>, watched: Option<&'a Watched>, sink: &'a mut dyn PairSink, write: &'a SharedSeconds) -> Self {
+    fn new(watched: Option<&'a Watched>, sink: &'a mut dyn PairSink, write: &'a SharedSeconds) -> Self {
         let found = watched.map_or_else(Vec::new, Watched::found);
-        Self { watched, found, numbers_from: sets.numbers_from(), sink, write }
+        Self { watched, found, sink, write }
     }
 
-    fn hand(&mut self, mut batch: PairBatch) -> Result<()> {
-        let [left_from, right_from] = self.numbers_from;
+    fn hand(&mut self, batch: PairBatch) -> Result<()> {
         self.watched.iter().for_each(|watched| watched.count(&batch, &self.found));
-        batch.left_rows.iter_mut().for_each(|row| *row += left_from);
-        batch.right_rows.iter_mut().for_each(|row| *row += right_from);
         self.write.measure(|| self.sink.accept(&batch))
     }
 
@@ -254,7 +249,7 @@ impl<T: Coordinate> Run<'_, T> {
             let all = execution.run(&mut cache, visitor, |_| unreachable!("pairs are counted"), &waits)?;
             (all, counts_of(found))
         } else {
-            let mut handing = Handing::new(self.sets, prepared.watched.as_ref(), sink, &write);
+            let mut handing = Handing::new(prepared.watched.as_ref(), sink, &write);
             let take = |batch: PairBatch| handing.hand(batch);
             let all = execution.run(&mut cache, || self.verifier(self.batches()), take, &waits)?;
             (all, handing.into_found())
@@ -387,19 +382,23 @@ impl Prepared {
             threads: self.memory.division.threads,
             ..sets.left().manifest().statistics(context, "join")
         };
-        let with_rows = sets.other().map(|other| other.manifest().rows);
+        // The rows that come to a set are no other set.
+        let of_second = |is_grown: bool| sets.other_side().filter(|_| sets.have_grown() == is_grown);
+        let rows = |side: Side<'_>| side.store().manifest().rows;
         let is_filtered = sets.sides().any(|side| side.passing_rows().is_some());
         let skipped = is_filtered.then(|| buckets.skipped(self.decided.with_ids));
         let join = JoinCounts {
-            with_rows,
+            with_rows: of_second(false).map(rows),
+            new_rows: of_second(true).map(rows),
             passing_rows: sets.left_side().passing_rows(),
-            with_passing_rows: sets.other_side().and_then(Side::passing_rows),
+            with_passing_rows: of_second(false).and_then(Side::passing_rows),
+            new_passing_rows: of_second(true).and_then(Side::passing_rows),
             skipped_buckets: skipped.map(|(buckets, _)| buckets),
             skipped_bytes: skipped.map(|(_, bytes)| bytes),
             buckets: buckets.count().into(),
             ..self.counts(done)
         };
-        JoinStatistics { common, join, among_new: None, resume: None, written }
+        JoinStatistics { common, join, resume: None, written }
     }
 
     fn counts(&self, done: &Done) -> JoinCounts {

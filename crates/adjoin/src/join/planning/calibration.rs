@@ -87,7 +87,7 @@ pub(super) fn calibrate<T: Coordinate>(
     vectors_max: u64,
 ) -> Result<Vec<Option<Calibrated>>> {
     let sets: Vec<(Range<u32>, u64)> =
-        search.buckets.sets().into_iter().map(|set| (set.clone(), search.buckets.rows_of(set))).collect();
+        search.buckets.promised().into_iter().map(|set| (set.clone(), search.buckets.rows_of(set))).collect();
     let mut all: Vec<Attempt> = goals.iter().map(|&goal| Attempt::new(goal)).collect();
     let mut vectors = VECTORS;
     let mut sampled = None;
@@ -320,7 +320,7 @@ impl Sampled {
         let sum = |of: fn(&NeighbourSample) -> u64| asides.iter().map(of).sum();
         attempt.found = Some(Calibrated {
             recalls: asides.iter().map(|aside| aside.recalls(t, seed)).collect(),
-            watched: Watched::new(search.context, watched.collect())?,
+            watched: Watched::new(search.context, watched.collect(), search.buckets.first_new_row())?,
             t,
             kept,
             vectors: sum(|aside| aside.vectors),

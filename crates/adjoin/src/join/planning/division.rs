@@ -58,7 +58,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
 
 /// The least that a calibration needs at first, beside the centers.
 fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, rule: Rule, threads: usize) -> u64 {
-    let vectors = buckets.sets().len() as u64 * CALIBRATION_VECTORS;
+    let vectors = buckets.promised().len() as u64 * CALIBRATION_VECTORS;
     calibration::least_bytes::<T>(buckets, rule, threads, vectors)
 }
 

@@ -77,7 +77,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let Self { options, .. } = *self;
         let target = options.aim.target();
         let pointless = target >= 1.0 || self.threshold.distance == 0.0;
-        let is_empty = self.buckets.sets().into_iter().any(|set| self.buckets.rows_of(set) == 0);
+        let is_empty = self.buckets.parts().into_iter().any(|set| self.buckets.rows_of(set) == 0);
         match options.rule {
             rule if options.t.is_some() && rule.is_none_or(Rule::is_exact) => Err(Error::option(
                 "a threshold is for a rule that needs one; name the rule, or leave the threshold out",

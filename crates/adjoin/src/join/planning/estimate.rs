@@ -27,7 +27,7 @@ pub(super) struct PairSample<T: Coordinate> {
     kernel: Kernel,
     placed: Placed<T>,
     centers: Panel<T>,
-    /// Where vectors of a second set begin, which are paired with those before them.
+    /// Where vectors of a second set begin, or new ones, which are paired with those before them.
     second: Option<usize>,
     /// Pairs within buckets.
     own_pairs: u64,
@@ -46,17 +46,18 @@ pub(super) struct DrawnPair {
 impl<T: Coordinate> PairSample<T> {
     pub(super) fn draw(search: &NeighbourSearch<'_, T>, seed: u64) -> Result<Self> {
         let buckets = search.buckets;
-        let sets = buckets.sets();
-        let of_each = VECTORS / sets.len() as u64;
-        let draw = |set: Range<u32>| draw_other_places(buckets, (set, &[]), of_each, seed, "estimate");
-        let places: Vec<(u32, u32)> = sets.iter().cloned().flat_map(draw).collect();
+        let parts = buckets.parts();
+        let of_each = VECTORS / parts.len() as u64;
+        let draw = |part: Range<u32>| draw_other_places(buckets, (part, &[]), of_each, seed, "estimate");
+        let places: Vec<(u32, u32)> = parts.iter().cloned().flat_map(draw).collect();
         let drawn = Drawn::read(search.context, buckets, search.centers, &places)?;
-        let drawn_of_first = drawn.of_buckets(sets[0].clone()).len();
+        let drawn_of_first = drawn.of_buckets(parts[0].clone()).len();
         let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
         let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
-        let second = buckets.are_of_two_sets().then_some(drawn_of_first);
-        let own = (0..buckets.count()).map(|number| pairs_of(buckets.members(number).into()));
-        let own_pairs = if second.is_some() { 0 } else { own.sum() };
+        // New rows are taken to be near each other as often as near old ones.
+        let second = (parts.len() > 1).then_some(drawn_of_first);
+        let own = buckets.meeting_themselves().into_iter();
+        let own_pairs = own.map(|number| pairs_of(buckets.members(number).into())).sum();
         let sample = Self::new(search.context.kernel, placed, search.centers, (own_pairs, buckets.meetings()));
         Ok(Self { second, ..sample })
     }

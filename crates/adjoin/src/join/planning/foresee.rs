@@ -33,7 +33,7 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let (of_buckets, own) = placed.into_iter().unzip();
         let placed = Placed { vectors, buckets: of_buckets, own };
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
-        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, Meetings::within(rows, buckets)));
+        let pairs = PairSample::new(kernel, placed, centers, (own_pairs, Meetings::within((rows, buckets))));
         Self { pairs, space }
     }
 

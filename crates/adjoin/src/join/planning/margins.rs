@@ -129,19 +129,19 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
     // its distance to its own center; sides on their way in.
     let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
     let depths = 3 * size_of::<Depth>() * count;
-    columns_bytes::<T>(buckets.sets(), dimensions)
+    columns_bytes::<T>(buckets.parts(), dimensions)
         + (depths + threads * a_worker) as u64
         + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
 /// Bytes of all centers, packed some at a time.
-fn columns_bytes<T: Coordinate>(sets: Vec<Range<u32>>, dimensions: usize) -> u64 {
-    let of = |set: Range<u32>| {
+fn columns_bytes<T: Coordinate>(parts: Vec<Range<u32>>, dimensions: usize) -> u64 {
+    let of = |part: Range<u32>| {
         let chunk =
-            |start: u32| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min((set.end - start) as usize), dimensions);
-        set.clone().step_by(CHUNK_CENTERS).map(chunk).sum::<u64>()
+            |start: u32| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min((part.end - start) as usize), dimensions);
+        part.clone().step_by(CHUNK_CENTERS).map(chunk).sum::<u64>()
     };
-    sets.into_iter().map(of).sum()
+    parts.into_iter().map(of).sum()
 }
 
 /// What the members of a bucket add to the margins with which others can take part.
@@ -165,7 +165,7 @@ struct MarginPass<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
-    /// The centers in question, ascending, and the same packed, some of one set at a time.
+    /// The centers in question, ascending, and the same packed, some of one part at a time.
     towards: Vec<u32>,
     columns: Vec<PackedColumns<T>>,
     /// For each bucket, what its members are taken to add at most.
@@ -184,8 +184,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         depths: Vec<Depth>,
         read_ahead: u64,
     ) -> Self {
-        let of_sets = towards.chunk_by(|&i, &j| buckets.set_of(i) == buckets.set_of(j));
-        let chunks = of_sets.flat_map(|of_set| of_set.chunks(CHUNK_CENTERS));
+        let of_parts = towards.chunk_by(|&i, &j| buckets.part_of(i) == buckets.part_of(j));
+        let chunks = of_parts.flat_map(|of_part| of_part.chunks(CHUNK_CENTERS));
         let columns = chunks.map(|chunk| context.kernel.pack(centers, chunk)).collect();
         Self { context, buckets, centers, threshold, towards, columns, depths, read_ahead }
     }

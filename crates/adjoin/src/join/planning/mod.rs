@@ -27,8 +27,8 @@ use crate::load::{Buckets, Sets};
 use crate::message::{Argument, message};
 use crate::options::Metric;
 use crate::plan::{
-    BucketGraph, BucketSizes, CacheStart, Division, Lead, Needs, Rule, Task, divide, schedule, schedule_in_order,
-    tasks_of, threads_within,
+    BucketSizes, CacheStart, Division, Lead, Needs, Rule, Task, divide, schedule, schedule_in_order, tasks_of,
+    threads_within,
 };
 use crate::report::Stopwatch;
 use crate::store::Store;
@@ -220,15 +220,14 @@ impl<'a> Planner<'a> {
             results: edges.predicted_results,
             center_distances: center_distances(buckets, admission.rule, &graph.edges),
         };
-        // Of two sets, no bucket is compared with itself.
-        let own = if buckets.are_of_two_sets() { 0 } else { graph.buckets };
-        let room = self.room::<T>(&graph.edges, own + graph.edges.len(), free)?;
-        let (tasks, leads) = match (buckets.are_of_two_sets(), &options.lead) {
-            (false, _) => (own_tasks_too(buckets, graph), &[Lead::Left][..]),
-            (true, None) => (graph.edges, &Lead::ALL[..]),
-            (true, Some(lead)) => (graph.edges, std::slice::from_ref(lead)),
+        let own = buckets.meeting_themselves();
+        let room = self.room::<T>(&graph.edges, own.len() + graph.edges.len(), free)?;
+        let leads = match &options.lead {
+            _ if buckets.parts().len() == 1 => &[Lead::Left][..],
+            None => &Lead::ALL[..],
+            Some(lead) => std::slice::from_ref(lead),
         };
-        let schedule = schedule(tasks, &room.sizes, room.start(), (options.order, leads));
+        let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), (options.order, leads));
         let spent = Spent {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
@@ -246,7 +245,8 @@ impl<'a> Planner<'a> {
     /// A plan that was read, for a run that finds room in what is free.
     fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
         let JoinPlan { mut decided, watched, order, lead, tasks, .. } = plan;
-        let watched = watched.map(|watched| Watched::new(&self.context, watched)).transpose()?;
+        let watched =
+            watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
         decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
         let room = self.room::<T>(&tasks, tasks.len(), self.context.budget().free())?;
         let schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
@@ -280,13 +280,6 @@ impl<'a> Planner<'a> {
             _ => Ok(division),
         }
     }
-}
-
-/// The tasks of a set that is joined with itself.
-fn own_tasks_too(buckets: &Buckets<'_>, graph: BucketGraph) -> Vec<Task> {
-    let mut tasks = tasks_of(graph);
-    tasks.retain(|&(i, _)| buckets.members(i) > 0);
-    tasks
 }
 
 /// What a run has room in.

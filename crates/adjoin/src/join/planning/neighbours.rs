@@ -217,11 +217,14 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let Self { ref order, ref rows, ref reach, .. } = *self;
         let drawn = Ordered { members: &all.members, order: rows };
         let columns = Ordered { members: &bucket.members, order };
+        // Pairs of two rows that may be drawn are met twice.
+        let times = if self.search.buckets.is_promised(number) { 1 } else { 2 };
         let (sides, found) =
             (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
         // Of many equal vectors, all are neighbours of each other: they are not held for a whole bucket.
         let note = |vector, member| {
-            found.extend(sides.neighbour(vector, number, member, bucket));
+            let neighbour = sides.neighbour(vector, number, member, bucket);
+            found.extend(neighbour.into_iter().cycle().take(times));
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
         };
         let counts = |vector, member| sides.counts(vector, member, bucket);
@@ -289,7 +292,7 @@ impl<T: Coordinate> Sides<'_, T> {
         let Some(filter) = buckets.pairs() else { return true };
         let (own, place) = drawn.places[vector as usize];
         let is_left = match buckets.are_of_two_sets() {
-            true => buckets.set_of(own) == 0,
+            true => buckets.part_of(own) == 0,
             false => drawn.rows[vector as usize] < bucket.row(member),
         };
         let (of_vector, of_member) = (buckets.ranks(own, place), bucket.ranks(member));
