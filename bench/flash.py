@@ -167,7 +167,7 @@ def main() -> None:
     ledger = Ledger(folder / "made.jsonl")
     how = (folder, ledger, given.rows, given.queries, given.list, given.batch)
     names = [given.set, *(["generated-10m"] if given.large else [])]
-    benches = [Bench(given.adjoin, name, *how) for name in names]
+    benches = [Bench(given.adjoin.resolve(), name, *how) for name in names]
     print(f"# Other devices\n\nMade by `bench/flash.py`. Times of devices are computed; {machine()}")
     for bench in benches:
         told(bench)

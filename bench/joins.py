@@ -190,7 +190,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    bench = Bench(asked.adjoin, asked.work)
+    bench = Bench(asked.adjoin.resolve(), asked.work)
     print(f"# The rest of the join\n\nMade by `bench/joins.py`. {machine()} Figures in brackets are those of DiskJoin.\n")
     for heading, part in PARTS.items():
         if asked.only in heading:

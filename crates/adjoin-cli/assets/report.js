@@ -1,45 +1,9 @@
 "use strict";
-// One page, no network: draws what lies in the element `data`.
+// The pairs of a join.
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const { data, byId, element, count, bytes, panel, track, chart, line } = page;
   const stats = data.stats;
   const isSimilarity = data.value === "similarity";
-  const byId = (id) => document.getElementById(id);
-
-  function element(tag, classes, text) {
-    const made = document.createElement(tag);
-    if (classes) made.className = classes;
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
-
-  const count = (number) => number.toLocaleString("en");
-  const bytes = (number) => {
-    const units = ["bytes", "kB", "MB", "GB", "TB"];
-    let unit = 0;
-    while (number >= 1000 && unit < 4) { number /= 1000; unit += 1; }
-    return `${number.toFixed(unit ? 1 : 0)} ${units[unit]}`;
-  };
-
-  function panel(parent, title) {
-    const made = element("div", "panel");
-    made.append(element("h2", "", title));
-    byId(parent).append(made);
-    return made;
-  }
-
-  function track(parts) {
-    const made = element("div", "track");
-    for (const { kind, from, to, color, title } of parts) {
-      const part = element("div", kind);
-      part.style.left = `${100 * from}%`;
-      if (to !== undefined) part.style.width = `${100 * (to - from)}%`;
-      if (color) part.style.background = color;
-      if (title) part.title = title;
-      made.append(part);
-    }
-    return made;
-  }
 
   // Summary -------------------------------------------------------------------------------------------------------
 
@@ -107,17 +71,6 @@
   }
 
   // Charts --------------------------------------------------------------------------------------------------------
-
-  function chart(title, note, options, values) {
-    const card = panel("charts", title);
-    const place = element("div");
-    card.append(place, element("div", "note", note));
-    const width = () => Math.max(300, card.clientWidth - 34);
-    const drawn = new uPlot({ width: width(), height: 240, ...options }, values, place);
-    window.addEventListener("resize", () => drawn.setSize({ width: width(), height: 240 }));
-  }
-
-  const line = (label, extra) => ({ label, stroke: "#2f6fde", width: 2, fill: "rgba(47,111,222,.12)", ...extra });
 
   function curveChart() {
     const { thresholds, pairs } = data.curve;

@@ -11,7 +11,7 @@ use super::Resources;
 pub(crate) enum Flash {
     /// Say how long a trace, or the searches of a graph, would take on a device
     Run(FlashRun),
-    /// The same for several values of a figure or an option, as CSV
+    /// The same for several values of a figure or an option, as CSV or a page with charts
     Sweep(FlashSweep),
     /// Measure the disk under a folder, and write a device that is like it
     Calibrate(FlashCalibrate),
@@ -96,7 +96,7 @@ pub(crate) struct FlashRun {
     /// A picture of what happened when, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// The result as JSON or CSV; standard output, as JSON where not given
+    /// The result as .json, .csv or .html, a page with charts; standard output where not given
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
     /// Replace what is there

@@ -1,5 +1,6 @@
-//! A page to look at: one file that needs no network, made from the pairs of a join.
+//! Pages to look at, each one file that needs no network: of the pairs of a join here, of other devices by who models these.
 
+mod html;
 mod page;
 mod pairs;
 mod table;
@@ -10,6 +11,7 @@ use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::output::{check_free, write_file};
 
+pub(crate) use html::{Drawn, write_html};
 pub use page::Page;
 
 /// Where the names or texts of ids are.

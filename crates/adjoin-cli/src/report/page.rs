@@ -1,7 +1,7 @@
 //! What is on the page, and the page.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use adjoin::context::Context;
@@ -9,6 +9,7 @@ use adjoin::device::Reservation;
 use adjoin::error::Result;
 use serde::Serialize;
 
+use super::html::{Drawn, write_html};
 use super::pairs::Pairs;
 
 /// Rows of clusters that are shown, the largest first of those that fit.
@@ -120,40 +121,8 @@ impl Page {
     /// # Errors
     /// Where `out` refuses.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let parts = [
-            ("{{chart_style}}", include_str!("../../assets/uplot.min.css")),
-            ("{{style}}", include_str!("../../assets/report.css")),
-            ("{{chart_script}}", include_str!("../../assets/uplot.min.js")),
-            ("{{script}}", include_str!("../../assets/report.js")),
-        ];
-        let template = include_str!("../../assets/report.html").to_owned();
-        let page = parts.iter().fold(template, |page, (place, part)| page.replacen(place, part, 1));
-        let (before, after) = page.split_once("{{data}}").expect("the page has a place for its data");
-        out.write_all(before.as_bytes())?;
-        let mut data = BufWriter::new(InElement(&mut *out));
-        serde_json::to_writer(&mut data, self)?;
-        data.flush()?;
-        drop(data);
-        out.write_all(after.as_bytes())
-    }
-}
-
-/// Forwards JSON so that no text in it ends the element that holds it.
-struct InElement<'a>(&'a mut dyn Write);
-
-impl Write for InElement<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for (k, part) in bytes.split(|&byte| byte == b'<').enumerate() {
-            if k > 0 {
-                self.0.write_all(b"\\u003c")?;
-            }
-            self.0.write_all(part)?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let (section, script) = (include_str!("../../assets/report.html"), include_str!("../../assets/report.js"));
+        write_html(out, &Drawn { section, script }, self)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The model of flash devices: traces and searches, swept, drawn, and refused.
 
-use serde_json::Value;
+use serde_json::{Value, json as value};
 
 use crate::place::Place;
+use crate::report::data;
 
 /// Vectors, queries like them, and the traces of a join, of searches of an index and of buckets.
 fn workloads() -> Place {
@@ -64,6 +65,21 @@ fn searches_run_on_every_platform_and_are_drawn() {
     assert!(named("LUN 0") && named("channel 0") && named("batch"), "{drawn}");
     assert!(place.text("figures.csv").starts_with("busy.") && place.text("figures.csv").lines().count() == 2);
     place.refused(&format!("flash run {usual} -o figures.csv"), &["figures.csv exists already; give --force"]);
+}
+
+#[test]
+fn pages_have_the_figures_of_each_run() {
+    let place = workloads();
+    let usual = "set.u8bin --queries queries.u8bin --list 20 --quiet";
+    place.done(&format!("flash run {usual} -o figures.json"));
+    place.done(&format!("flash run {usual} -o one.html"));
+    place.done(&format!("flash sweep {usual} --over platform=cpu,ndsearch -o two.html"));
+    let (one, two) = (data(&place, "one.html"), data(&place, "two.html"));
+    assert_eq!((&one["over"], &one["figures"]), (&Value::Null, &value!([json(&place.text("figures.json"))])));
+    assert_eq!((&two["over"], &two["values"]), (&value!("platform"), &value!(["cpu", "ndsearch"])));
+    assert_eq!(two["figures"][1], one["figures"][0]);
+    assert!(!place.text("two.html").contains("{{"), "each place on the page is filled");
+    place.refused(&format!("flash run {usual} -o one.html"), &["one.html exists already; give --force"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn joined() -> Place {
 }
 
 /// The JSON that the page draws.
-fn data(place: &Place, page: &str) -> serde_json::Value {
+pub(crate) fn data(place: &Place, page: &str) -> serde_json::Value {
     let text = place.text(page);
     let (_, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()

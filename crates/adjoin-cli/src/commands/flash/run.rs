@@ -1,12 +1,15 @@
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::Config;
 use adjoin::output::{check_free, write_file};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::workload::{Workload, config};
 use super::{as_csv, as_perfetto, write_text};
 use crate::Outcome;
 use crate::args::{FlashRun, FlashSweep};
+use crate::report::{Drawn, write_html};
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -25,9 +28,7 @@ pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     if let Some(path) = &arguments.perfetto {
         write_file(&context, path, arguments.force, |out| as_perfetto(&spans, out))?;
     }
-    let is_csv = arguments.output.as_ref().is_some_and(|path| path.extension().is_some_and(|ending| ending == "csv"));
-    let text = if is_csv { as_csv(&[figures]) } else { format!("{figures:#}\n") };
-    write_text(&context, arguments.output.as_deref(), arguments.force, &text)?;
+    write_results(&context, arguments, &Results { over: None, values: Vec::new(), figures: vec![figures] })?;
     Ok(Outcome::Done)
 }
 
@@ -42,15 +43,52 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
         check_free(&*context.device, path, run.force)?;
     }
     let workload = Workload::of(&context, run)?;
-    let mut results = Vec::new();
+    let mut results = Results { over: Some(name.to_owned()), values: Vec::new(), figures: Vec::new() };
     for value in values.split(',') {
         let (of, config) =
             changed(run, &usual, (name, value)).map_err(|error| Error::option(format!("--over {over}: {error}")))?;
         let (figures, _) = workload.run(&context, (&of, &config), 0)?;
-        results.push(json!({ name: value, "": figures }));
+        results.values.push(value.to_owned());
+        results.figures.push(figures);
     }
-    write_text(&context, run.output.as_deref(), run.force, &as_csv(&results))?;
+    write_results(&context, run, &results)?;
     Ok(Outcome::Done)
+}
+
+/// What runs gave, of which each has another value of something where there are several; `assets/flash.js` knows the names.
+#[derive(Serialize)]
+struct Results {
+    over: Option<String>,
+    values: Vec<String>,
+    figures: Vec<Value>,
+}
+
+impl Results {
+    /// A line for each run, in which nested figures have their names joined by dots.
+    fn csv(&self) -> String {
+        let line = |(k, figures): (usize, &Value)| match &self.over {
+            Some(name) => json!({ name: self.values[k], "": figures }),
+            None => figures.clone(),
+        };
+        as_csv(&self.figures.iter().enumerate().map(line).collect::<Vec<_>>())
+    }
+}
+
+/// Writes results as the ending of their file says: a page with charts, CSV, or JSON; of several CSV where that says neither.
+fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> Result<()> {
+    let FlashRun { output, force, .. } = arguments;
+    let ending = output.as_ref().and_then(|path| path.extension()).unwrap_or_default();
+    match (output, &results.figures[..]) {
+        (Some(path), _) if ending == "html" => {
+            let section = "<section id=\"all\" aria-label=\"All figures\"></section>\n";
+            let drawn = Drawn { section, script: include_str!("../../../assets/flash.js") };
+            write_file(context, path, *force, |out| write_html(out, &drawn, results))
+        }
+        (_, [figures]) if ending != "csv" && results.over.is_none() => {
+            write_text(context, output.as_deref(), *force, &format!("{figures:#}\n"))
+        }
+        _ => write_text(context, output.as_deref(), *force, &results.csv()),
+    }
 }
 
 /// A run in which a figure or an option has another value.

@@ -1,0 +1,54 @@
+//! A page as one file: style, scripts and data in it, so that it needs no network.
+
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+
+/// What a page has beside its cards and charts, and the script that draws them.
+pub(crate) struct Drawn {
+    pub(crate) section: &'static str,
+    pub(crate) script: &'static str,
+}
+
+/// Writes a page whose script finds `data` as `page.data`.
+///
+/// # Errors
+/// Where `out` refuses.
+pub(crate) fn write_html(out: &mut dyn Write, drawn: &Drawn, data: &impl Serialize) -> io::Result<()> {
+    let parts = [
+        ("{{chart_style}}", include_str!("../../assets/uplot.min.css")),
+        ("{{style}}", include_str!("../../assets/page.css")),
+        ("{{section}}", drawn.section),
+        ("{{chart_script}}", include_str!("../../assets/uplot.min.js")),
+        ("{{page_script}}", include_str!("../../assets/page.js")),
+        ("{{script}}", drawn.script),
+    ];
+    let template = include_str!("../../assets/page.html").to_owned();
+    let page = parts.iter().fold(template, |page, (place, part)| page.replacen(place, part, 1));
+    let (before, after) = page.split_once("{{data}}").expect("the page has a place for its data");
+    out.write_all(before.as_bytes())?;
+    let mut element = BufWriter::new(InElement(&mut *out));
+    serde_json::to_writer(&mut element, data)?;
+    element.flush()?;
+    drop(element);
+    out.write_all(after.as_bytes())
+}
+
+/// Forwards JSON so that no text in it ends the element that holds it.
+struct InElement<'a>(&'a mut dyn Write);
+
+impl Write for InElement<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for (k, part) in bytes.split(|&byte| byte == b'<').enumerate() {
+            if k > 0 {
+                self.0.write_all(b"\\u003c")?;
+            }
+            self.0.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
