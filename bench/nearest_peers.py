@@ -3,8 +3,9 @@
 `metric`, `k`, `threads`, `truth`, a file of what some drawn rows should find.
 
 `write-truth` writes that. `judge` tells the recall of `found`, a Parquet file of neighbours. A peer makes an index of the set,
-small and fast ones first, and asks for the neighbours of each row with more and more effort, until it reaches `recall`: `points`,
-each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Of equal distances all count.
+small and fast ones first, and asks for the neighbours of the drawn rows with more and more effort, until it reaches `recall`; then
+for those of each row, with that effort and with the one before: `points`, each with `recall`, and the `seconds` and `cpu_seconds`
+of index and search together. Of equal distances all count.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -92,11 +93,11 @@ def judge(job: Job) -> Job:
     return {"recall": recall_of(job, vectors_of(job), of_row)}
 
 
-#: Efforts, each with what the neighbours of all rows are found by.
-Search = Iterator[tuple[int, Callable[[], Any]]]
+#: Finds the neighbours of some vectors, with an effort.
+Find = Callable[[int, Any], Any]
 
 
-def faiss(job: Job, vectors: Any, lists: int) -> Search:
+def faiss(job: Job, vectors: Any, lists: int) -> Find:
     import faiss
 
     faiss.omp_set_num_threads(job["threads"])
@@ -105,24 +106,33 @@ def faiss(job: Job, vectors: Any, lists: int) -> Search:
     sample = numpy.random.default_rng(1).choice(len(vectors), min(len(vectors), TRAINED * lists), replace=False)
     index.train(vectors[sample])
     index.add(vectors)
-    for probes in PROBES:
+
+    def find(probes: int, some: Any) -> Any:
         index.nprobe = probes
-        yield probes, lambda: index.search(vectors, job["k"] + 1)[1]
+        return index.search(some, job["k"] + 1)[1]
+
+    return find
 
 
-def hnswlib(job: Job, vectors: Any, degree: int) -> Search:
+def hnswlib(job: Job, vectors: Any, degree: int) -> Find:
     import hnswlib
 
     index = hnswlib.Index(space="l2", dim=vectors.shape[1])
     index.init_index(max_elements=len(vectors), M=degree, ef_construction=6 * degree)
     index.add_items(vectors, num_threads=job["threads"])
-    for width in WIDTHS:
+
+    def find(width: int, some: Any) -> Any:
         index.set_ef(width)
-        yield width, lambda: index.knn_query(vectors, k=job["k"] + 1, num_threads=job["threads"])[0].astype("int64")
+        return index.knn_query(some, k=job["k"] + 1, num_threads=job["threads"])[0].astype("int64")
+
+    return find
 
 
-#: What each is installed as, and what its index is made with: lists of faiss over the root of the rows, and M of hnswlib.
-PEERS = {"faiss-ivf": ("faiss-cpu", faiss, (1, 2, 4)), "hnswlib": ("hnswlib", hnswlib, (6, 10, 16))}
+#: What each is installed as, what its index is made with, lists of faiss over the root of the rows or M of hnswlib, and efforts.
+PEERS = {
+    "faiss-ivf": ("faiss-cpu", faiss, (1, 2, 4), PROBES),
+    "hnswlib": ("hnswlib", hnswlib, (6, 10, 16), WIDTHS),
+}
 
 
 def clock() -> Any:
@@ -131,20 +141,25 @@ def clock() -> Any:
 
 
 def measure(name: str, job: Job) -> Job:
-    package, search, made_with = PEERS[name]
+    package, index_of, made_with, efforts = PEERS[name]
     vectors, points = vectors_of(job), []
+    rows = drawn(len(vectors))
+    places = {int(row): place for place, row in enumerate(rows)}
     for made in made_with:
-        begun, built = clock(), None
-        for effort, find in search(job, vectors, made):
-            built = clock() - begun if built is None else built
+        begun = clock()
+        find = index_of(job, vectors, made)
+        built = clock() - begun
+        for number, effort in enumerate(efforts):
+            found = find(effort, vectors[rows])
+            if recall_of(job, vectors, lambda row: found[places[row]]) >= job["recall"]:  # noqa: B023
+                break
+        for effort in efforts[max(number - 1, 0) : number + 1]:
             asked = clock()
-            found = find()
+            found = find(effort, vectors)
             seconds, cpu_seconds = (built + clock() - asked).tolist()
             recall = recall_of(job, vectors, lambda row: found[row])  # noqa: B023
             figures = {"seconds": seconds, "cpu_seconds": cpu_seconds, "build_cpu_seconds": float(built[1])}
             points.append({"made": made, "effort": effort, "recall": recall, **figures})
-            if recall >= job["recall"]:
-                break
     return {"version": importlib.metadata.version(package), "points": points}
 
 
