@@ -43,6 +43,7 @@ check: tools
 promises: build
 	bench/promises.sh $(CLI)
 	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises
+	$(CARGO) run --release --locked --quiet -p adjoin --example promises -- "$(ADJOIN_DATA)" target/promises parts
 
 # Searches of real sets, by buckets and by indexes, by rows that were held out, with calibrations by many seeds: how often the
 # promised recall is reached; goes on where it was interrupted, in target/promises. Needs ADJOIN_DATA.

@@ -47,7 +47,7 @@ pub struct RowSet(Vec<u64>);
 
 impl RowSet {
     /// None of `rows` rows.
-    pub(crate) fn new(rows: u64) -> Self {
+    pub fn new(rows: u64) -> Self {
         Self(vec![0; rows.div_ceil(64) as usize])
     }
 
@@ -60,7 +60,11 @@ impl RowSet {
         self.0[(row / 64) as usize] >> (row % 64) & 1 == 1
     }
 
-    pub(crate) fn insert(&mut self, row: u64) {
+    /// Takes a row.
+    ///
+    /// # Panics
+    /// Where it is not one of those rows.
+    pub fn insert(&mut self, row: u64) {
         self.0[(row / 64) as usize] |= 1 << (row % 64);
     }
 

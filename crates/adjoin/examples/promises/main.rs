@@ -8,7 +8,8 @@
 //! every pair. Fewer runs, in `chosen.csv`, are those that a user gets.
 //!
 //! `promises DATA WORK rules` prints what each rule compares instead; `promises DATA WORK search` does the same as the first
-//! with searches, in `search.csv`, and `promises DATA WORK indexes` with those of graph indexes, in `index.csv`.
+//! with searches, in `search.csv`, `promises DATA WORK indexes` with those of graph indexes, in `index.csv`, and
+//! `promises DATA WORK parts` with joins of two sets, in `between.csv`, and of rows that come to others, in `grown.csv`.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock is a bug here")]
 #![allow(clippy::disallowed_methods, reason = "half of the seeds are to be new ones")]
@@ -32,11 +33,11 @@ fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let (data, work, what) = match arguments.as_slice() {
         [data, work] => (data, work, None),
-        [data, work, what] if ["rules", "search", "indexes"].map(OsStr::new).contains(&what.as_os_str()) => {
+        [data, work, what] if ["rules", "search", "indexes", "parts"].map(OsStr::new).contains(&what.as_os_str()) => {
             (data, work, Some(what.as_os_str()))
         }
         _ => {
-            eprintln!("usage: promises DATA WORK [rules|search|indexes]");
+            eprintln!("usage: promises DATA WORK [rules|search|indexes|parts]");
             std::process::exit(2);
         }
     };
@@ -44,6 +45,7 @@ fn main() {
     let made = fs::create_dir_all(work).map_err(|error| Error::device(format!("{}: {error}", work.display())));
     let holds = made.and_then(|()| match what {
         None => runs::all(&context, data, work),
+        Some(what) if what == "parts" => runs::of_parts(&context, data, work),
         Some(what) if what == "search" => search::all(&context, data, work),
         Some(what) if what == "indexes" => search::of_indexes(&context, data, work),
         Some(_) => rules::print(&context, data, work).map(|()| true),

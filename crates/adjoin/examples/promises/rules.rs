@@ -7,7 +7,7 @@ use adjoin::error::Result;
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::plan::Rule;
 
-use crate::setting::Setting;
+use crate::setting::{Joined, Setting};
 
 /// Sets and thresholds: those with 10 and 100 neighbours a vector on average, and round ones.
 const SETTINGS: [(&str, f64); 8] = [
@@ -43,7 +43,7 @@ pub(crate) fn print(context: &Context, data: &Path, work: &Path) -> Result<()> {
         if !file.exists() {
             continue;
         }
-        let setting = Setting::open(context, &file, work, threshold)?;
+        let setting = Setting::open(context, (&file, work), threshold, Joined::Within)?;
         println!("  rule          R       t       pairs a vector     study     edges     pair  per vector  seconds");
         let calibrated = CALIBRATED.iter().flat_map(|&rule| RECALLS.map(|recall| (rule, Some(recall), None)));
         let proved = [(Rule::MarginSum, None, None)];

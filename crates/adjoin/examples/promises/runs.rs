@@ -11,7 +11,7 @@ use adjoin::error::{Error, Result};
 use adjoin::join::{Aim, JoinOptions};
 use adjoin::plan::Rule;
 
-use crate::setting::{Reached, Setting};
+use crate::setting::{Joined, Reached, Setting};
 
 /// Sets and thresholds: those with 1, 10 and 100 neighbours a vector on average, and round ones.
 const SETTINGS: [(&str, &[f64]); 5] = [
@@ -21,6 +21,9 @@ const SETTINGS: [(&str, &[f64]); 5] = [
     ("wordnet-20k.f16.npy", &[0.6613, 0.526, 0.3938, 0.95, 0.9, 0.85, 0.8]),
     ("sift-900k.u8bin", &[79.793]),
 ];
+/// The same of two sets, and of rows that come.
+const PARTS: [(&str, &[f64]); 3] =
+    [("sift-200k.u8bin", &[126.566]), ("debdesc.f16.npy", &[0.7296, 0.85]), ("wordnet-20k.f16.npy", &[0.526])];
 const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
 /// Seeds that are always the same; as many more are drawn for a new `runs.csv`.
 const SEEDS: u64 = 20;
@@ -35,12 +38,27 @@ const COVERED_SHARE: f64 = 0.92;
 /// What is noted where no sample supports the promise: a user is told so, and gets every pair.
 const REFUSED: &str = "refused";
 
+/// Makes the runs that are missing of two sets, and of rows that come; whether the promise holds in all of them.
+pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bool> {
+    let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
+    let seeds = seeds(work).map_err(failed)?;
+    let (mut holds, rule) = (true, Some(Rule::Union));
+    for joined in [Joined::Between, Joined::Grown] {
+        let list = format!("{}.csv", joined.name());
+        let made = Runs { context, data, work, rule, joined, settings: &PARTS }.make(&list, &seeds)?;
+        println!("{}:", joined.name());
+        holds &= summarise(&made);
+    }
+    Ok(holds)
+}
+
 /// Makes the runs that are missing; whether the promise holds in all of them.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
-    let forced = Runs { context, data, work, rule: Some(Rule::Union) }.make("runs.csv", &seeds)?;
-    let chosen = Runs { context, data, work, rule: None }.make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
+    let by = |rule| Runs { context, data, work, rule, joined: Joined::Within, settings: &SETTINGS };
+    let forced = by(Some(Rule::Union)).make("runs.csv", &seeds)?;
+    let chosen = by(None).make("chosen.csv", &seeds[..SEEDS_CHOSEN])?;
     println!("the union rule, whatever it costs:");
     let forced_holds = summarise(&forced);
     println!("\nthe rule that the planner chooses:");
@@ -54,6 +72,8 @@ struct Runs<'a> {
     work: &'a Path,
     /// None where the planner is to choose.
     rule: Option<Rule>,
+    joined: Joined,
+    settings: &'a [(&'static str, &'static [f64])],
 }
 
 impl Runs<'_> {
@@ -62,7 +82,8 @@ impl Runs<'_> {
         let list = self.work.join(list);
         let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
         let done = fs::read_to_string(&list).unwrap_or_default();
-        let settings = SETTINGS.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
+        let settings =
+            self.settings.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
         let settings: Vec<_> = settings.filter(|(name, _)| self.data.join(name).exists()).collect();
         // Some seeds of every setting before more of any, so that an early stop leaves a fair picture.
         for seeds in seeds.chunks(SEEDS_AT_ONCE) {
@@ -77,7 +98,7 @@ impl Runs<'_> {
                 if missing.is_empty() {
                     continue;
                 }
-                let setting = Setting::open(self.context, &self.data.join(name), self.work, threshold)?;
+                let setting = Setting::open(self.context, (&self.data.join(name), self.work), threshold, self.joined)?;
                 let file = fs::OpenOptions::new().create(true).append(true).open(&list).map_err(failed)?;
                 let file = Mutex::new(file);
                 self.measure(&setting, missing, |seed, recall, line| {
@@ -138,9 +159,12 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
 
 /// What is noted of a join.
 fn line(reached: &Reached) -> String {
-    let Reached { statistics, pair, per_vector } = reached;
+    let Reached { statistics, pair, per_vector, per_right_vector } = reached;
+    let per_vector = per_vector.min(*per_right_vector);
     let recall = statistics.common.recall.as_ref().expect("a join tells its recall");
-    let [of_pairs, of_vectors] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));
+    let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("both are of joins"));
+    // Of two sets, that of which fewer are found.
+    let of_vectors = recall.per_right_vector.filter(|_| per_right_vector == &per_vector).unwrap_or(of_left);
     format!(
         "{pair},{per_vector},{},{},{},{},{},{},{:.2}",
         of_pairs.low,

@@ -1,23 +1,65 @@
 //! A real set at one threshold, with its truth.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::join::{JoinOptions, Prepared, join, prepare, prepare_each};
+use adjoin::join::{JoinOptions, Prepared, Sets, join, prepare, prepare_each};
 use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::JoinStatistics;
 use adjoin::sink::{PairBatch, PairSink, Written};
 use adjoin::source::{self, SourceOptions};
-use adjoin::store::{BuildOptions, Store, build};
+use adjoin::store::{BuildOptions, RowSet, Store, build};
 use adjoin::truth::{GroundtruthOptions, groundtruth};
 
-/// A store, and how many neighbours each row has.
+/// What is joined of a real set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// All rows with each other.
+    Within,
+    /// The first two thirds with the others.
+    Between,
+    /// The last tenth with the others and with each other.
+    Grown,
+}
+
+impl Joined {
+    /// Its name, and what its files are called with.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Within => "within",
+            Self::Between => "between",
+            Self::Grown => "grown",
+        }
+    }
+
+    /// The first row of the second part of so many.
+    fn second(self, rows: u64) -> u64 {
+        match self {
+            Self::Within => rows,
+            Self::Between => 2 * rows / 3,
+            Self::Grown => rows - rows / 10,
+        }
+    }
+
+    /// How much a pair counts at the earlier and at the later one of its rows, of which the second part begins at one.
+    fn weights(self, (earlier, later): (u64, u64), second: u64) -> [u32; 2] {
+        match (self, earlier < second, later < second) {
+            (Self::Within, ..) | (Self::Between, true, false) | (Self::Grown, false, false) => [1, 1],
+            (Self::Grown, true, false) => [0, 2],
+            _ => [0, 0],
+        }
+    }
+}
+
+/// Stores of the parts of a set, and how much the neighbours of each row count.
 pub(crate) struct Setting {
-    store: Store,
+    joined: Joined,
+    stores: Vec<Store>,
     pub(crate) predicate: Predicate,
     truth: Vec<u32>,
 }
@@ -25,9 +67,10 @@ pub(crate) struct Setting {
 /// What a join did and reached.
 pub(crate) struct Reached {
     pub(crate) statistics: JoinStatistics,
-    /// Share of all pairs, and mean share of a vector's neighbours.
+    /// Share of all pairs, and mean share of a vector's neighbours, over the first of two sets and over the second.
     pub(crate) pair: f64,
     pub(crate) per_vector: f64,
+    pub(crate) per_right_vector: f64,
 }
 
 impl Reached {
@@ -37,8 +80,12 @@ impl Reached {
     }
 }
 
-/// Counts the neighbours of each row.
-struct Neighbours(Arc<Mutex<Vec<u32>>>);
+/// Counts the neighbours of each row, of which the second part begins at one.
+struct Neighbours {
+    joined: Joined,
+    second: u64,
+    counts: Arc<Mutex<Vec<u32>>>,
+}
 
 impl PairSink for Neighbours {
     fn wants_ids(&self) -> bool {
@@ -46,8 +93,14 @@ impl PairSink for Neighbours {
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        let mut counts = self.0.lock().unwrap();
-        batch.left_rows.iter().chain(&batch.right_rows).for_each(|&row| counts[row as usize] += 1);
+        let mut counts = self.counts.lock().unwrap();
+        let rows = counts.len() as u64;
+        for (&left, &right) in batch.left_rows.iter().zip(&batch.right_rows) {
+            let pair = (left % rows, right % rows); // rows that come are numbered behind all that the old ones may have
+            let [of_left, of_right] = self.joined.weights(pair, self.second);
+            counts[pair.0 as usize] += of_left;
+            counts[pair.1 as usize] += of_right;
+        }
         Ok(())
     }
 
@@ -58,37 +111,67 @@ impl PairSink for Neighbours {
 
 impl Setting {
     /// Opens a set; its store and truth are made once and kept in `work`.
-    pub(crate) fn open(context: &Context, file: &Path, work: &Path, threshold: f64) -> Result<Self> {
+    pub(crate) fn open(
+        context: &Context,
+        (file, work): (&Path, &Path),
+        threshold: f64,
+        joined: Joined,
+    ) -> Result<Self> {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let predicate = if name.ends_with(".npy") { Predicate::cosine(threshold)? } else { Predicate::l2(threshold)? };
         let names = [file.to_string_lossy().into_owned()];
         let source = source::open(context, &names, &SourceOptions::default())?;
-        let folder = work.join(format!("{name}.store"));
-        if adjoin::store::kind_of(context, &folder)?.is_none() {
-            let options = BuildOptions { metric: predicate.metric(), ..BuildOptions::default() };
-            build(context, &*source, &folder, &options)?;
-        }
-        let store = Store::open(context, &folder)?;
-        let at = work.join(format!("{name}-{threshold}.truth"));
+        let rows = source.info().rows;
+        let second = joined.second(rows);
+        let store = |part: Range<u64>| {
+            let is_whole = part == (0..rows);
+            let folder = work.join(if is_whole { format!("{name}.store") } else { format!("{name}-{part:?}.store") });
+            if adjoin::store::kind_of(context, &folder)?.is_none() {
+                let mut left_out = RowSet::new(rows);
+                (0..rows).filter(|row| !part.contains(row)).for_each(|row| left_out.insert(row));
+                let left_out = (!is_whole).then(|| Arc::new(left_out));
+                let options = BuildOptions { metric: predicate.metric(), left_out, ..BuildOptions::default() };
+                build(context, &*source, &folder, &options)?;
+            }
+            Store::open(context, &folder)
+        };
+        let parts = [0..second, second..rows].into_iter().filter(|part| !part.is_empty());
+        let stores = parts.map(store).collect::<Result<Vec<_>>>()?;
+        let kind = if joined == Joined::Within { String::new() } else { format!("{}-", joined.name()) };
+        let at = work.join(format!("{name}-{kind}{threshold}.truth"));
         let truth = match fs::read(&at) {
             Ok(bytes) => bytes.as_chunks().0.iter().map(|&count| u32::from_le_bytes(count)).collect(),
             Err(_) => {
-                let counts = Arc::new(Mutex::new(vec![0; source.info().rows as usize]));
+                let counts = Arc::new(Mutex::new(vec![0; rows as usize]));
                 let options = GroundtruthOptions { predicate, sample: None, seed: 1 };
-                groundtruth(context, &*source, &options, Box::new(Neighbours(counts.clone())))?;
+                groundtruth(
+                    context,
+                    &*source,
+                    &options,
+                    Box::new(Neighbours { joined, second, counts: counts.clone() }),
+                )?;
                 let truth = std::mem::take(&mut *counts.lock().unwrap());
                 let bytes: Vec<u8> = truth.iter().flat_map(|count: &u32| count.to_le_bytes()).collect();
                 fs::write(&at, bytes).map_err(|error| Error::device(format!("{}: {error}", at.display())))?;
                 truth
             }
         };
-        println!("{name} at {threshold}: {} pairs", truth.iter().map(|&count| u64::from(count)).sum::<u64>() / 2);
-        Ok(Self { store, predicate, truth })
+        let pairs = truth.iter().map(|&count| u64::from(count)).sum::<u64>() / 2;
+        println!("{name} {} at {threshold}: {pairs} pairs", joined.name());
+        Ok(Self { joined, stores, predicate, truth })
+    }
+
+    fn sets(&self) -> Sets<'_> {
+        match (self.joined, &self.stores[..]) {
+            (Joined::Between, [left, right]) => Sets::between(left, right),
+            (Joined::Grown, [old, new]) => Sets::grown(old, new),
+            (_, stores) => (&stores[0]).into(),
+        }
     }
 
     /// Joins once.
     pub(crate) fn join(&self, context: &Context, options: &JoinOptions) -> Result<Reached> {
-        self.run(context, &prepare(context, &self.store, options, false)?)
+        self.run(context, &prepare(context, self.sets(), options, false)?)
     }
 
     /// Joins by a rule once for each recall; none where no sample supports the promise.
@@ -98,21 +181,28 @@ impl Setting {
         options: &JoinOptions,
         rule: (Rule, &[f64]),
     ) -> Result<Vec<Option<Reached>>> {
-        let prepared = prepare_each(context, &self.store, options, rule, false)?;
+        let prepared = prepare_each(context, self.sets(), options, rule, false)?;
         prepared.into_iter().map(|one| one.map(|one| self.run(context, &one)).transpose()).collect()
     }
 
     fn run(&self, context: &Context, prepared: &Prepared) -> Result<Reached> {
         let counts = Arc::new(Mutex::new(vec![0; self.truth.len()]));
-        let sink = Box::new(Neighbours(counts.clone()));
-        let statistics = join(context, &self.store, prepared, sink)?;
+        let (joined, second) = (self.joined, self.joined.second(self.truth.len() as u64));
+        let sink = Box::new(Neighbours { joined, second, counts: counts.clone() });
+        let statistics = join(context, self.sets(), prepared, sink)?;
         let found = counts.lock().unwrap();
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
-        let shares = self.truth.iter().zip(&*found).filter(|(truth, _)| **truth > 0);
-        let shares: Vec<f64> = shares.map(|(&truth, &found)| f64::from(found) / f64::from(truth)).collect();
         let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };
-        let pair = ratio(sum(&found), sum(&self.truth));
-        let per_vector = ratio(shares.iter().sum(), shares.len() as f64);
-        Ok(Reached { statistics, pair, per_vector })
+        let mean_share = |of: Range<usize>| {
+            let shares = self.truth[of.clone()].iter().zip(&found[of]).filter(|(truth, _)| **truth > 0);
+            let shares: Vec<f64> = shares.map(|(&truth, &found)| f64::from(found) / f64::from(truth)).collect();
+            ratio(shares.iter().sum(), shares.len() as f64)
+        };
+        let (second, end) = (second as usize, self.truth.len());
+        let [per_vector, per_right_vector] = match joined {
+            Joined::Between => [mean_share(0..second), mean_share(second..end)],
+            _ => [mean_share(0..end); 2],
+        };
+        Ok(Reached { statistics, pair: ratio(sum(&found), sum(&self.truth)), per_vector, per_right_vector })
     }
 }

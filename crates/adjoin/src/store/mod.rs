@@ -27,6 +27,7 @@ mod tree;
 mod verify;
 mod writer;
 
+pub use crate::row_numbers::RowSet;
 pub use append::{Append, AppendReport, append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
