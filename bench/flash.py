@@ -5,7 +5,9 @@ usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch
                 [--work DIR]
 
 A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would lie in its page buffers. So the
-device is a 32nd of it (`flash_slice.toml`), one channel with all that goes with it, and so is the batch: 64 of 2,048.
+device is a 32nd of it (`flash_slice.toml`), one channel with all that goes with it, and so is the batch: 64 of 2,048. A soft
+decision takes as long as in the paper, so that it delays a search as much, but a 32nd of four cores would do an eighth as many: the
+slowdown where hard decisions fail is the least that it would be.
 
 Prints Markdown. What was computed lies in WORK/flash and is not computed again. Vectors come from ADJOIN_DATA, or are generated:
 the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated vectors, whose graphs
@@ -168,7 +170,7 @@ def main() -> None:
     how = (folder, ledger, given.rows, given.queries, given.list, given.batch)
     names = [given.set, *(["generated-10m"] if given.large else [])]
     benches = [Bench(given.adjoin.resolve(), name, *how) for name in names]
-    print(f"# Other devices\n\nMade by `bench/flash.py`. Times of devices are computed; {machine()}")
+    print(f"# Other devices\n\nMade by `bench/flash.py`, which says how. Times of devices are computed; {machine()}")
     for bench in benches:
         told(bench)
     first = benches[0]
