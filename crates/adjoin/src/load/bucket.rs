@@ -61,14 +61,19 @@ impl<T: Coordinate> LoadedBucket<T> {
     }
 
     /// Bytes that whoever loads a bucket holds meanwhile beside it: where not all members take part, these as they are stored,
-    /// and row numbers and ids of all.
+    /// and row numbers and ids of all; and row numbers once more where rows are sorted by a column.
     pub(crate) fn loading_bytes(buckets: &Buckets<'_>, with_ids: bool) -> u64 {
         let of = |number: u32| {
             let (extent, members) = (buckets.extent(number), buckets.members(number));
             let of_all = u64::from(extent.rows) * size_of::<u64>() as u64 + if with_ids { extent.id_bytes } else { 0 };
             u64::from(members) * buckets.vectors().bytes() as u64 + of_all
         };
-        buckets.taking_part().filter(|&number| buckets.is_part(number)).map(of).max().unwrap_or(0)
+        let sorted = |number: u32| {
+            let is_sorted = buckets.at(number).0.manifest().sorted_by.is_some();
+            u64::from(is_sorted) * u64::from(buckets.extent(number).rows) * size_of::<u64>() as u64
+        };
+        let all = |number| sorted(number) + if buckets.is_part(number) { of(number) } else { 0 };
+        buckets.taking_part().map(all).max().unwrap_or(0)
     }
 
     pub(crate) fn len(&self) -> usize {

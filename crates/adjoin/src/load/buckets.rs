@@ -11,6 +11,7 @@ use adjoin_kernels::Panel;
 use serde::{Deserialize, Serialize};
 
 use super::pair_filter::PairFilter;
+use super::part::Part;
 use super::subset::Subset;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -226,6 +227,14 @@ impl<'a> Buckets<'a> {
     /// Where one of those lies among all members of the bucket.
     pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
         self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
+    }
+
+    /// What is read of a bucket where that is less than all of it.
+    pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
+        let ((subset, own), store) = (self.subset(number)?, self.at(number).0);
+        let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
+        let members = subset.member(own, 0)..subset.member(own, last) + 1;
+        Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)
     }
 
     /// Whether perhaps not all members of a bucket take part.

@@ -5,9 +5,10 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
 use super::attributes::RowPlaces;
-use super::buckets::{RECORD_BYTES, Tally, extent_rows_max, row_bytes};
+use super::buckets::{ARRIVAL_BYTES, RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
+use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
 use super::passing::READING_BYTES;
 use super::{BuildOptions, assign, attributes, ids, intake};
@@ -47,6 +48,14 @@ pub(crate) struct BuildMemory {
     places: u64,
     /// Writing attributes, beside that.
     attributes: u64,
+    /// Where rows lie among those of their center, from before the writing of buckets to its end, where a column decides.
+    ordinals: u64,
+    /// Finding that, beside it and the records.
+    sorting: u64,
+    /// Of that, what sorts the rows.
+    pub(crate) sorter: u64,
+    /// What is being written of the checksums of blocks.
+    blocks: u64,
 }
 
 /// A store to which rows come, as far as memory depends on it.
@@ -148,16 +157,25 @@ impl BuildMemory {
             _ => ids::wanted_bytes(rows).min(free.saturating_sub(scan + picks + sample)).max(id_check_least),
         };
 
-        let columns = options.attributes.len();
+        let columns = options.kept_columns().len();
+        let is_sorted = options.sort_by.is_some();
+        let ordinals = if is_sorted { Ordinals::memory_bytes(rows) } else { 0 };
         let (places, attributes) = match columns {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
         };
-        let free = free.saturating_sub(places);
-        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
-        let beside_records = (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64);
+        let finding = if is_sorted { Ordinals::finding_bytes(buckets) + source.scan_bytes(batch) } else { 0 };
+        let least_sorter = if is_sorted { Ordinals::sorter_bytes(0) } else { 0 };
+        let free = free.saturating_sub(places + ordinals);
+        let of_row = row_bytes(vectors) + 8 + if is_sorted { ARRIVAL_BYTES } else { 0 };
+        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
+        let beside_records =
+            (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64).max(finding + least_sorter);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
+        let beside_sorter = centers + records + finding;
+        let sorter =
+            least_sorter.max(Ordinals::sorter_bytes(free.saturating_sub(beside_sorter)) * u64::from(is_sorted));
         // Where buckets are written the source holds nothing any more.
         let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
         Self {
@@ -175,6 +193,10 @@ impl BuildMemory {
             reading: 0,
             places,
             attributes,
+            ordinals,
+            sorting: finding + sorter,
+            sorter,
+            blocks: if is_sorted { WRITE_BUFFER_BYTES as u64 } else { 0 },
         }
     }
 
@@ -232,6 +254,10 @@ impl BuildMemory {
             reading,
             places,
             attributes,
+            ordinals: 0,
+            sorting: 0,
+            sorter: 0,
+            blocks: 0,
         }
     }
 
@@ -255,8 +281,10 @@ impl BuildMemory {
 
     fn largest_phase(&self) -> u64 {
         let beside_sample = self.survey().max(self.training);
-        let writing = self.records + self.places + self.writing(self.extent);
-        self.assigning().max(self.sample + beside_sample).max(writing).max(self.places + self.attributes)
+        let sorting = self.beside_sorting() + self.ordinals + self.sorting;
+        let writing = self.records + self.ordinals + self.places + self.writing(self.extent);
+        let laying_out = self.assigning().max(sorting).max(writing).max(self.places + self.attributes);
+        laying_out.max(self.sample + beside_sample)
     }
 
     /// The first scan, the sample apart.
@@ -269,9 +297,15 @@ impl BuildMemory {
         self.centers + self.comparing + self.scan + self.records
     }
 
+    /// What is held while a column decides where rows lie among those of their center.
+    pub(crate) fn beside_sorting(&self) -> u64 {
+        self.centers + self.records
+    }
+
     /// Writing buckets whose largest extent has so many bytes, the records apart.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
-        self.centers + 2 * self.load.max(largest_extent) + largest_extent + self.reading + WRITE_BUFFER_BYTES as u64
+        let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.blocks;
+        self.centers + 2 * self.load.max(largest_extent) + largest_extent + buffers
     }
 
     /// The sample's sizes.

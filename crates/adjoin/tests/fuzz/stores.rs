@@ -109,7 +109,7 @@ impl Whole {
     /// Type and number of what buckets hold.
     fn facts(&self) -> BucketFacts {
         let Manifest { vectors, ids, source_rows, .. } = self.manifest;
-        BucketFacts { vectors, ids, source_rows }
+        BucketFacts { vectors, ids, source_rows, is_sorted: false }
     }
 }
 
