@@ -780,7 +780,7 @@ def build(
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
     their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split. The columns that
     ``attributes`` names are kept beside the vectors, for searches ``where`` something is true of them. Rows are sorted within
-    buckets by the column ``sort_by``, which is kept too: where a join asks for a range of it, only parts of buckets are read.
+    buckets by the column ``sort_by``, which is kept too: joins and searches that ask for a range of it read parts of buckets.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. What the engine has to say goes to the log ``adjoin``.

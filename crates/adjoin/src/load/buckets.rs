@@ -34,6 +34,8 @@ pub struct Buckets<'a> {
     metric: Metric,
     /// Of each store the members that take part, where not all do; empty where all of all stores do.
     subsets: Vec<Option<Subset<'a>>>,
+    /// Of one store, the members that are looked for, where the others take part and are not.
+    sought: Option<Subset<'a>>,
     /// Which pairs count, where not all do.
     pairs: Option<&'a PairFilter>,
     /// The number of the first bucket of the second set, where two are joined with each other.
@@ -136,8 +138,21 @@ impl<'a> Buckets<'a> {
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
         let metric = stores[0].manifest().metric;
-        let (subsets, pairs, second, coding) = (Vec::new(), None, None, None);
-        Self { stores, firsts, extents, metric, subsets, pairs, second, coding, reads, bytes_requested, bytes_read }
+        let (subsets, sought, pairs, second, coding) = (Vec::new(), None, None, None, None);
+        Self {
+            stores,
+            firsts,
+            extents,
+            metric,
+            subsets,
+            sought,
+            pairs,
+            second,
+            coding,
+            reads,
+            bytes_requested,
+            bytes_read,
+        }
     }
 
     /// The same where of each store only some members take part: buckets have no others then, and those without any are not
@@ -146,6 +161,13 @@ impl<'a> Buckets<'a> {
     pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
         assert_eq!(subsets.len(), self.stores.len(), "one of each store");
         Self { subsets, pairs, ..self }
+    }
+
+    /// The same, of one store, where some members are looked for: of a bucket perhaps no others are loaded. Nothing else changes.
+    #[must_use]
+    pub(crate) fn seeking(self, sought: Option<Subset<'a>>) -> Self {
+        assert!(self.stores.len() == 1 && self.subsets.is_empty(), "of a store of which all members take part");
+        Self { sought, ..self }
     }
 
     /// Which pairs of members count, where not all do.
@@ -231,7 +253,8 @@ impl<'a> Buckets<'a> {
 
     /// What is read of a bucket where that is less than all of it.
     pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
-        let ((subset, own), store) = (self.subset(number)?, self.at(number).0);
+        let (subset, own) = self.subset(number).or_else(|| self.sought.map(|sought| (sought, number)))?;
+        let store = self.at(number).0;
         let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
         let members = subset.member(own, 0)..subset.member(own, last) + 1;
         Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)

@@ -7,7 +7,7 @@ use crate::source::IdKind;
 use crate::store::format::{BLOCK_BYTES, Extent};
 
 /// Bytes that are read rather than to make another request.
-const REQUEST_COST_BYTES: u64 = 16 << 10;
+const REQUEST_COST_BYTES: u64 = 8 << 10;
 
 /// Members of a bucket that follow each other, and where they are found.
 #[derive(Debug, Clone, PartialEq, Eq)]

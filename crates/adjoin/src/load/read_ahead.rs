@@ -32,6 +32,8 @@ pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
     consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
+    /// Whether a part of a bucket is read where that is enough.
+    in_parts: bool,
     upcoming: std::iter::Peekable<I>,
     queue: Box<dyn ReadQueue>,
     /// In order, finished or not.
@@ -116,7 +118,8 @@ impl StoredBucket {
         store.decode(number, self.bytes())
     }
 
-    /// The same of the members that take part alone.
+    /// The same of the members that take part alone. Where all do and some are looked for, there may be no others than these and what
+    /// lies between them.
     ///
     /// # Errors
     /// Where the bytes are not as written.
@@ -124,7 +127,8 @@ impl StoredBucket {
         let Run { first, vectors, rows, ids } = self.run(buckets)?;
         let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
         let Some(members) = buckets.members_at(self.number).filter(|_| count < rows.len()) else {
-            return Ok(StoredMembers { vectors: Cow::Borrowed(vectors), rows, ids });
+            let first = if buckets.is_part(self.number) { 0 } else { first };
+            return Ok(StoredMembers { first, vectors: Cow::Borrowed(vectors), rows, ids });
         };
         let (mut some, mut some_rows) = (Vec::with_capacity(count * bytes), Vec::with_capacity(count));
         let mut some_ids = Ids::empty(ids.kind());
@@ -133,7 +137,7 @@ impl StoredBucket {
             some_rows.push(rows[member]);
             some_ids.push_from(&ids, member);
         }
-        Ok(StoredMembers { vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
+        Ok(StoredMembers { first: 0, vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
     }
 
     /// Checks the members that were read.
@@ -160,6 +164,8 @@ impl StoredBucket {
 
 /// Members of a bucket as they are stored: vectors end to end, row numbers, and ids where they were read.
 pub(crate) struct StoredMembers<'a> {
+    /// Which of those that take part is the first.
+    pub(crate) first: u32,
     pub(crate) vectors: Cow<'a, [u8]>,
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
@@ -211,6 +217,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             consumer,
             buckets,
             with_ids,
+            in_parts: false,
             upcoming: upcoming.peekable(),
             queue,
             requests: VecDeque::new(),
@@ -221,6 +228,12 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             until: u64::MAX,
             stop: stop.clone(),
         })
+    }
+
+    /// The same for who asks for [`StoredBucket::members`] alone: a part of a bucket is read where that is enough.
+    #[must_use]
+    pub(crate) fn in_parts(self) -> Self {
+        Self { in_parts: true, ..self }
     }
 
     /// Begins no loads of later steps than this one from now on.
@@ -283,7 +296,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             let Some(&Load { bucket: first, .. }) = self.upcoming.peek().filter(|load| load.step <= until) else {
                 return Ok(());
             };
-            let part = self.buckets.part(first, self.with_ids);
+            let part = self.part_of(first);
             if self.queue.in_flight() + part.as_ref().map_or(1, |part| part.reads.len()) > DEPTH {
                 return Ok(());
             }
@@ -312,7 +325,12 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         }
     }
 
-    /// A part of the next bucket.
+    /// What is read of a bucket where that is less than all of it.
+    fn part_of(&self, bucket: u32) -> Option<Part> {
+        if self.in_parts { self.buckets.part(bucket, self.with_ids) } else { None }
+    }
+
+    /// Begins a part of the next bucket.
     fn part(&mut self, part: Part) -> (Request, Vec<Read>) {
         let Load { bucket, step } = self.upcoming.next().expect("the caller has seen it");
         let reads = part.reads.iter().map(|read| Read::new(read.blocks.clone(), read.wanted)).collect();
@@ -327,7 +345,7 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end && next.step <= until)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
-            && self.buckets.part(buckets.end, self.with_ids).is_none()
+            && self.part_of(buckets.end).is_none()
         {
             self.upcoming.next();
             buckets.end += 1;

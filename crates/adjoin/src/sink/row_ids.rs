@@ -167,7 +167,7 @@ impl<'a> Rows<'a> {
         context.progress.begin(phase, "buckets", buckets.count().into());
         let memory = least_read_ahead(buckets.extents(), true);
         let loads = Load::each(buckets.count()).filter(|load| buckets.members(load.bucket) > 0);
-        let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?;
+        let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?.in_parts();
         let mut id = Vec::new();
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;

@@ -48,14 +48,40 @@ pub(crate) struct BuildMemory {
     places: u64,
     /// Writing attributes, beside that.
     attributes: u64,
-    /// Where rows lie among those of their center, from before the writing of buckets to its end, where a column decides.
+    /// Sorting rows by a column.
+    pub(super) order: OrderMemory,
+}
+
+/// What sorting rows by a column takes of a build; nothing where that is not asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OrderMemory {
+    /// Where rows lie among those of their center, from before the writing of buckets to its end.
     ordinals: u64,
-    /// Finding that, beside it and the records.
-    sorting: u64,
-    /// Of that, what sorts the rows.
-    pub(crate) sorter: u64,
+    /// Finding that, beside it, the records and the sorter.
+    finding: u64,
+    /// What sorts the rows.
+    pub(super) sorter: u64,
+    /// A row while it is put in order.
+    of_row: u64,
     /// What is being written of the checksums of blocks.
     blocks: u64,
+}
+
+impl OrderMemory {
+    /// The least.
+    fn of(options: &BuildOptions, source: &dyn VectorSource, (rows, buckets): (u64, usize), batch: u64) -> Self {
+        if options.sort_by.is_none() {
+            return Self::default();
+        }
+        let finding = Ordinals::finding_bytes(buckets) + source.scan_bytes(batch);
+        let (ordinals, sorter) = (Ordinals::memory_bytes(rows), Ordinals::sorter_bytes(0));
+        Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
+    }
+
+    /// The same where so many bytes are free beside it, but for the sorter.
+    fn within(self, free: u64) -> Self {
+        Self { sorter: if self.sorter > 0 { Ordinals::sorter_bytes(free) } else { 0 }, ..self }
+    }
 }
 
 /// A store to which rows come, as far as memory depends on it.
@@ -158,26 +184,21 @@ impl BuildMemory {
         };
 
         let columns = options.kept_columns().len();
-        let is_sorted = options.sort_by.is_some();
-        let ordinals = if is_sorted { Ordinals::memory_bytes(rows) } else { 0 };
+        let order = OrderMemory::of(options, source, (rows, buckets), batch);
         let (places, attributes) = match columns {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
         };
-        let finding = if is_sorted { Ordinals::finding_bytes(buckets) + source.scan_bytes(batch) } else { 0 };
-        let least_sorter = if is_sorted { Ordinals::sorter_bytes(0) } else { 0 };
-        let free = free.saturating_sub(places + ordinals);
-        let of_row = row_bytes(vectors) + 8 + if is_sorted { ARRIVAL_BYTES } else { 0 };
+        let free = free.saturating_sub(places + order.ordinals);
+        let of_row = row_bytes(vectors) + 8 + order.of_row;
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
-        let beside_records =
-            (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64).max(finding + least_sorter);
+        let writing = EXTENTS * extent + WRITE_BUFFER_BYTES as u64 + order.blocks;
+        let beside_records = (comparing + scan).max(writing).max(order.finding + order.sorter);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
-        let beside_sorter = centers + records + finding;
-        let sorter =
-            least_sorter.max(Ordinals::sorter_bytes(free.saturating_sub(beside_sorter)) * u64::from(is_sorted));
+        let order = order.within(free.saturating_sub(centers + records + order.finding));
         // Where buckets are written the source holds nothing any more.
-        let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
+        let beside_load = centers + records + writing;
         Self {
             batch,
             scan,
@@ -193,10 +214,7 @@ impl BuildMemory {
             reading: 0,
             places,
             attributes,
-            ordinals,
-            sorting: finding + sorter,
-            sorter,
-            blocks: if is_sorted { WRITE_BUFFER_BYTES as u64 } else { 0 },
+            order,
         }
     }
 
@@ -254,10 +272,7 @@ impl BuildMemory {
             reading,
             places,
             attributes,
-            ordinals: 0,
-            sorting: 0,
-            sorter: 0,
-            blocks: 0,
+            order: OrderMemory::default(),
         }
     }
 
@@ -281,8 +296,9 @@ impl BuildMemory {
 
     fn largest_phase(&self) -> u64 {
         let beside_sample = self.survey().max(self.training);
-        let sorting = self.beside_sorting() + self.ordinals + self.sorting;
-        let writing = self.records + self.ordinals + self.places + self.writing(self.extent);
+        let OrderMemory { ordinals, finding, sorter, .. } = self.order;
+        let sorting = self.beside_sorting() + ordinals + finding + sorter;
+        let writing = self.records + ordinals + self.places + self.writing(self.extent);
         let laying_out = self.assigning().max(sorting).max(writing).max(self.places + self.attributes);
         laying_out.max(self.sample + beside_sample)
     }
@@ -304,7 +320,7 @@ impl BuildMemory {
 
     /// Writing buckets whose largest extent has so many bytes, the records apart.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
-        let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.blocks;
+        let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.order.blocks;
         self.centers + 2 * self.load.max(largest_extent) + largest_extent + buffers
     }
 

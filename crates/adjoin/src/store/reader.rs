@@ -191,6 +191,12 @@ impl Store {
         &self.file
     }
 
+    /// Bytes that a condition takes so that parts of its buckets can be read.
+    pub(crate) fn parts_bytes(&self) -> u64 {
+        let blocks = self.manifest.files.get(Role::Blocks).filter(|_| self.manifest.sorted_by.is_some());
+        blocks.map_or(0, |blocks| blocks.bytes)
+    }
+
     /// Whether parts of its buckets can be read: rows are sorted, and a condition has asked for some of them.
     pub(crate) fn has_parts(&self) -> bool {
         self.blocks.get().is_some()

@@ -507,7 +507,7 @@ impl Build<'_> {
             (context, &self.temporary()),
             (column, info.rows),
             (&assigned.records, info.vectors),
-            (&assigned.tallies, memory.sorter),
+            (&assigned.tallies, memory.order.sorter),
         );
         found.map(Some)
     }

@@ -233,6 +233,12 @@ fn bytes_read_fall_with_the_rows_that_pass() {
         assert!(now < before && now.0 < (whole.0 as f64 * share) as u64, "year < {most}: {now:?} of {whole:?}");
         before = now;
     }
+    let queries = QuerySet::Source(&data.set);
+    let searched = |condition: &str| {
+        let how = (Wanted::Nearest(3), Effort::Every);
+        find(&setup, &built.store, queries, how, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()
+    };
+    assert!(searched("year < -150") < searched("year is not null") / 4, "searches read parts too");
     let io = built.join(&setup, within).unwrap().statistics.common.io;
     assert_eq!(io.bytes_requested.unwrap(), whole.1, "without a condition all is read, as where all rows meet it");
 }
