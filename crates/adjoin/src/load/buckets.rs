@@ -260,6 +260,12 @@ impl<'a> Buckets<'a> {
         Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)
     }
 
+    /// Bytes that are asked for to read a bucket.
+    pub(crate) fn read_bytes(&self, number: u32, with_ids: bool) -> u64 {
+        let part = self.part(number, with_ids);
+        part.map_or_else(|| self.extent(number).bytes(with_ids), |part| part.wanted())
+    }
+
     /// Whether perhaps not all members of a bucket take part.
     pub(super) fn is_part(&self, number: u32) -> bool {
         self.subset(number).is_some()

@@ -47,6 +47,11 @@ impl Part {
         is_less.then_some(Self { members, with_ids, reads })
     }
 
+    /// Bytes that are asked for.
+    pub(super) fn wanted(&self) -> u64 {
+        self.reads.iter().map(|read| read.wanted).sum()
+    }
+
     /// Bytes of all blocks.
     pub(super) fn bytes(&self) -> u64 {
         self.reads.iter().map(|read| read.blocks.end - read.blocks.start).sum()

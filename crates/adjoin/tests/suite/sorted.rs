@@ -2,8 +2,10 @@
 //! believed only where it is as written?
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::device::{Device, FaultPlan, Keep, SimulatedDevice};
 use adjoin::error::{ErrorKind, Result};
 use adjoin::index::{self, Index, IndexOptions};
 use adjoin::join::Side;
@@ -11,9 +13,9 @@ use adjoin::options::{Element, Metric};
 use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::search::{Effort, QuerySet, Wanted};
-use adjoin::source::{IdKind, Ids};
+use adjoin::source::{self, IdKind, Ids, SourceOptions};
 use adjoin::store::format::{BucketFacts, HEADER_BYTES, decode_bucket};
-use adjoin::store::{self, Append, OnBad, OnDuplicateId, Role, Store, append, verify};
+use adjoin::store::{self, Append, BuildOptions, OnBad, OnDuplicateId, Role, Store, append, verify};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 
 use crate::filtered_joins::{self, filter, join, predicate};
@@ -189,6 +191,10 @@ fn joins_find_the_pairs_of_rows_that_pass_in_parts_of_buckets() {
             let [before, now] = [&of_plain, &of_sorted].map(|of| of.statistics.common.io.bytes_read.unwrap());
             // What is read ends with whole blocks.
             assert!(now <= before + 8_192, "{what}: {now} of {before} bytes");
+            let common = &of_sorted.statistics.common;
+            let (predicted, read) =
+                (common.predicted.as_ref().unwrap().bytes_read.unwrap_or(0), common.io.bytes_requested.unwrap());
+            assert!(predicted <= read, "{what}: {predicted} bytes are predicted, {read} were asked for");
         }
     }
 }
@@ -315,6 +321,48 @@ fn parts_that_are_not_as_written_are_never_believed() {
         let error = error_of(try_with(Role::Blocks, at, &blocks));
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
+}
+
+#[test]
+fn a_sorted_build_that_was_ended_goes_on_to_the_same_bytes() {
+    let data = Data::new(values(500, DIMENSIONS, 9), 9);
+    let set = std::fs::read(data.folder.path().join("set/1.parquet")).unwrap();
+    let fresh = || {
+        let device = SimulatedDevice::new(FaultPlan::None);
+        device.put("data/set.parquet", &set);
+        device
+    };
+    let folder = Path::new("data/store");
+    let work = |device: &SimulatedDevice, resume: bool| -> Result<()> {
+        let setup = Setup { threads: 1, ..sorted(&Setup::default().with_buckets(6), "year") };
+        let context = setup.context_on(Arc::new(device.clone()));
+        let source = source::open(&context, &["data/set.parquet".into()], &SourceOptions::default())?;
+        let force = device.kind(&folder.join("manifest.json"))?.is_some();
+        let resume = resume.then(SourceOptions::default);
+        store::build(&context, &*source, folder, &BuildOptions { resume, force, ..setup.build }).map(drop)
+    };
+    let files = |device: &SimulatedDevice| -> BTreeMap<_, _> {
+        let names = device.list(folder).unwrap().into_iter();
+        names.map(|name| (name.clone(), device.bytes(folder.join(name)).unwrap())).collect()
+    };
+    let [plain, kept] = [fresh(), fresh()];
+    work(&plain, false).unwrap();
+    work(&kept, true).unwrap();
+    let wanted = files(&plain);
+    assert!(wanted.len() == 6 && files(&kept) == wanted);
+    let operations = kept.operations().len() as u64;
+    let mut ended = 0;
+    for at in (0..operations).step_by(operations.div_ceil(20) as usize) {
+        let crashed = fresh();
+        crashed.set_plan(FaultPlan::Crash { at });
+        ended += u32::from(work(&crashed, true).is_err());
+        for keep in [Keep::Nothing, Keep::Everything] {
+            let again = crashed.after_crash(keep);
+            work(&again, true).unwrap_or_else(|error| panic!("operation {at}, {keep:?}: {error}"));
+            assert!(files(&again) == wanted, "operation {at}, {keep:?}");
+        }
+    }
+    assert!(ended > 10, "{ended} were ended");
 }
 
 #[test]
