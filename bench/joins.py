@@ -63,13 +63,15 @@ class Bench:
             run([self.adjoin, "build", self.rows(first, end), "-o", store, "--quiet"])
         return store
 
-    def attributed(self) -> Path:
-        """A store of the whole set with columns for conditions."""
-        store, table_of = self.work / "attributed.store", self.work / "attributed.parquet"
-        if not store.exists():
+    def attributed(self, *sort_by: str) -> Path:
+        """A store of the whole set with columns for conditions, whose rows are perhaps sorted by one of them."""
+        store, table_of = self.work / f"{'-'.join(['attributed', *sort_by])}.store", self.work / "attributed.parquet"
+        if not table_of.exists():
             python = os.environ.get("PEERS_PYTHON", sys.executable)
             run([python, Path(__file__).with_name("attributes.py"), self.rows(0, ROWS), table_of])
-            run([self.adjoin, "build", table_of, "-o", store, "--no-ids", "--attributes", "near,pick", "--quiet"])
+        if not store.exists():
+            order = [word for column in sort_by for word in ("--sort-by", column)]
+            run([self.adjoin, "build", table_of, "-o", store, "--no-ids", "--attributes", "near,pick", *order, "--quiet"])
         return store
 
     def joined(self, *words: object) -> Record:
@@ -168,16 +170,17 @@ def new_rows(bench: Bench) -> str:
 
 def conditions(bench: Bench) -> str:
     """Joins of some of the rows, near each other or at random."""
-    store, body = bench.attributed(), []
-    for column in ("near", "pick"):
+    body = []
+    plain, by_pick = bench.attributed(), bench.attributed("pick")
+    for column, store, words in (("near", plain, ""), ("pick", plain, ""), ("pick", by_pick, ", sorted by it")):
         for share in (1_000, *OF_A_THOUSAND):
             where = ["--where", f"{column} < {share}"] if share < 1_000 else []
             told = bench.joined(store, "--recall", 0.9, *where)
             stats = told["stats"]
             figures = [shown(told["seconds"], 2), shown(stats["io"]["bytes_read"] / 1e6), shown(compared(stats) / 1e6)]
-            body.append([f"{column}, {share / 10} %", *figures, f"{stats['join']['pairs']:,}"])
+            body.append([f"{column}{words}, {share / 10} %", *figures, f"{stats['join']['pairs']:,}"])
     head = ["rows that meet the condition", "seconds", "MB read", "million distances", "pairs"]
-    words = "Recall 0.9. `near` is by the distance from one row, so that rows below a number lie near each other; `pick` is at random.\n\n"
+    words = "Recall 0.9. `near` is by the distance from one row, so that rows below a number lie near each other; `pick` is at random; where it says so, the store was built with `--sort-by pick`.\n\n"
     return words + table(head, body)
 
 

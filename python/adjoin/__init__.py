@@ -765,6 +765,7 @@ def build(
     on_bad: OnBad = "error",
     on_duplicate_id: OnDuplicateId = "error",
     attributes: Sequence[str] = (),
+    sort_by: Optional[str] = None,
     force: bool = False,
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
@@ -778,14 +779,15 @@ def build(
     first. What does not fit into memory goes there too, or to the folder of the store where ``temporary``
     is not given. The column ``id_column``, or ``id`` where there is one, names the rows; with ``ids=False`` they go by
     their number. Of a folder in Hugging Face's layout ``split``, such as ``"train"``, takes one split. The columns that
-    ``attributes`` names are kept beside the vectors, for searches ``where`` something is true of them.
+    ``attributes`` names are kept beside the vectors, for searches ``where`` something is true of them. Rows are sorted within
+    buckets by the column ``sort_by``, which is kept too: joins and searches that ask for a range of it read parts of buckets.
 
     Raises :class:`AdjoinError`; its subclasses tell what is wrong. Warns with :class:`PromiseWarning` where more memory was
     held than was given. What the engine has to say goes to the log ``adjoin``.
     """
     target = _options.path("store", store)
     wanted = {"metric": _options.choice("metric", metric, SEARCH_METRICS), "force": _options.flag("force", force)}
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, attributes, sort_by)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = None if temporary is None else folder.name

@@ -160,6 +160,7 @@ def store_options(
     on_bad: Any,
     on_duplicate_id: Any,
     attributes: Any = (),
+    sort_by: Any = None,
 ) -> dict[str, Any]:
     """How a store is built."""
     return {
@@ -172,4 +173,5 @@ def store_options(
         "on_bad": choice("on_bad", on_bad, ("error", "skip")),
         "on_duplicate_id": choice("on_duplicate_id", on_duplicate_id, ("error", "keep")),
         "attributes": texts("attributes", attributes),
+        "sort_by": text("sort_by", sort_by),
     }

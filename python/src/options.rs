@@ -79,6 +79,7 @@ pub(crate) struct StoreOptions {
     on_bad: String,
     on_duplicate_id: String,
     attributes: Vec<String>,
+    sort_by: Option<String>,
 }
 
 impl StoreOptions {
@@ -93,7 +94,8 @@ impl StoreOptions {
 
     /// Places of the columns of a table that are read; `name` is what messages call it.
     pub(crate) fn columns_read(&self, name: &str, schema: &Schema) -> Result<Vec<usize>> {
-        columns_read(name.as_ref(), schema, &self.source_options()?, &self.attributes)
+        let kept = self.build_options(Metric::L2, false)?.kept_columns();
+        columns_read(name.as_ref(), schema, &self.source_options()?, &kept)
     }
 
     pub(crate) fn open(&self, context: &Context, sources: &[String]) -> Result<Arc<dyn VectorSource>> {
@@ -103,7 +105,7 @@ impl StoreOptions {
     pub(crate) fn build_options(&self, metric: Metric, force: bool) -> Result<BuildOptions> {
         let (on_bad, on_duplicate_id) = (self.on_bad.parse()?, self.on_duplicate_id.parse()?);
         let (seed, buckets) = (self.seed, self.buckets);
-        let attributes = self.attributes.clone();
+        let (attributes, sort_by) = (self.attributes.clone(), self.sort_by.clone());
         Ok(BuildOptions {
             metric,
             seed,
@@ -111,6 +113,7 @@ impl StoreOptions {
             on_bad,
             on_duplicate_id,
             attributes,
+            sort_by,
             force,
             ..BuildOptions::default()
         })

@@ -391,11 +391,13 @@ def test_only_rows_and_pairs_that_meet_conditions_are_joined(vectors: numpy.ndar
     )
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
     store = adjoin.build(table, tmp_path / "set.store", attributes=["lang", "year"])
+    by_year = adjoin.build(table, tmp_path / "by-year.store", attributes=["lang"], sort_by="year")
+    assert by_year.info["sorted_by"] == "year"
     every = pairs_within(vectors, EPS)
     english = {pair for pair in every if pair[0] % 3 == 0 and pair[1] % 3 == 0}
     other = {pair for pair in every if {pair[0] % 3, pair[1] % 3} == {0, 1} and pair[0] % 7 < pair[1] % 7}
     assert english and other
-    for source in (store, table, tmp_path / "set.parquet", polars.DataFrame(table)):
+    for source in (store, by_year, table, tmp_path / "set.parquet", polars.DataFrame(table)):
         with adjoin.join(source, eps=EPS, exact=True, where="lang = 'en'") as result:
             assert {row[:2] for row in rows_of(result.pairs())} == english
             assert result.stats["join"]["passing_rows"] == len(vectors[::3])

@@ -201,6 +201,9 @@ pub(crate) struct Build {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) attributes: Attributes,
+    /// Column by which rows are sorted within buckets, so that a --where that asks for a range of it reads parts of these; kept as an attribute too
+    #[arg(long, value_name = "COLUMN", value_parser = NonEmpty::new())]
+    pub(crate) sort_by: Option<String>,
     /// Metric of the joins and searches to come: l2 or cosine; or ip, inner products, for searches alone
     #[arg(long, value_name = "METRIC", default_value = "l2", value_parser = ["l2", "cosine", "ip"])]
     pub(crate) metric: String,

@@ -319,6 +319,7 @@ pub(crate) fn build_options(
         on_duplicate_id: store.on_duplicate_id.parse()?,
         left_out: None,
         attributes: attributes.to_vec(),
+        sort_by: None,
         force,
         resume: None,
     })

@@ -61,6 +61,7 @@ mod row_numbers;
 pub mod search;
 pub mod serve;
 pub mod sink;
+mod sorter;
 pub mod source;
 pub mod sql;
 pub mod store;

@@ -22,6 +22,8 @@ pub enum Argument {
     Split,
     /// The columns that are kept to filter searches by.
     Attributes,
+    /// The attribute that rows are sorted by within buckets.
+    SortBy,
     /// The set that another is joined with.
     With,
     /// The rows that come to those of a set.
@@ -102,6 +104,7 @@ impl Argument {
             Self::NoIds => "no-ids",
             Self::Split => "split",
             Self::Attributes => "attributes",
+            Self::SortBy => "sort-by",
             Self::With => "with",
             Self::New => "new",
             Self::Delete => "delete",

@@ -29,7 +29,7 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let kept = (&arguments.attributes.names[..], arguments.force);
     let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
     let options = resolve::build_options(&arguments.store, metric, strategy.centers, kept)?;
-    let options = BuildOptions { resume, ..options };
+    let options = BuildOptions { resume, sort_by: arguments.sort_by.clone(), ..options };
     resolve::check_outputs(&context, &arguments.sources, &[("-o", &arguments.output)])?;
     let source = resolve::source(&context, &arguments.sources, &arguments.store.columns)?;
     let report = store::build(&context, &*source, &arguments.output, &options)?;

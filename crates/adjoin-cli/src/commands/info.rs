@@ -24,7 +24,8 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: Kind) -> Result<Outcom
         Kind::Store => {}
     }
     let store = Store::open(&Context::default(), folder)?;
-    let text = || Ok::<_, Error>(describe(&store) + &attributes_in_words(&store.attributes()?));
+    let attributes = || Ok::<_, Error>(attributes_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
+    let text = || Ok::<_, Error>(describe(&store) + &attributes()?);
     print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;
     Ok(Outcome::Done)
 }
@@ -90,6 +91,11 @@ fn growth_in_words(manifest: &Manifest) -> String {
     let removed = format_number(manifest.removed_rows);
     let came = format_count(manifest.source_rows - built, "row");
     format!(", of these {removed} removed; {came} came since it was built of {}", format_number(built))
+}
+
+/// A line about the order of rows within buckets, where an attribute decides.
+fn order_in_words(manifest: &Manifest) -> String {
+    manifest.sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
 }
 
 /// A line about attributes, where there are some.

@@ -54,6 +54,37 @@ fn only_rows_that_meet_the_condition_are_found_nearest_first() {
 }
 
 #[test]
+fn rows_are_sorted_by_a_column_that_is_kept_without_being_named() {
+    let place = built();
+    place.done("build set.jsonl --attributes lang --sort-by year -o set.store --force --quiet");
+    let said = place.done("info set.store").out;
+    assert!(said.contains("attributes   lang (Utf8), year (Int64)") && said.contains("sorted by    year"), "{said}");
+    let manifest: Value = serde_json::from_str(&place.done("info set.store --json").out).unwrap();
+    assert_eq!((&manifest["sorted_by"], &manifest["format_version"]), (&"year".into(), &2.into()));
+    assert_eq!(found(&place, "lang = 'en' and year >= 2020"), ["c", "f"]);
+    assert_eq!(found(&place, "lang is null or year is null"), ["d", "e"]);
+    place.done("verify set.store");
+    place.done("join set.store --eps 1.5 --exact --output counts -o counts.csv --quiet");
+    let line =
+        ["join", "set.store", "--eps", "1.5", "--exact", "-o", "pairs.csv", "--quiet", "--where", "year >= 2021"];
+    assert_eq!(place.run_words(&line).code, Some(0));
+    let pairs: Vec<String> = place.text("pairs.csv").lines().skip(1).map(|line| line[..3].to_owned()).collect();
+    assert_eq!(pairs, ["b,c", "c,d"]);
+    place.done("index build set.store -o set.index --quiet");
+    place.write("more.jsonl", LINES.replace("\"id\": \"", "\"id\": \"new ").as_bytes());
+    place.refused(
+        "append set.store --new more.jsonl",
+        &["is sorted by year", "build it again of all rows, with --force"],
+    );
+    for (column, words) in [("month", "no column month for values of --sort-by"), ("v", "column v is List")] {
+        place.refused(&format!("build set.jsonl --sort-by {column} -o x.store"), &[words]);
+    }
+    place.done("build set.jsonl --sort-by year -o kept.store --resume --quiet");
+    let [resumed, plain] = ["kept.store", "set.store"].map(|store| place.done(&format!("info {store} --json")).out);
+    assert!(resumed.contains("sorted_by") && plain.contains("sorted_by"));
+}
+
+#[test]
 fn attributes_are_named_by_info_and_copied_into_an_index() {
     let place = built();
     let line = "attributes   lang (Utf8), year (Int64), meta.score (Float64)";

@@ -14,16 +14,16 @@ fn store() -> (Place, String) {
     (place, format!("store/{vectors}"))
 }
 
-/// A store as a later version may write it: its manifest is whole, its version is 2.
+/// A store as a later version may write it: its manifest is whole, its version is 3.
 #[test]
 fn a_store_of_a_newer_version() {
     let (place, _) = store();
     let path = place.path("store");
     let mut manifest = Manifest::decode(&path, &place.read("store/manifest.json")).unwrap();
-    manifest.format_version = 2;
+    manifest.format_version = 3;
     place.write("store/manifest.json", &manifest.encode());
     for line in ["verify store", "info store", "join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
-        place.refused(line, &["store has format version 2", "reads up to 1", "use a newer adjoin"]);
+        place.refused(line, &["store has format version 3", "reads up to 2", "use a newer adjoin"]);
     }
 }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::order::number;
 use super::{SORTING_SHARE, Tables};
 use crate::error::Result;
 use crate::options::format_count;
 use crate::output::Target;
 use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet};
-use crate::sink::Sorted;
+use crate::sorter::{Sorted, number};
 use crate::source::SourceOptions;
 use crate::sql::OrderBy;
 

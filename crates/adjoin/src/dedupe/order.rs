@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use adjoin_device::Reservation;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::{Error, Result};
-use crate::row_numbers::{ROW_BYTES, RowNumbers};
-use crate::source::{ColumnPlace, SourceFile};
+use crate::row_numbers::RowNumbers;
+use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 
 /// Bytes of rows whose keys are computed at once, where a row is not larger.
@@ -26,30 +26,13 @@ pub(super) fn places(tables: &Tables<'_>, order: &OrderBy) -> Result<(RowNumbers
     let memory = tables.context.reserve(bytes, "the order of the rows")?;
     let mut places = RowNumbers::new(tables.rows, |row| row);
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
-    let mut record = Vec::new();
-    tables.each_key("order", order, |row, key, _| {
-        // The first ten bytes are the key that is compared first; the row ends what is compared last.
-        let (mut first, rest) = ([0; 2 * ROW_BYTES], key.get(2 * ROW_BYTES..).unwrap_or_default());
-        let taken = key.len().min(2 * ROW_BYTES);
-        first[..taken].copy_from_slice(&key[..taken]);
-        record.clear();
-        record.extend_from_slice(rest);
-        record.extend_from_slice(&row.to_be_bytes());
-        sorter.push((number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..])), &record)
-    })?;
-    let mut sorted = sorter.finish()?;
-    let mut place = 0;
-    while sorted.next(&mut record)?.is_some() {
-        let row = record.last_chunk().map_or(0, |row| u64::from_be_bytes(*row));
+    tables.each_key("order", order, |row, key, _| sorter.push_row(key, row))?;
+    let (mut sorted, mut record, mut place) = (sorter.finish()?, Vec::new(), 0);
+    while let Some(row) = sorted.next_row(&mut record)? {
         places.set(row, place);
         place += 1;
     }
     Ok((places, memory))
-}
-
-/// Bytes as a number that sorts as they do.
-pub(super) fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// As many rows of a table as are not too large for their keys to be computed at once, at least one.
@@ -59,12 +42,6 @@ fn rows_at_once(table: &RecordBatch) -> usize {
         rows = rows.div_ceil(2);
     }
     rows
-}
-
-/// Bytes of the rows of a table, which may be a part of a larger one. Where that cannot be told, those of all.
-fn slice_bytes(table: &RecordBatch) -> u64 {
-    let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
-    table.columns().iter().map(of).sum::<usize>() as u64
 }
 
 /// Refuses a missing column that is the key of a partition: its values stand in the names of folders alone.

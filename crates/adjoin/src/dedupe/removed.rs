@@ -7,7 +7,8 @@ use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::error::{Error, Result};
 use crate::options::Metric;
-use crate::sink::{Ended, Records, RemovedTable, Sorted};
+use crate::sink::{Ended, RemovedTable};
+use crate::sorter::{Records, Sorted};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Rows that an [`Example`] list has, and how many of them are the least near.

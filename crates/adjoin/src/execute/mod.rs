@@ -228,7 +228,7 @@ impl<T: Coordinate> Run<'_, T> {
     fn read(&self, cache: &mut Cache<T>, legs: &Receiver<Leg<T>>) -> Result<()> {
         let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, phase, .. } = *self.of;
         let loads = schedule.loads(sizes);
-        let mut ahead = ReadAhead::new(context, phase, buckets, with_ids, read_ahead, loads, &self.stop)?;
+        let mut ahead = ReadAhead::new(context, phase, buckets, with_ids, read_ahead, loads, &self.stop)?.in_parts();
         let (mut steps, mut done) = (schedule.steps(sizes), 0);
         for Leg { end, jobs } in legs {
             let mut waiting = Waiting { visits: Vec::new(), jobs };

@@ -313,7 +313,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) -> (u64, u64) {
         let members = &bucket.members;
         self.order.clear();
-        let counts = |&member: &u32| self.subset.is_none_or(|subset| subset.contains(number, member));
+        let counts = |&member: &u32| self.subset.is_none_or(|subset| subset.contains(number, bucket.place(member)));
         self.order.extend((0..members.len() as u32).filter(counts));
         if self.order.is_empty() {
             return (0, 0);
@@ -385,7 +385,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             let members = mask.columns().map(|column| self.order[column as usize]).filter(may_count);
             let predicate = nearest.predicate(element);
             queries.each_nearness((kernel, predicate), query, (others, members), |member, nearness| {
-                nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, member) });
+                nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, bucket.place(member)) });
                 limit.iter().for_each(|limit| limit.set(self.limit((query, nearest.most()), others)));
                 nearest.predicate(element)
             });

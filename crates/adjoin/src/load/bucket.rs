@@ -18,6 +18,8 @@ pub(crate) struct LoadedBucket<T: Coordinate> {
     pub(crate) own: Vec<T::Distance>,
     rows: Vec<u64>,
     ids: Ids,
+    /// Which of the bucket's members that take part is the first of these.
+    first: u32,
     /// What pairs are decided by, where not all count: of each member as many.
     ranks: Vec<Rank>,
 }
@@ -33,7 +35,7 @@ impl<T: Coordinate> LoadedBucket<T> {
         centers: &Panel<T>,
         stored: StoredBucket,
     ) -> Result<Self> {
-        let StoredMembers { vectors, rows, ids } = stored.members(buckets)?;
+        let StoredMembers { first, vectors, rows, ids } = stored.members(buckets)?;
         let members = Members::new(kernel, buckets.space(), &vectors);
         assert_eq!(members.len(), rows.len(), "a bucket has a row number for each vector");
         let mut own = vec![T::Distance::default(); members.len()];
@@ -43,13 +45,13 @@ impl<T: Coordinate> LoadedBucket<T> {
             Some(_) => (0..rows.len() as u32).flat_map(|member| buckets.ranks(number, member)).copied().collect(),
             None => Vec::new(),
         };
-        Ok(Self { members, own, rows, ids, ranks })
+        Ok(Self { members, own, rows, ids, first, ranks })
     }
 
     /// Members that lie in no bucket, with their rows: they can be compared with queries.
     pub(crate) fn of_rows(members: Members<T>, rows: Vec<u64>) -> Self {
         assert_eq!(members.len(), rows.len(), "each member has a row");
-        Self { members, own: Vec::new(), rows, ids: Ids::None, ranks: Vec::new() }
+        Self { members, own: Vec::new(), rows, ids: Ids::None, first: 0, ranks: Vec::new() }
     }
 
     /// Bytes that a bucket takes in memory.
@@ -61,14 +63,19 @@ impl<T: Coordinate> LoadedBucket<T> {
     }
 
     /// Bytes that whoever loads a bucket holds meanwhile beside it: where not all members take part, these as they are stored,
-    /// and row numbers and ids of all.
+    /// and row numbers and ids of all; and row numbers once more where rows are sorted by a column.
     pub(crate) fn loading_bytes(buckets: &Buckets<'_>, with_ids: bool) -> u64 {
         let of = |number: u32| {
             let (extent, members) = (buckets.extent(number), buckets.members(number));
             let of_all = u64::from(extent.rows) * size_of::<u64>() as u64 + if with_ids { extent.id_bytes } else { 0 };
             u64::from(members) * buckets.vectors().bytes() as u64 + of_all
         };
-        buckets.taking_part().filter(|&number| buckets.is_part(number)).map(of).max().unwrap_or(0)
+        let sorted = |number: u32| {
+            let is_sorted = buckets.at(number).0.manifest().sorted_by.is_some();
+            u64::from(is_sorted) * u64::from(buckets.extent(number).rows) * size_of::<u64>() as u64
+        };
+        let all = |number| sorted(number) + if buckets.is_part(number) { of(number) } else { 0 };
+        buckets.taking_part().map(all).max().unwrap_or(0)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,6 +85,11 @@ impl<T: Coordinate> LoadedBucket<T> {
     /// A bound that the squared distance of a member to the bucket's center does not pass.
     pub(crate) fn own_at_most(&self, member: u32) -> f64 {
         T::at_most(self.own[member as usize], self.members.panel.dimensions())
+    }
+
+    /// Where a member lies among all of its bucket that take part.
+    pub(crate) fn place(&self, member: u32) -> u32 {
+        self.first + member
     }
 
     pub(crate) fn row(&self, member: u32) -> u64 {

@@ -11,6 +11,7 @@ use adjoin_kernels::Panel;
 use serde::{Deserialize, Serialize};
 
 use super::pair_filter::PairFilter;
+use super::part::Part;
 use super::subset::Subset;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -33,6 +34,8 @@ pub struct Buckets<'a> {
     metric: Metric,
     /// Of each store the members that take part, where not all do; empty where all of all stores do.
     subsets: Vec<Option<Subset<'a>>>,
+    /// Of one store, the members that are looked for, where the others take part and are not.
+    sought: Option<Subset<'a>>,
     /// Which pairs count, where not all do.
     pairs: Option<&'a PairFilter>,
     /// Which of them may meet.
@@ -156,8 +159,21 @@ impl<'a> Buckets<'a> {
     fn numbered(stores: Vec<&'a Store>, firsts: Vec<u32>, extents: Cow<'a, [Extent]>) -> Self {
         let [reads, bytes_requested, bytes_read] = [(); 3].map(|()| AtomicU64::new(0));
         let metric = stores[0].manifest().metric;
-        let (subsets, pairs, joined, coding) = (Vec::new(), None, Joined::OneSet, None);
-        Self { stores, firsts, extents, metric, subsets, pairs, joined, coding, reads, bytes_requested, bytes_read }
+        let (subsets, sought, pairs, joined, coding) = (Vec::new(), None, None, Joined::OneSet, None);
+        Self {
+            stores,
+            firsts,
+            extents,
+            metric,
+            subsets,
+            sought,
+            pairs,
+            joined,
+            coding,
+            reads,
+            bytes_requested,
+            bytes_read,
+        }
     }
 
     /// The same where of each store only some members take part: buckets have no others then, and those without any are not
@@ -166,6 +182,13 @@ impl<'a> Buckets<'a> {
     pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
         assert_eq!(subsets.len(), self.stores.len(), "one of each store");
         Self { subsets, pairs, ..self }
+    }
+
+    /// The same, of one store, where some members are looked for: of a bucket perhaps no others are loaded. Nothing else changes.
+    #[must_use]
+    pub(crate) fn seeking(self, sought: Option<Subset<'a>>) -> Self {
+        assert!(self.stores.len() == 1 && self.subsets.is_empty(), "of a store of which all members take part");
+        Self { sought, ..self }
     }
 
     /// Which pairs of members count, where not all do.
@@ -285,6 +308,21 @@ impl<'a> Buckets<'a> {
     /// Where one of those lies among all members of the bucket.
     pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
         self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
+    }
+
+    /// What is read of a bucket where that is less than all of it.
+    pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
+        let (subset, own) = self.subset(number).or_else(|| self.sought.map(|sought| (sought, number)))?;
+        let store = self.at(number).0;
+        let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
+        let members = subset.member(own, 0)..subset.member(own, last) + 1;
+        Part::of(self.extent(number), (self.vectors(), self.ids(number)), members, with_ids)
+    }
+
+    /// Bytes that are asked for to read a bucket.
+    pub(crate) fn read_bytes(&self, number: u32, with_ids: bool) -> u64 {
+        let part = self.part(number, with_ids);
+        part.map_or_else(|| self.extent(number).bytes(with_ids), |part| part.wanted())
     }
 
     /// Whether perhaps not all members of a bucket take part.

@@ -89,11 +89,23 @@ impl Buffers {
         }
     }
 
-    /// A buffer of `bytes`, for which there is room: the smallest spare one that suffices, else a new one in place of
-    /// spare ones.
-    pub(super) fn take(&self, bytes: u64) -> AlignedBuffer {
+    /// Buffers of so many bytes, for all of which there is room: each the smallest spare one that suffices, else a new one in
+    /// place of spare ones.
+    pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
+        let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
+        let mut left: u64 = bytes.iter().map(blocks).sum();
+        let take = |bytes: &u64| {
+            left -= blocks(bytes);
+            self.take_before(*bytes, left)
+        };
+        bytes.iter().map(take).collect()
+    }
+
+    /// A buffer that leaves room for others of `left` bytes, if no more than that is missing.
+    fn take_before(&self, bytes: u64, left: u64) -> AlignedBuffer {
         let mut state = lock(&self.state);
-        let suffices = |buffer: &&AlignedBuffer| buffer.capacity() as u64 >= bytes;
+        let room = if left == 0 { u64::MAX } else { self.memory.saturating_sub(state.lent + left) };
+        let suffices = |buffer: &&AlignedBuffer| (bytes..=room).contains(&(buffer.capacity() as u64));
         let best = state.spare.iter().filter(suffices).map(AlignedBuffer::capacity).min();
         let found = best.and_then(|best| state.spare.iter().position(|buffer| buffer.capacity() == best));
         let buffer = match found {
@@ -127,20 +139,33 @@ impl Buffers {
 mod tests {
     use super::*;
 
+    fn take(buffers: &Buffers, bytes: u64) -> AlignedBuffer {
+        buffers.take_each(&[bytes]).remove(0)
+    }
+
+    #[test]
+    fn several_are_taken_within_the_memory_whatever_is_spare() {
+        let buffers = Buffers::within(8 * 4096);
+        drop(buffers.lend(take(&buffers, 6 * 4096)));
+        let several = buffers.take_each(&[4096, 2 * 4096, 5 * 4096]);
+        assert_eq!(several.iter().map(AlignedBuffer::capacity).sum::<usize>(), 8 * 4096);
+        assert_eq!(buffers.room(), 0);
+    }
+
     #[test]
     fn buffers_go_round_within_their_memory() {
         let buffers = Buffers::within(8 * 4096);
         assert_eq!(buffers.room(), u64::MAX, "one may be as large as it must");
-        let first = buffers.take(3 * 4096);
+        let first = take(&buffers, 3 * 4096);
         let address = first.as_ptr();
         assert_eq!(buffers.room(), 5 * 4096);
         drop(buffers.lend(first));
-        let again = buffers.take(2 * 4096);
+        let again = take(&buffers, 2 * 4096);
         assert_eq!((again.as_ptr(), again.len()), (address, 2 * 4096), "the same memory");
-        let (second, third) = (buffers.take(4096), buffers.take(4 * 4096));
+        let (second, third) = (take(&buffers, 4096), take(&buffers, 4 * 4096));
         assert_eq!(buffers.room(), 0);
         drop((buffers.lend(again), buffers.lend(second)));
-        let large = buffers.take(4 * 4096);
+        let large = take(&buffers, 4 * 4096);
         let state = lock(&buffers.state);
         assert_eq!((state.lent, state.spare_bytes), (8 * 4096, 0), "spare ones made room");
         drop(state);
@@ -150,14 +175,14 @@ mod tests {
     #[test]
     fn waiting_ends_with_a_buffer_that_comes_back_or_with_the_run() {
         let buffers = Buffers::within(4096);
-        let lent = buffers.lend(buffers.take(4096));
+        let lent = buffers.lend(take(&buffers, 4096));
         let stop = Cancel::default();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| buffers.wait_for(4096, &stop));
             drop(lent);
             assert_eq!(waiter.join().unwrap().unwrap(), u64::MAX);
         });
-        let _lent = buffers.lend(buffers.take(4096));
+        let _lent = buffers.lend(take(&buffers, 4096));
         stop.cancel();
         assert!(buffers.wait_for(1, &stop).is_err());
     }

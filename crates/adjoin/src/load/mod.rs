@@ -12,6 +12,7 @@ mod coding;
 mod members;
 mod named;
 mod pair_filter;
+mod part;
 mod pass;
 mod read_ahead;
 mod sample;

@@ -48,7 +48,7 @@ impl<T: Coordinate> BucketPass<'_, T> {
     ) -> Result<Vec<R>> {
         let Self { context, buckets, centers, phase, read_ahead } = *self;
         context.progress.begin(phase, "buckets", buckets.count().into());
-        let mut ahead = ReadAhead::new(context, phase, buckets, false, read_ahead, loads, &context.cancel)?;
+        let mut ahead = ReadAhead::new(context, phase, buckets, false, read_ahead, loads, &context.cancel)?.in_parts();
         let next = || {
             context.cancel.check()?;
             let stored = ahead.next_bucket()?;

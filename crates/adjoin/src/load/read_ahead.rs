@@ -10,11 +10,12 @@ use adjoin_device::{AlignedBuffer, Cause, ReadQueue};
 
 use super::buckets::Buckets;
 use super::buffers::{Buffers, Lent};
+use super::part::Part;
 use crate::context::Context;
 use crate::error::Result;
 use crate::plan::Load;
 use crate::report::Cancel;
-use crate::source::Ids;
+use crate::source::{IdKind, Ids};
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent};
 
 /// Neighbouring buckets are read in one request up to this size, at which a disk reaches its full rate.
@@ -31,10 +32,14 @@ pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
     consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
+    /// Whether a part of a bucket is read where that is enough.
+    in_parts: bool,
     upcoming: std::iter::Peekable<I>,
     queue: Box<dyn ReadQueue>,
     /// In order, finished or not.
     requests: VecDeque<Request>,
+    /// Their reads, in order; the first has the token `first_token`.
+    reads: VecDeque<Read>,
     first_token: u64,
     /// The last step whose requests have all ended, as far as buckets were handed out.
     ended: Option<u64>,
@@ -44,13 +49,22 @@ pub struct ReadAhead<'a, I: Iterator<Item = Load>> {
     stop: Cancel,
 }
 
-/// One read of buckets that follow each other.
+/// What is read at a time: buckets that follow each other, or a part of one.
 struct Request {
     buckets: Range<u32>,
     /// The first step that needs one of them: that of the first bucket, as steps ascend.
     step: u64,
+    part: Option<Part>,
+    /// How many reads of the queue that takes.
+    reads: usize,
+}
+
+/// A read under way, or done.
+struct Read {
     offset: u64,
     bytes: u64,
+    /// Bytes in it that were asked for.
+    requested: u64,
     /// The bytes, once they are there.
     buffer: Option<Arc<Lent>>,
 }
@@ -59,8 +73,23 @@ struct Request {
 /// its neighbours of the same request are dropped.
 pub struct StoredBucket {
     number: u32,
-    range: Range<usize>,
-    buffer: Arc<Lent>,
+    contents: Contents,
+}
+
+/// What was read of a bucket.
+enum Contents {
+    /// All of it.
+    Whole(Range<usize>, Arc<Lent>),
+    /// Some members: blocks of the file, each time with where the first lies.
+    Part(Part, Vec<(u64, Arc<Lent>)>),
+}
+
+/// Members of a bucket that follow each other, checked.
+struct Run<'a> {
+    first: u32,
+    vectors: &'a [u8],
+    rows: Vec<u64>,
+    ids: Ids,
 }
 
 impl StoredBucket {
@@ -70,8 +99,14 @@ impl StoredBucket {
     }
 
     /// Its extent, without ids where they were not asked for.
+    ///
+    /// # Panics
+    /// If only some of its members take part.
     pub fn bytes(&self) -> &[u8] {
-        &self.buffer[self.range.clone()]
+        match &self.contents {
+            Contents::Whole(range, buffer) => &buffer[range.clone()],
+            Contents::Part(..) => panic!("a bucket is asked for as a whole where all of its members take part"),
+        }
     }
 
     /// Checks it and takes it apart; its vectors lie in [`Self::bytes`].
@@ -83,34 +118,69 @@ impl StoredBucket {
         store.decode(number, self.bytes())
     }
 
-    /// The same of the members that take part alone.
+    /// The same of the members that take part alone. Where all do and some are looked for, there may be no others than these and what
+    /// lies between them.
     ///
     /// # Errors
     /// Where the bytes are not as written.
     pub(crate) fn members(&self, buckets: &Buckets<'_>) -> Result<StoredMembers<'_>> {
-        let Bucket { mut rows, vectors, ids } = self.decode(buckets)?;
+        let Run { first, vectors, mut rows, ids } = self.run(buckets)?;
         rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
-        let vectors = &self.bytes()[vectors];
-        let Some(members) = buckets.members_at(self.number) else {
-            return Ok(StoredMembers { vectors: Cow::Borrowed(vectors), rows, ids });
-        };
         let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
+        let Some(members) = buckets.members_at(self.number).filter(|_| count < rows.len()) else {
+            let first = if buckets.is_part(self.number) { 0 } else { first };
+            return Ok(StoredMembers { first, vectors: Cow::Borrowed(vectors), rows, ids });
+        };
         let (mut some, mut some_rows) = (Vec::with_capacity(count * bytes), Vec::with_capacity(count));
         let mut some_ids = Ids::empty(ids.kind());
-        for member in members.map(|member| member as usize) {
+        for member in members.map(|member| (member - first) as usize) {
             some.extend_from_slice(&vectors[member * bytes..][..bytes]);
             some_rows.push(rows[member]);
             some_ids.push_from(&ids, member);
         }
-        Ok(StoredMembers { vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
+        Ok(StoredMembers { first: 0, vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
+    }
+
+    /// Checks the members that were read.
+    fn run(&self, buckets: &Buckets<'_>) -> Result<Run<'_>> {
+        let Contents::Part(part, blocks) = &self.contents else {
+            let Bucket { rows, vectors, ids } = self.decode(buckets)?;
+            return Ok(Run { first: 0, vectors: &self.bytes()[vectors], rows, ids });
+        };
+        let ((store, number), extent, members) = (buckets.at(self.number), buckets.extent(self.number), &part.members);
+        blocks.iter().try_for_each(|(offset, blocks)| store.check_blocks(*offset, blocks))?;
+        let at = |range: Range<u64>| {
+            let (offset, bytes) = blocks.iter().rfind(|(offset, _)| *offset <= range.start).expect("it was read");
+            &bytes[(range.start - offset) as usize..(range.end - offset) as usize]
+        };
+        let kind = if part.with_ids { buckets.ids(self.number) } else { IdKind::None };
+        let ids = extent.ids_of(members.clone(), kind);
+        let ids = if ids.is_empty() { &[] } else { at(ids) };
+        let (rows, ids) =
+            store.decode_members((number, members.clone()), (at(extent.rows_of(members.clone())), ids))?;
+        let vectors = at(extent.vectors_of(members.clone(), buckets.vectors()));
+        Ok(Run { first: members.start, vectors, rows, ids })
     }
 }
 
 /// Members of a bucket as they are stored: vectors end to end, row numbers, and ids where they were read.
 pub(crate) struct StoredMembers<'a> {
+    /// Which of those that take part is the first.
+    pub(crate) first: u32,
     pub(crate) vectors: Cow<'a, [u8]>,
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
+}
+
+impl Read {
+    fn new(range: Range<u64>, requested: u64) -> Self {
+        Self { offset: range.start, bytes: range.end - range.start, requested, buffer: None }
+    }
+
+    /// Where it begins, and its bytes.
+    fn bytes(&self) -> (u64, Arc<Lent>) {
+        (self.offset, self.buffer.as_ref().expect("it was waited for").clone())
+    }
 }
 
 /// The least memory for reading ahead of these extents: the largest of them alone.
@@ -148,15 +218,23 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
             consumer,
             buckets,
             with_ids,
+            in_parts: false,
             upcoming: upcoming.peekable(),
             queue,
             requests: VecDeque::new(),
+            reads: VecDeque::new(),
             first_token: 0,
             ended: None,
             buffers: Buffers::within(memory),
             until: u64::MAX,
             stop: stop.clone(),
         })
+    }
+
+    /// The same for who asks for [`StoredBucket::members`] alone: a part of a bucket is read where that is enough.
+    #[must_use]
+    pub(crate) fn in_parts(self) -> Self {
+        Self { in_parts: true, ..self }
     }
 
     /// Begins no loads of later steps than this one from now on.
@@ -190,27 +268,40 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
         }
         let number = request.buckets.start;
         request.buckets.start += 1;
-        let is_last = request.buckets.is_empty();
-        let extent = self.buckets.extent(number);
-        let start = (extent.offset - request.offset) as usize;
-        let range = start..start + extent.bytes(self.with_ids) as usize;
-        let buffer = request.buffer.as_ref().expect("it was waited for").clone();
-        assert!(range.end <= buffer.len(), "a request holds its buckets whole");
+        let (is_last, reads) = (request.buckets.is_empty(), request.reads);
+        let contents = match request.part.take() {
+            Some(part) => Contents::Part(part, self.reads.range(..reads).map(Read::bytes).collect()),
+            None => self.whole(number),
+        };
         if is_last {
             self.requests.pop_front();
-            self.first_token += 1;
+            self.reads.drain(..reads);
+            self.first_token += reads as u64;
         }
-        Ok(Some(StoredBucket { number, range, buffer }))
+        Ok(Some(StoredBucket { number, contents }))
+    }
+
+    /// A bucket of the first read.
+    fn whole(&self, number: u32) -> Contents {
+        let (extent, (offset, buffer)) = (self.buckets.extent(number), self.reads[0].bytes());
+        let start = (extent.offset - offset) as usize;
+        let range = start..start + extent.bytes(self.with_ids) as usize;
+        assert!(range.end <= buffer.len(), "a request holds its buckets whole");
+        Contents::Whole(range, buffer)
     }
 
     /// Starts as many requests as memory and queue allow; one at least, where none is under way.
     fn submit(&mut self) -> Result<()> {
-        while self.queue.in_flight() < DEPTH {
+        loop {
             let until = self.until;
             let Some(&Load { bucket: first, .. }) = self.upcoming.peek().filter(|load| load.step <= until) else {
                 return Ok(());
             };
-            let alone = self.bytes_of(first..first + 1);
+            let part = self.part_of(first);
+            if self.queue.in_flight() + part.as_ref().map_or(1, |part| part.reads.len()) > DEPTH {
+                return Ok(());
+            }
+            let alone = part.as_ref().map_or_else(|| self.bytes_of(first..first + 1), Part::bytes);
             let mut room = self.buffers.room();
             if alone > room {
                 if !self.requests.is_empty() {
@@ -218,32 +309,52 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
                 }
                 room = self.buffers.wait_for(alone, &self.stop)?;
             }
-            let request = self.gather(room.min(REQUEST_BYTES_MAX));
-            let token = self.first_token + self.requests.len() as u64;
-            let buffer = self.buffers.take(request.bytes);
+            let (request, reads) = match part {
+                Some(part) => self.part(part),
+                None => self.gather(room.min(REQUEST_BYTES_MAX)),
+            };
             // A request waits for a place in memory and queue, which comes as earlier buckets are handed out. It does not
             // wait for the task after which a cache has room for its bucket: until then the bytes lie here.
             let cause = Cause { consumer: self.consumer, step: Some(request.step), after: self.ended };
-            self.queue.submit(token, cause, self.buckets.file(first), request.offset, buffer)?;
+            let bytes: Vec<u64> = reads.iter().map(|read| read.bytes).collect();
+            for (read, buffer) in reads.into_iter().zip(self.buffers.take_each(&bytes)) {
+                let token = self.first_token + self.reads.len() as u64;
+                self.queue.submit(token, cause, self.buckets.file(first), read.offset, buffer)?;
+                self.reads.push_back(read);
+            }
             self.requests.push_back(request);
         }
-        Ok(())
+    }
+
+    /// What is read of a bucket where that is less than all of it.
+    fn part_of(&self, bucket: u32) -> Option<Part> {
+        if self.in_parts { self.buckets.part(bucket, self.with_ids) } else { None }
+    }
+
+    /// Begins a part of the next bucket.
+    fn part(&mut self, part: Part) -> (Request, Vec<Read>) {
+        let Load { bucket, step } = self.upcoming.next().expect("the caller has seen it");
+        let reads = part.reads.iter().map(|read| Read::new(read.blocks.clone(), read.wanted)).collect();
+        (Request { buckets: bucket..bucket + 1, step, reads: part.reads.len(), part: Some(part) }, reads)
     }
 
     /// The next buckets that lie one behind the other, up to `bytes`; one at least.
-    fn gather(&mut self, bytes: u64) -> Request {
+    fn gather(&mut self, bytes: u64) -> (Request, Vec<Read>) {
         let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
         let until = self.until;
         while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end && next.step <= until)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
+            && self.part_of(buckets.end).is_none()
         {
             self.upcoming.next();
             buckets.end += 1;
         }
-        let span = self.span(buckets.clone());
-        Request { buckets, step, offset: span.start, bytes: span.end - span.start, buffer: None }
+        let extents = &self.buckets.extents()[buckets.start as usize..buckets.end as usize];
+        let requested = extents.iter().map(|extent| extent.bytes(self.with_ids)).sum();
+        let read = Read::new(self.span(buckets.clone()), requested);
+        (Request { buckets, step, part: None, reads: 1 }, vec![read])
     }
 
     /// Whether nothing but padding lies between a bucket and the one before it, of what is read.
@@ -270,14 +381,13 @@ impl<'a, I: Iterator<Item = Load>> ReadAhead<'a, I> {
     }
 
     fn wait_for_first(&mut self) -> Result<()> {
-        while self.requests[0].buffer.is_none() {
+        let first = self.requests[0].reads;
+        while self.reads.range(..first).any(|read| read.buffer.is_none()) {
             let done = self.queue.wait().expect("the first request is in flight");
             let transferred = done.result?;
-            let request = &mut self.requests[(done.token - self.first_token) as usize];
-            let extents = &self.buckets.extents()[request.buckets.start as usize..request.buckets.end as usize];
-            let requested = extents.iter().map(|extent| extent.bytes(self.with_ids)).sum();
-            self.buckets.count_read(requested, transferred);
-            request.buffer = Some(Arc::new(self.buffers.lend(done.buffer)));
+            let read = &mut self.reads[(done.token - self.first_token) as usize];
+            self.buckets.count_read(read.requested, transferred);
+            read.buffer = Some(Arc::new(self.buffers.lend(done.buffer)));
         }
         Ok(())
     }

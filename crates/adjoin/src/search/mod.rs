@@ -93,12 +93,13 @@ fn search_for(
     let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
     let context = &context.for_run(least, PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
-    let buckets = &buckets.rounded(coding.filter(Coding::tells_neighbours_apart));
+    let rounded = buckets.rounded(coding.filter(Coding::tells_neighbours_apart));
     let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
     let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };
-    let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
+    let of_reading = queries.reading_bytes(&rounded).max(like.reading_bytes(&rounded));
     let _of_reading = context.reserve(of_reading + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
     let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
+    let buckets = &rounded.seeking(subset);
     with_coordinates!(buckets.space(), T => {
         let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.wanted);
         let searcher = Searcher::<T>::new(context, buckets)?.within(neighbours.and_then(|of| of.within));
@@ -117,7 +118,8 @@ fn least_bytes(
     (queries, like): (QuerySet<'_>, QuerySet<'_>),
     (options, may_round): (&SearchOptions, bool),
 ) -> u64 {
-    let of_condition = options.condition.as_ref().map_or(0, |_| Passing::least_bytes(buckets.rows()));
+    let finding = || Passing::least_bytes(buckets.rows()) + buckets.at(0).0.parts_bytes();
+    let of_condition = options.condition.as_ref().map_or(0, |_| finding());
     let of_reading = queries.reading_bytes(buckets).max(like.reading_bytes(buckets));
     let mut least =
         with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));

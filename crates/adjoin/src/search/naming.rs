@@ -27,13 +27,13 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let mut numbers: Vec<u32> = order.iter().map(|&hit| places[hit as usize].0).collect();
     numbers.dedup();
     let loads = numbers.iter().map(|&bucket| Load { bucket, step: bucket.into() });
-    let mut ahead = ReadAhead::new(context, "ids", buckets, true, read_ahead, loads, &context.cancel)?;
+    let mut ahead = ReadAhead::new(context, "ids", buckets, true, read_ahead, loads, &context.cancel)?.in_parts();
     let mut found = Ids::empty(kind);
     while let Some(stored) = ahead.next_bucket()? {
         context.cancel.check()?;
-        let bucket = stored.decode(buckets)?;
+        let members = stored.members(buckets)?;
         while let Some((_, place)) = wanted.next_if(|&(number, _)| number == stored.number()) {
-            found.push_from(&bucket.ids, place as usize);
+            found.push_from(&members.ids, (place - members.first) as usize);
         }
         // Twice as they are put into order, and what grows may be twice as large.
         context.grow(&mut memory, read_ahead + of_order + 4 * found.held_bytes(), PURPOSE)?;

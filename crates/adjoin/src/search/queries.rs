@@ -83,14 +83,14 @@ impl QuerySet<'_> {
         let mut all = Gathering::new(at_once, (buckets.vectors(), buckets.ids(0)), Some(Vec::new()), take);
         let loads = Load::each(buckets.count());
         let memory = least_read_ahead(buckets.extents(), true);
-        let mut ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;
+        let ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;
+        let mut ahead = if only.is_some() { ahead.in_parts() } else { ahead };
         while let Some(stored) = ahead.next_bucket()? {
-            let bucket = stored.decode(buckets)?;
-            let all_vectors = stored.bytes()[bucket.vectors.clone()].chunks_exact(bytes);
-            let numbered = (0..).zip(all_vectors).zip(&bucket.rows);
+            let members = stored.members(buckets)?;
+            let numbered = (members.first..).zip(members.vectors.chunks_exact(bytes)).zip(&members.rows);
             let counts = |member| only.is_none_or(|only| only.contains(stored.number(), member));
             for ((k, vector), &row) in numbered.filter(|((k, _), _)| counts(*k)) {
-                all.add(row, (&bucket.ids, k as usize), Some((stored.number(), k)), |stored| {
+                all.add(row, (&members.ids, (k - members.first) as usize), Some((stored.number(), k)), |stored| {
                     stored.extend_from_slice(vector);
                     Ok(())
                 })?;

@@ -6,7 +6,6 @@ use super::components::Components;
 use super::removed_table::RemovedTable;
 use super::row_ids::{IdColumn, Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
-use super::sorter::{Records, Sorted, Sorter};
 use super::table::{Ended, TableWriter, id_field};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -16,6 +15,7 @@ use crate::options::{Metric, VectorType, format_count, format_number};
 use crate::output::Target;
 use crate::predicate::{cosine, squared_distance};
 use crate::row_numbers::{ROW_BYTES, RowSet};
+use crate::sorter::{Records, Sorted, Sorter};
 use crate::store::Store;
 
 /// Which rows are kept.

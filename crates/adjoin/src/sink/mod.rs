@@ -16,7 +16,6 @@ mod removed_table;
 mod row_ids;
 #[allow(clippy::module_inception)] // the trait's file, as in `device::device`
 mod sink;
-mod sorter;
 mod table;
 mod tally;
 mod vector_table;
@@ -31,7 +30,6 @@ pub use pairs::PairWriter;
 pub use removals::{Decided, Removals};
 pub(crate) use removed_table::RemovedTable;
 pub use sink::{Collect, Discard, PairBatch, PairSchema, PairSink, Written};
-pub(crate) use sorter::{Records, SORTER_BYTES_MIN, Sorted, Sorter};
 pub(crate) use table::Ended;
 pub use table::{TableFormat, id_column, id_field, value_field};
 pub use tally::Tally;

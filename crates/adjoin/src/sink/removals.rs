@@ -7,10 +7,10 @@ use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 use super::keep::decide;
 use super::row_ids::{Needs, Rows};
 use super::sink::{PairBatch, PairSink, Written};
-use super::sorter::{Sorted, Sorter};
 use crate::context::Context;
 use crate::error::Result;
 use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
+use crate::sorter::{Sorted, Sorter};
 use crate::store::Store;
 
 /// Chooses rows to remove as [`super::Keep`] does by its greedy rule, in any order of the rows.

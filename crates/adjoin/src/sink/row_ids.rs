@@ -6,13 +6,13 @@ use adjoin_device::Reservation;
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
-use super::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use super::table::{TableBytes, TableWriter, id_column, id_field};
 use crate::context::Context;
 use crate::error::Result;
 use crate::load::{ReadAhead, Sets, least_read_ahead};
 use crate::output::{Target, parent};
 use crate::plan::Load;
+use crate::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
 
@@ -167,7 +167,7 @@ impl<'a> Rows<'a> {
         context.progress.begin(phase, "buckets", buckets.count().into());
         let memory = least_read_ahead(buckets.extents(), true);
         let loads = Load::each(buckets.count()).filter(|load| buckets.members(load.bucket) > 0);
-        let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?;
+        let mut ahead = ReadAhead::new(context, phase, buckets, true, memory, loads, &context.cancel)?.in_parts();
         let mut id = Vec::new();
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;

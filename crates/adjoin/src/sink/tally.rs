@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::sorter::{Records, Sorter};
 use crate::error::Result;
+use crate::sorter::{Records, Sorter};
 use crate::workers::lock;
 
 /// Pairs after which the counter of a row is 0 again.

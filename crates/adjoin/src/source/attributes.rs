@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::columns::{Tables, list_columns};
@@ -180,6 +180,12 @@ impl FileScan<'_> {
         let table = table.map_err(|error| Error::input(format!("{}: {error}", file.path.display())))?;
         Ok(Some((first, table)))
     }
+}
+
+/// Bytes of the rows of a table, which may be a part of a larger one. Where that cannot be told, those of all.
+pub(crate) fn slice_bytes(table: &RecordBatch) -> u64 {
+    let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
+    table.columns().iter().map(of).sum::<usize>() as u64
 }
 
 /// The rows of a Parquet file of ours from one on, of which some columns are read.

@@ -24,7 +24,7 @@ use super::publish::Drafts;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
-use crate::source::Attributes;
+use crate::source::{Attributes, slice_bytes};
 use crate::sql::cast;
 
 /// Rows of a batch that is encoded at once, and the bytes at which it is shorter: together with the settings of the file they
@@ -125,7 +125,7 @@ impl<'a> Reordering<'a> {
         table: &RecordBatch,
         mut place: impl FnMut(usize) -> Result<Option<u64>>,
     ) -> Result<()> {
-        let bytes = BATCH_COPIES * table.get_array_memory_size() as u64;
+        let bytes = BATCH_COPIES * slice_bytes(table);
         let _of_rows = self.context.reserve(bytes, PURPOSE)?;
         let rows = self.converter.convert_columns(table.columns());
         let rows = rows.map_err(|error| Error::input(error.to_string()))?;

@@ -12,8 +12,11 @@ use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::blocks::BlockWriter;
+use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
 use super::kept::{KeptBuild, LISTED_BYTES, WrittenExtents};
+use super::ordinals::Ordinals;
 use super::partitions::Records;
 use crate::context::Context;
 use crate::error::Result;
@@ -31,6 +34,9 @@ const PART_ROWS_MIN: u64 = 16;
 const PART_TIMES_MEAN: u64 = 4;
 /// Bytes of a record beside its vector and id.
 pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
+
+/// Bytes of where a row and its id came, held while these are put in the order of a column.
+pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
 
 /// Most rows of an extent; what a center has more goes to further extents of the same center.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
@@ -83,6 +89,15 @@ impl<'a> Record<'a> {
         let (id, rest) = rest.split_at(head.id_bytes.get() as usize);
         (Self { center: head.center.get(), row: head.row.get(), vector, id }, rest)
     }
+
+    /// Hands over each of some records.
+    pub(crate) fn each(mut records: &'a [u8], vectors: VectorType, mut take: impl FnMut(&Self)) {
+        while !records.is_empty() {
+            let (record, rest) = Self::split(records, vectors);
+            take(&record);
+            records = rest;
+        }
+    }
 }
 
 /// What a center got.
@@ -123,6 +138,8 @@ pub(crate) struct BucketWriter<'a> {
     pub(crate) load_bytes: u64,
     /// Where extents are kept as they are written.
     pub(crate) kept: Option<&'a Mutex<KeptBuild>>,
+    /// Where rows lie among those of their center, if not as they come, and the file of the checksums of blocks.
+    pub(crate) sorted: Option<(&'a Ordinals, &'a Path)>,
 }
 
 /// The file of the buckets as it was written.
@@ -135,6 +152,8 @@ pub(crate) struct Written {
     pub(crate) bytes: u64,
     /// Of all headers, and so of all that they have checksums of.
     pub(crate) digest: u64,
+    /// The checksums of its blocks, where rows are sorted.
+    pub(crate) blocks: Option<FileFacts>,
     /// Seconds in which nothing was written because records were read and arranged.
     pub(crate) waited: f64,
 }
@@ -182,10 +201,11 @@ impl<'a> Places<'a> {
         Self { parts, extent_rows_max, of_center, rows }
     }
 
-    /// The extent of the load, and the place in the load, of the next row of a center; none where that is in another load.
-    fn next(&mut self, center: u32) -> Option<(usize, usize)> {
+    /// The extent of the load, and the place in the load, of the next row of a center, which perhaps says where it lies among those
+    /// of its center; none where that is in another load.
+    fn next(&mut self, center: u32, ordinal: impl FnOnce() -> Option<u64>) -> Option<(usize, usize)> {
         let (seen, first_part, start) = self.of_center.get_mut(&center)?;
-        let ordinal = *seen;
+        let ordinal = ordinal().unwrap_or(*seen);
         *seen += 1;
         let since = ordinal.checked_sub(self.parts[*first_part].first)?;
         let part = *first_part + (since / self.extent_rows_max) as usize;
@@ -233,8 +253,9 @@ impl BucketWriter<'_> {
             }
             self.keep(&mut writing)
         })?;
-        let Writing { written, headers, .. } = writing;
-        Ok(Written { digest: headers.digest(), ..written })
+        let Writing { written, headers, blocks, .. } = writing;
+        let blocks = blocks.map(BlockWriter::finish).transpose()?;
+        Ok(Written { digest: headers.digest(), blocks, ..written })
     }
 
     /// Begins the file, or goes on with what is kept of it.
@@ -257,7 +278,8 @@ impl BucketWriter<'_> {
                 self.context.device.create(path)?
             }
         };
-        Ok(Writing { file, written, headers, leg: Leg::default() })
+        let blocks = self.sorted.map(|(_, path)| BlockWriter::create(self.context, path)).transpose()?;
+        Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
     }
 
     /// Makes durable what was written, and keeps it where that is wanted.
@@ -278,7 +300,9 @@ impl BucketWriter<'_> {
             let tally = self.tallies[center as usize];
             for first in (0..tally.rows).step_by(self.extent_rows_max as usize) {
                 let rows = (tally.rows - first).min(self.extent_rows_max);
-                let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows;
+                // Ids are copied where they are put in the order of a column.
+                let of_order = if self.sorted.is_some() { rows * ARRIVAL_BYTES + tally.id_bytes } else { 0 };
+                let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows + of_order;
                 parts.push((partition as usize, BucketPart { center, first, rows: rows as u32, bytes }));
             }
         }
@@ -304,7 +328,7 @@ impl BucketWriter<'_> {
         loads
     }
 
-    /// Reads the rows of a load and puts them in order: by extent, ascending in each, as they come.
+    /// Reads the rows of a load and puts them in order: by extent, in each as they come, or as a column says.
     fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
@@ -312,8 +336,13 @@ impl BucketWriter<'_> {
         let (rows, bytes) = (places.rows, self.vectors.bytes());
         let (mut numbers, mut stored) = (vec![0; rows], vec![0; rows * bytes]);
         let mut ids = vec![Ids::empty(self.ids); parts.len()];
+        let mut came = vec![Vec::new(); parts.len()];
         let mut take = |record: &Record<'_>| {
-            let Some((part, place)) = places.next(record.center) else { return };
+            let ordinal = || self.sorted.map(|(ordinals, _)| ordinals.of(record.row));
+            let Some((part, place)) = places.next(record.center, ordinal) else { return };
+            if self.sorted.is_some() {
+                came[part].push(place as u32);
+            }
             numbers[place] = record.row;
             stored[place * bytes..][..bytes].copy_from_slice(record.vector);
             push_id(&mut ids[part], record.id);
@@ -323,14 +352,13 @@ impl BucketWriter<'_> {
             centers.dedup();
             centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
         }
-        self.records.read(load.partition, |mut records| {
-            while !records.is_empty() {
-                let (record, rest) = Record::split(records, self.vectors);
-                take(&record);
-                records = rest;
-            }
+        self.records.read(load.partition, |records| {
+            Record::each(records, self.vectors, &mut take);
             Ok(())
         })?;
+        if self.sorted.is_some() && self.ids != IdKind::None {
+            ids.iter_mut().zip(came).for_each(|(ids, came)| *ids = ordered(ids, &came));
+        }
         Ok(Arranged { load, rows: numbers, stored, ids })
     }
 
@@ -372,6 +400,7 @@ struct Writing {
     written: Written,
     /// Of all headers.
     headers: Xxh3,
+    blocks: Option<BlockWriter>,
     leg: Leg,
 }
 
@@ -397,6 +426,7 @@ impl Writing {
         self.leg.checksum.update(bytes);
         self.leg.rows += u64::from(part.rows);
         self.file.append(bytes)?;
+        self.blocks.as_mut().map_or(Ok(()), |blocks| blocks.append(bytes))?;
         self.written.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -410,6 +440,16 @@ pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
         Ids::Int64(ids) => buffer.extend_from_slice(&ids[k].to_le_bytes()),
         Ids::Utf8(texts) => buffer.extend_from_slice(texts.get(k)),
     }
+}
+
+/// Ids in the order of the places at which they came, which are next to each other.
+fn ordered(ids: &Ids, came: &[u32]) -> Ids {
+    let first = came.iter().min().copied().unwrap_or_default();
+    let mut at = vec![0u32; came.len()];
+    (0..).zip(came).for_each(|(k, &place)| at[(place - first) as usize] = k);
+    let mut some = Ids::empty(ids.kind());
+    at.into_iter().for_each(|k| some.push_from(ids, k as usize));
+    some
 }
 
 fn push_id(ids: &mut Ids, id: &[u8]) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use adjoin_device::ReadFile;
 use serde::{Deserialize, Serialize};
 
-use super::format::{CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, checksum, hexadecimal};
+use super::format::{BLOCKS_FILE, CENTERS_FILE, MANIFEST_FILE, TABLE_FILE, VECTORS_FILE, checksum, hexadecimal};
 
 /// Longest name of a file that common file systems allow.
 const NAME_BYTES_MAX: usize = 255;
@@ -37,11 +37,13 @@ pub enum Role {
     Calibration,
     /// Columns of the source, to filter searches by.
     Attributes,
+    /// A checksum of each block of the buckets, where parts of buckets are read.
+    Blocks,
 }
 
 impl Role {
     /// The roles of a store.
-    pub const STORE: [Self; 4] = [Self::Centers, Self::Table, Self::Vectors, Self::Attributes];
+    pub const STORE: [Self; 5] = [Self::Centers, Self::Table, Self::Vectors, Self::Attributes, Self::Blocks];
     /// The roles of an index.
     pub const INDEX: [Self; 8] = [
         Self::Pages,
@@ -56,7 +58,7 @@ impl Role {
 
     /// Whether a folder may do without its file.
     pub fn is_optional(self) -> bool {
-        matches!(self, Self::Calibration | Self::Attributes)
+        matches!(self, Self::Calibration | Self::Attributes | Self::Blocks)
     }
 
     /// Its name in the manifest.
@@ -73,6 +75,7 @@ impl Role {
             Self::Ids => "ids",
             Self::Calibration => "calibration",
             Self::Attributes => "attributes",
+            Self::Blocks => "blocks",
         }
     }
 
@@ -90,6 +93,7 @@ impl Role {
             Self::Ids => "ids.bin",
             Self::Calibration => "calibration.bin",
             Self::Attributes => "attributes.parquet",
+            Self::Blocks => BLOCKS_FILE,
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! All numbers are little-endian, as in the memory of the machines that we run on: what is stored is a struct as it is.
 
+use std::ops::Range;
+
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -11,6 +13,8 @@ use crate::source::{IdKind, Ids, TextIds};
 
 /// Version of the whole format; a reader refuses a newer one.
 pub const FORMAT_VERSION: u32 = 1;
+/// The same of a store whose rows are sorted by a column within buckets; others are of version 1.
+pub const SORTED_VERSION: u32 = 2;
 /// The same of a live index: those whose rows have attributes are of version 2, the others of version 1.
 pub const LIVE_VERSION: u32 = 2;
 /// Name of the file that makes a folder a store.
@@ -21,10 +25,14 @@ pub const CENTERS_FILE: &str = "centers.bin";
 pub const TABLE_FILE: &str = "buckets.bin";
 /// Name of the file of the buckets.
 pub const VECTORS_FILE: &str = "vectors.bin";
+/// Name of the file of the checksums of blocks.
+pub const BLOCKS_FILE: &str = "blocks.bin";
 /// Extents start at multiples of this: the logical block of common devices.
 pub const EXTENT_ALIGNMENT: u64 = 512;
 /// The file of the buckets ends at a multiple of this.
 pub const FILE_ALIGNMENT: u64 = 4096;
+/// Bytes of a block of that file that has a checksum, where blocks have some.
+pub const BLOCK_BYTES: u64 = FILE_ALIGNMENT;
 /// Bytes of an extent's header.
 pub const HEADER_BYTES: usize = size_of::<Header>();
 /// Bytes of an entry of the bucket table.
@@ -61,6 +69,8 @@ pub struct BucketFacts {
     pub ids: IdKind,
     /// Row numbers are below this.
     pub source_rows: u64,
+    /// Whether rows are sorted by a column within buckets, so that their numbers do not ascend.
+    pub is_sorted: bool,
 }
 
 /// Numbers of a bucket that ascend up to a bound: its row numbers, or the ends of its texts.
@@ -70,17 +80,20 @@ pub(super) struct Ascent {
     most: u64,
     step: u64,
     good: bool,
+    /// Those that may come in any order, before they are looked at.
+    unordered: Option<Vec<u64>>,
 }
 
 impl Ascent {
-    /// Row numbers: all different.
-    pub(super) fn of_rows(source_rows: u64) -> Self {
-        Self { least: 0, most: source_rows.saturating_sub(1), step: 1, good: source_rows > 0 }
+    /// Row numbers: all different, and ascending unless rows are sorted by a column.
+    pub(super) fn of_rows(source_rows: u64, is_sorted: bool) -> Self {
+        let unordered = is_sorted.then(Vec::new);
+        Self { least: 0, most: source_rows.saturating_sub(1), step: 1, good: source_rows > 0, unordered }
     }
 
     /// Ends of texts that have so many bytes: the last is their end.
     fn of_ends(text_bytes: u64) -> Self {
-        Self { least: 0, most: text_bytes, step: 0, good: true }
+        Self { least: 0, most: text_bytes, step: 0, good: true, unordered: None }
     }
 
     /// Of the ids of a bucket of `rows` vectors; none where their kind has no such numbers.
@@ -90,12 +103,22 @@ impl Ascent {
     }
 
     pub(super) fn take(&mut self, number: u64) {
+        match &mut self.unordered {
+            Some(unordered) => unordered.push(number),
+            None => self.look_at(number),
+        }
+    }
+
+    fn look_at(&mut self, number: u64) {
         self.good &= (self.least..=self.most).contains(&number);
         self.least = number.saturating_add(self.step);
     }
 
-    /// Whether the numbers so far are as they must be.
-    pub(super) fn holds(&self) -> bool {
+    /// Whether all numbers are as they must be.
+    pub(super) fn holds(mut self) -> bool {
+        let mut unordered = self.unordered.take().unwrap_or_default();
+        unordered.sort_unstable();
+        unordered.into_iter().for_each(|number| self.look_at(number));
         self.good && (self.step == 1 || self.least == self.most)
     }
 }
@@ -127,6 +150,26 @@ impl Extent {
         self.body_bytes + if with_ids { self.id_bytes } else { 0 }
     }
 
+    /// Where the vectors of some members lie in the file of buckets.
+    pub(crate) fn vectors_of(&self, members: Range<u32>, vectors: VectorType) -> Range<u64> {
+        entries(self.offset + HEADER_BYTES as u64, members, vectors.bytes() as u64)
+    }
+
+    /// Where their row numbers lie.
+    pub(crate) fn rows_of(&self, members: Range<u32>) -> Range<u64> {
+        entries(self.offset + self.body_bytes - 8 * u64::from(self.rows), members, 8)
+    }
+
+    /// Where their ids lie: texts are found by those of all.
+    pub(crate) fn ids_of(&self, members: Range<u32>, kind: IdKind) -> Range<u64> {
+        let start = self.offset + self.body_bytes;
+        match kind {
+            IdKind::None => start..start,
+            IdKind::Int64 => entries(start, members, 8),
+            IdKind::Utf8 => start..start + self.id_bytes,
+        }
+    }
+
     /// Whether so many bytes of ids can be those of the bucket.
     fn has_ids_of(&self, kind: IdKind) -> bool {
         let numbers = 8 * u64::from(self.rows);
@@ -136,6 +179,11 @@ impl Extent {
             IdKind::Utf8 => self.id_bytes >= numbers,
         }
     }
+}
+
+/// Where some of a row of entries lie.
+fn entries(start: u64, some: Range<u32>, bytes: u64) -> Range<u64> {
+    start + bytes * u64::from(some.start)..start + bytes * u64::from(some.end)
 }
 
 /// A bucket's header.
@@ -175,10 +223,10 @@ impl Header {
 /// A bucket's bytes, checked, in parts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Row numbers, ascending.
+    /// Row numbers; ascending where rows are not sorted by a column.
     pub rows: Vec<u64>,
     /// Where the vectors lie in the bytes that were decoded.
-    pub vectors: std::ops::Range<usize>,
+    pub vectors: Range<usize>,
     /// Ids, where they were read.
     pub ids: Ids,
 }
@@ -219,7 +267,7 @@ pub fn encode_bucket(
 /// # Errors
 /// Where a byte is not what was written, or says what cannot be: says which part.
 pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &[u8]) -> Result<Bucket> {
-    let BucketFacts { vectors, ids: kind, source_rows } = *facts;
+    let BucketFacts { vectors, ids: kind, .. } = *facts;
     let broken = |part: &str| Error::corrupt(format!("bucket {number}: {part}: checksum mismatch"));
     let header = bytes.first_chunk().ok_or_else(|| broken("length"))?;
     let header = Header::decode(header).ok_or_else(|| broken("header"))?;
@@ -243,18 +291,50 @@ pub fn decode_bucket(number: u32, facts: &BucketFacts, extent: &Extent, bytes: &
         decode_ids(kind, extent.rows as usize, section).ok_or_else(|| broken("ids"))?
     };
     let rows_start = HEADER_BYTES + vector_section_bytes(extent.rows, vectors) as usize;
-    let rows: Vec<u64> = body[rows_start..].as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
-    let mut ascent = Ascent::of_rows(source_rows);
-    rows.iter().for_each(|&row| ascent.take(row));
-    if !ascent.holds() {
-        return Err(Error::corrupt(format!("bucket {number}: {}", impossible_rows(source_rows))));
-    }
+    let rows = decode_rows(number, facts, &body[rows_start..])?;
     Ok(Bucket { rows, vectors: HEADER_BYTES..HEADER_BYTES + extent.rows as usize * vectors.bytes(), ids })
 }
 
+/// The row numbers of a bucket, or of some of its members.
+fn decode_rows(number: u32, facts: &BucketFacts, bytes: &[u8]) -> Result<Vec<u64>> {
+    let rows: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|&row| u64::from_le_bytes(row)).collect();
+    let mut ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
+    rows.iter().for_each(|&row| ascent.take(row));
+    match ascent.holds() {
+        true => Ok(rows),
+        false => Err(Error::corrupt(format!("bucket {number}: {}", impossible_rows(facts)))),
+    }
+}
+
 /// What is wrong with row numbers that cannot be.
-pub(super) fn impossible_rows(source_rows: u64) -> String {
-    format!("its row numbers do not ascend, or are not below the {source_rows} rows of the source")
+pub(super) fn impossible_rows(facts: &BucketFacts) -> String {
+    let how = if facts.is_sorted { "occur twice" } else { "do not ascend" };
+    format!("its row numbers {how}, or are not below the {} rows of the source", facts.source_rows)
+}
+
+/// The row numbers and the ids of some members of a bucket, given the bytes at [`Extent::rows_of`] and [`Extent::ids_of`] these,
+/// whose checksums were compared; no ids where there are no bytes of them.
+///
+/// # Errors
+/// Where they say what cannot be.
+pub(super) fn decode_members(
+    (number, members): (u32, Range<u32>),
+    (facts, extent): (&BucketFacts, &Extent),
+    (rows, ids): (&[u8], &[u8]),
+) -> Result<(Vec<u64>, Ids)> {
+    let rows = decode_rows(number, facts, rows)?;
+    let broken = || Error::corrupt(format!("bucket {number}: ids: they do not end where they should"));
+    let ids = match facts.ids {
+        _ if ids.is_empty() => Ids::None,
+        IdKind::Utf8 => {
+            let all = decode_ids(IdKind::Utf8, extent.rows as usize, ids).ok_or_else(broken)?;
+            let mut some = Ids::empty(IdKind::Utf8);
+            members.for_each(|member| some.push_from(&all, member as usize));
+            some
+        }
+        kind => decode_ids(kind, rows.len(), ids).ok_or_else(broken)?,
+    };
+    Ok((rows, ids))
 }
 
 /// Reads and checks the bucket table: extents one behind the other, together a file of `file_bytes`, `rows` in all.
@@ -331,7 +411,7 @@ mod tests {
     const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 3 };
 
     fn facts(ids: IdKind) -> BucketFacts {
-        BucketFacts { vectors: VECTORS, ids, source_rows: 10 }
+        BucketFacts { vectors: VECTORS, ids, source_rows: 10, is_sorted: false }
     }
 
     fn sample(ids: &Ids) -> (Extent, Vec<u8>) {

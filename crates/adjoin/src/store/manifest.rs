@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::files::{Files, Role, read_whole};
 use super::format::{
-    BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE, checksum, hexadecimal,
+    BLOCK_BYTES, BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE, SORTED_VERSION,
+    checksum, hexadecimal,
 };
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -51,6 +52,9 @@ pub struct Manifest {
     /// How many of the skipped rows were in it once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub removed_rows: u64,
+    /// The attribute by which rows are sorted within buckets, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sorted_by: Option<String>,
     /// Kind of the ids.
     pub ids: IdKind,
     /// Whether the source had f64 elements, rounded to f32 here.
@@ -110,7 +114,8 @@ impl Kind {
     /// The last version of its format that is known.
     pub(super) fn version_max(self) -> u32 {
         match self {
-            Self::Store | Self::Index => FORMAT_VERSION,
+            Self::Store => SORTED_VERSION,
+            Self::Index => FORMAT_VERSION,
             Self::Live => LIVE_VERSION,
         }
     }
@@ -390,6 +395,7 @@ impl Manifest {
             ("its number of buckets", (1..=rows).contains(&buckets)),
             ("the length of its table", table.bytes == buckets * ENTRY_BYTES as u64),
             ("the length of its centers", centers.bytes == buckets * center),
+            ("the column that its rows are sorted by", self.is_sorted_as_it_says()),
             ("the length of its longest vector", is_longest(self.metric, self.longest)),
             // Each bucket has a header and a row number for each vector beside them, which the table accounts for.
             (
@@ -405,9 +411,19 @@ impl Manifest {
         Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
+    /// Whether what goes with sorted rows is there where they are sorted: columns, checksums of blocks, and a version that older
+    /// readers refuse.
+    fn is_sorted_as_it_says(&self) -> bool {
+        let blocks_bytes = self.files[Role::Vectors].bytes / BLOCK_BYTES * size_of::<u64>() as u64;
+        let is_there = self.files.get(Role::Blocks).is_some_and(|blocks| blocks.bytes == blocks_bytes)
+            && self.files.get(Role::Attributes).is_some();
+        self.sorted_by.is_none() || (is_there && self.format_version >= SORTED_VERSION)
+    }
+
     /// What it says of all buckets.
     pub(super) fn bucket_facts(&self) -> BucketFacts {
-        BucketFacts { vectors: self.vectors, ids: self.ids, source_rows: self.source_rows }
+        let is_sorted = self.sorted_by.is_some();
+        BucketFacts { vectors: self.vectors, ids: self.ids, source_rows: self.source_rows, is_sorted }
     }
 
     /// Largest length of a manifest file that is worth reading.
@@ -440,6 +456,7 @@ mod tests {
             longest: None,
             built_rows: Some(11),
             removed_rows: 1,
+            sorted_by: None,
             ids: IdKind::Utf8,
             rounded_from_f64: false,
             seed: u64::MAX,
@@ -488,8 +505,8 @@ mod tests {
     #[test]
     fn newer_versions_and_other_kinds_are_refused() {
         let said = |by: &str| edited("\"format_version\": 1", by).unwrap_err().to_string();
-        let newer = said("\"format_version\": 2");
-        assert!(newer.contains("format version 2, this adjoin reads up to 1; use a newer adjoin"), "{newer}");
+        let newer = said("\"format_version\": 3");
+        assert!(newer.contains("format version 3, this adjoin reads up to 2; use a newer adjoin"), "{newer}");
         for (kind, words) in [("index", "store is a graph index, not a store"), ("live", "store is a live index")] {
             let other = said(&format!("\"kind\": \"{kind}\", \"format_version\": 7"));
             assert!(other.starts_with(words), "{other}");
@@ -510,6 +527,7 @@ mod tests {
             ("\"duplicate_ids\": 0", "\"duplicate_ids\": 10"),
             ("\"removed_rows\": 1", "\"removed_rows\": 3"),
             ("\"built_rows\": 11", "\"built_rows\": 13"),
+            ("\"ids\"", "\"sorted_by\": \"year\", \"ids\""),
             ("\"buckets\": 3", "\"buckets\": 4"),
             ("\"buckets\": 3", "\"buckets\": 0"),
             ("\"dimensions\": 384", "\"dimensions\": 383"),

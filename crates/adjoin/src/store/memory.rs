@@ -5,9 +5,10 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
 use super::attributes::RowPlaces;
-use super::buckets::{RECORD_BYTES, Tally, extent_rows_max, row_bytes};
+use super::buckets::{ARRIVAL_BYTES, RECORD_BYTES, Tally, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
+use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
 use super::passing::READING_BYTES;
 use super::{BuildOptions, assign, attributes, ids, intake};
@@ -47,6 +48,40 @@ pub(crate) struct BuildMemory {
     places: u64,
     /// Writing attributes, beside that.
     attributes: u64,
+    /// Sorting rows by a column.
+    pub(super) order: OrderMemory,
+}
+
+/// What sorting rows by a column takes of a build; nothing where that is not asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OrderMemory {
+    /// Where rows lie among those of their center, from before the writing of buckets to its end.
+    ordinals: u64,
+    /// Finding that, beside it, the records and the sorter.
+    finding: u64,
+    /// What sorts the rows.
+    pub(super) sorter: u64,
+    /// A row while it is put in order.
+    of_row: u64,
+    /// What is being written of the checksums of blocks.
+    blocks: u64,
+}
+
+impl OrderMemory {
+    /// The least.
+    fn of(options: &BuildOptions, source: &dyn VectorSource, (rows, buckets): (u64, usize), batch: u64) -> Self {
+        if options.sort_by.is_none() {
+            return Self::default();
+        }
+        let finding = Ordinals::finding_bytes(buckets) + source.scan_bytes(batch);
+        let (ordinals, sorter) = (Ordinals::memory_bytes(rows), Ordinals::sorter_bytes(0));
+        Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
+    }
+
+    /// The same where so many bytes are free beside it, but for the sorter.
+    fn within(self, free: u64) -> Self {
+        Self { sorter: if self.sorter > 0 { Ordinals::sorter_bytes(free) } else { 0 }, ..self }
+    }
 }
 
 /// A store to which rows come, as far as memory depends on it.
@@ -148,18 +183,22 @@ impl BuildMemory {
             _ => ids::wanted_bytes(rows).min(free.saturating_sub(scan + picks + sample)).max(id_check_least),
         };
 
-        let columns = options.attributes.len();
+        let columns = options.kept_columns().len();
+        let order = OrderMemory::of(options, source, (rows, buckets), batch);
         let (places, attributes) = match columns {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(rows), attributes::least_bytes(rows, columns) + source.scan_bytes(batch)),
         };
-        let free = free.saturating_sub(places);
-        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
-        let beside_records = (comparing + scan).max(EXTENTS * extent + WRITE_BUFFER_BYTES as u64);
+        let free = free.saturating_sub(places + order.ordinals);
+        let of_row = row_bytes(vectors) + 8 + order.of_row;
+        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
+        let writing = EXTENTS * extent + WRITE_BUFFER_BYTES as u64 + order.blocks;
+        let beside_records = (comparing + scan).max(writing).max(order.finding + order.sorter);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
+        let order = order.within(free.saturating_sub(centers + records + order.finding));
         // Where buckets are written the source holds nothing any more.
-        let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
+        let beside_load = centers + records + writing;
         Self {
             batch,
             scan,
@@ -175,6 +214,7 @@ impl BuildMemory {
             reading: 0,
             places,
             attributes,
+            order,
         }
     }
 
@@ -232,6 +272,7 @@ impl BuildMemory {
             reading,
             places,
             attributes,
+            order: OrderMemory::default(),
         }
     }
 
@@ -255,8 +296,11 @@ impl BuildMemory {
 
     fn largest_phase(&self) -> u64 {
         let beside_sample = self.survey().max(self.training);
-        let writing = self.records + self.places + self.writing(self.extent);
-        self.assigning().max(self.sample + beside_sample).max(writing).max(self.places + self.attributes)
+        let OrderMemory { ordinals, finding, sorter, .. } = self.order;
+        let sorting = self.beside_sorting() + ordinals + finding + sorter;
+        let writing = self.records + ordinals + self.places + self.writing(self.extent);
+        let laying_out = self.assigning().max(sorting).max(writing).max(self.places + self.attributes);
+        laying_out.max(self.sample + beside_sample)
     }
 
     /// The first scan, the sample apart.
@@ -269,9 +313,15 @@ impl BuildMemory {
         self.centers + self.comparing + self.scan + self.records
     }
 
+    /// What is held while a column decides where rows lie among those of their center.
+    pub(crate) fn beside_sorting(&self) -> u64 {
+        self.centers + self.records
+    }
+
     /// Writing buckets whose largest extent has so many bytes, the records apart.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
-        self.centers + 2 * self.load.max(largest_extent) + largest_extent + self.reading + WRITE_BUFFER_BYTES as u64
+        let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.order.blocks;
+        self.centers + 2 * self.load.max(largest_extent) + largest_extent + buffers
     }
 
     /// The sample's sizes.

@@ -318,6 +318,11 @@ impl Records {
         held.iter().try_for_each(|block| take(block))
     }
 
+    /// How many partitions there are.
+    pub(crate) fn count(&self) -> usize {
+        self.partitions.len()
+    }
+
     /// Bytes of the records of a partition.
     pub(crate) fn bytes(&self, partition: usize) -> u64 {
         let Partition { written, held } = &self.partitions[partition];

@@ -1,16 +1,18 @@
 //! An open store: its bucket table in memory, centers and buckets read when asked for.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{ReadFile, Reservation};
 use adjoin_kernels::Panel;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 
+use super::blocks::BlockSums;
 use super::files::Role;
 use super::folder::{FolderFiles, read_checked};
-use super::format::{Bucket, Extent, decode_bucket, decode_table};
+use super::format::{Bucket, Extent, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
 use super::passing::{AttributeFile, Passing, asked_for, each_table, passing};
@@ -18,6 +20,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::message::Argument;
+use crate::source::Ids;
 use crate::sql::Condition;
 
 /// Centers are read in pieces of about so many bytes.
@@ -31,6 +34,8 @@ pub struct Store {
     centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
     attributes: Option<AttributeFile>,
+    /// Checksums of blocks, by which parts of buckets are verified: read once a condition asks for some of the rows.
+    blocks: OnceLock<BlockSums>,
     /// Of the extents.
     _memory: Reservation,
 }
@@ -76,7 +81,8 @@ impl Store {
             .map_err(|error| files.damaged(Role::Table, &error.to_string()))?;
         let attributes = AttributeFile::open(context, files)?;
         let (folder, manifest) = (folder.to_owned(), manifest.clone());
-        Ok(Self { folder, manifest, extents, centers, file, attributes, _memory: memory })
+        let blocks = OnceLock::new();
+        Ok(Self { folder, manifest, extents, centers, file, attributes, blocks, _memory: memory })
     }
 
     /// What the store says of itself.
@@ -139,6 +145,9 @@ impl Store {
     /// Where it has no attributes or not those that are asked for, types do not go together, their file is damaged, or memory
     /// does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<Passing> {
+        if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
+            let _ = self.blocks.set(BlockSums::read(context, self.files())?); // or another thread has meanwhile
+        }
         passing(context, (self.attributes.as_ref(), self.files()), (condition, None), self.manifest.rows)
     }
 
@@ -180,6 +189,45 @@ impl Store {
     /// The file of the buckets.
     pub(crate) fn file(&self) -> &Arc<dyn ReadFile> {
         &self.file
+    }
+
+    /// Bytes that a condition takes so that parts of its buckets can be read.
+    pub(crate) fn parts_bytes(&self) -> u64 {
+        let blocks = self.manifest.files.get(Role::Blocks).filter(|_| self.manifest.sorted_by.is_some());
+        blocks.map_or(0, |blocks| blocks.bytes)
+    }
+
+    /// Whether parts of its buckets can be read: rows are sorted, and a condition has asked for some of them.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.blocks.get().is_some()
+    }
+
+    /// That some whole blocks of the file of the buckets are as written, the first of them at `offset`.
+    ///
+    /// # Errors
+    /// Where one is not.
+    ///
+    /// # Panics
+    /// If it has no parts.
+    pub(crate) fn check_blocks(&self, offset: u64, blocks: &[u8]) -> Result<()> {
+        match self.blocks.get().expect("parts are asked for where there are some").damaged(offset, blocks) {
+            None => Ok(()),
+            Some(at) => Err(self.files().damaged(Role::Vectors, &format!("the block at byte {at}: checksum mismatch"))),
+        }
+    }
+
+    /// The row numbers and the ids of some members of a bucket, as [`decode_members`] says.
+    ///
+    /// # Errors
+    /// Where they say what cannot be.
+    pub(crate) fn decode_members(
+        &self,
+        (number, members): (u32, Range<u32>),
+        of_members: (&[u8], &[u8]),
+    ) -> Result<(Vec<u64>, Ids)> {
+        let (facts, extent) = (self.manifest.bucket_facts(), &self.extents[number as usize]);
+        decode_members((number, members), (&facts, extent), of_members)
+            .map_err(|error| self.files().damaged(Role::Vectors, &error.to_string()))
     }
 
     /// Checks and takes apart what was read of a bucket.

@@ -12,6 +12,7 @@ use adjoin_device::{AlignedBuffer, DeviceError, ReadFile, Reservation};
 use xxhash_rust::xxh3::Xxh3;
 use zerocopy::IntoBytes;
 
+use super::blocks::BlockHasher;
 use super::files::{FileFacts, Role, read_whole};
 use super::format::{
     self, Ascent, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, decode_table, hexadecimal,
@@ -44,6 +45,8 @@ pub enum DamagedPart {
     Bucket,
     /// The attributes of the rows.
     Attributes,
+    /// The checksums of blocks of the buckets, by which parts of these are read.
+    Blocks,
     /// A file of a role that this version does not know; no result of this version depends on it.
     Unknown,
     /// Zeros behind a bucket; no result depends on them.
@@ -242,15 +245,18 @@ impl Check<'_> {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
             self.whole(DamagedPart::Unknown, facts)?;
         }
-        if let Some(attributes) = manifest.files.get(Role::Attributes) {
-            let read = self.whole(DamagedPart::Attributes, attributes)?;
+        for (role, part) in [(Role::Attributes, DamagedPart::Attributes), (Role::Blocks, DamagedPart::Blocks)] {
+            let Some(facts) = manifest.files.get(role) else { continue };
+            let read = self.whole(part, facts)?;
             self.report.bytes_read += read.map_or(0, |read| read.bytes_read);
         }
         let mut centers = self.whole(DamagedPart::Centers, &manifest.files[Role::Centers])?;
         let table = self.table(manifest)?;
         let Some(file) = self.open(DamagedPart::Vectors, &manifest.files[Role::Vectors])? else { return Ok(()) };
         self.context.progress.begin("verify", "buckets", u64::from(manifest.buckets));
-        let mut buckets = Buckets { check: self, manifest, pieces: Pieces::new(file), headers: Xxh3::new() };
+        let mut pieces = Pieces::new(file);
+        pieces.blocks = manifest.files.get(Role::Blocks).map(|_| Default::default());
+        let mut buckets = Buckets { check: self, manifest, pieces, headers: Xxh3::new() };
         match &table {
             Some(table) => buckets.all_listed(&table.extents)?,
             None => buckets.all_found()?,
@@ -258,6 +264,7 @@ impl Check<'_> {
         let Buckets { pieces, headers, .. } = buckets;
         self.report.bytes_read += pieces.bytes_read;
         if let (Some(table), Some(centers), true) = (table, &mut centers, self.report.is_sound()) {
+            self.blocks_belong(manifest, pieces.blocks);
             self.belong_together(manifest, headers.digest(), centers, &table.extents)?;
         }
         self.report.bytes_read += centers.map_or(0, |centers| centers.bytes_read);
@@ -334,6 +341,14 @@ impl Check<'_> {
                 self.damage(DamagedPart::Table, facts, None, error.to_string());
                 Ok(None)
             }
+        }
+    }
+
+    /// That checksums of blocks are those of the buckets, which were read front to back, as each is sound.
+    fn blocks_belong(&mut self, manifest: &Manifest, blocks: Option<(BlockHasher, Xxh3)>) {
+        let (Some((_, sums)), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
+        if !facts.has_checksum(sums.digest()) {
+            self.damage(DamagedPart::Blocks, facts, None, "its checksums are not those of the buckets");
         }
     }
 
@@ -475,9 +490,11 @@ impl Buckets<'_, '_> {
             return Ok(());
         }
         let (rows, body) = (u64::from(extent.rows), start + HEADER_BYTES as u64..start + extent.body_bytes);
-        let (source_rows, ids) = (self.manifest.source_rows, self.manifest.ids);
-        let numbers = Some((body.end - 8 * rows..body.end, Ascent::of_rows(source_rows)));
-        let impossible = format::impossible_rows(source_rows);
+        let (facts, ids) = (self.manifest.bucket_facts(), self.manifest.ids);
+        let ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
+        let _unordered = self.check.context.reserve(if facts.is_sorted { 8 * rows } else { 0 }, "verifying")?;
+        let numbers = Some((body.end - 8 * rows..body.end, ascent));
+        let impossible = format::impossible_rows(&facts);
         let what = ("vectors or row numbers", &*impossible);
         self.section(number, extent, (body.clone(), header.body_checksum), numbers, what)?;
         let ends = Ascent::of_ids(ids, extent.rows, extent.id_bytes).map(|ends| (body.end..body.end + 8 * rows, ends));
@@ -521,7 +538,7 @@ impl Buckets<'_, '_> {
 
     /// First and last row of a bucket, where its row numbers make sense.
     fn rows(&mut self, extent: &Extent) -> Result<Option<(u64, u64)>> {
-        if extent.rows == 0 {
+        if extent.rows == 0 || self.manifest.sorted_by.is_some() {
             return Ok(None);
         }
         let end = extent.offset + extent.body_bytes;
@@ -560,12 +577,14 @@ struct Pieces {
     start: u64,
     len: usize,
     bytes_read: u64,
+    /// Checksums of blocks as far as it was read, and the checksum of these, where they are asked for.
+    blocks: Option<(BlockHasher, Xxh3)>,
 }
 
 impl Pieces {
     fn new(file: Arc<dyn ReadFile>) -> Self {
         let len = file.len().min(PIECE_BYTES as u64) as usize;
-        Self { file, buffer: AlignedBuffer::zeroed(len), start: 0, len: 0, bytes_read: 0 }
+        Self { file, buffer: AlignedBuffer::zeroed(len), start: 0, len: 0, bytes_read: 0, blocks: None }
     }
 
     /// Shows the bytes of a range within the file in order, in pieces. The inner error is the device's: damage, to be
@@ -599,6 +618,9 @@ impl Pieces {
             self.len = 0; // where the read fails, nothing is in memory
             self.bytes_read += self.file.read_at(start, &mut self.buffer[..len])?;
             (self.start, self.len) = (start, len);
+            if let Some((hasher, sums)) = &mut self.blocks {
+                hasher.update(&self.buffer[..len], |sum| sums.update(&sum.to_le_bytes()));
+            }
         }
         Ok(&self.buffer[(offset - self.start) as usize..self.len])
     }

@@ -22,6 +22,7 @@ use super::intake::{self, Intake, Scanned, UsableRows};
 use super::kept::{BuildRepeated, KeptBuild, Learned};
 use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
 use super::memory::BuildMemory;
+use super::ordinals::{Ordinals, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
@@ -99,6 +100,8 @@ pub struct BuildOptions {
     pub left_out: Option<Arc<RowSet>>,
     /// Names of columns of the source that are kept, to filter searches by.
     pub attributes: Vec<String>,
+    /// The name of the column by which rows are sorted within buckets, so that a filter by it reads parts of them; it is kept too.
+    pub sort_by: Option<String>,
     /// Replace a store that is there.
     pub force: bool,
     /// Keep beside the store what was done, and go on with what an earlier build has kept: of a source that was opened with
@@ -117,6 +120,7 @@ impl Default for BuildOptions {
             on_duplicate_id: OnDuplicateId::Error,
             left_out: None,
             attributes: Vec::new(),
+            sort_by: None,
             force: false,
             resume: None,
         }
@@ -126,7 +130,7 @@ impl Default for BuildOptions {
 impl BuildOptions {
     /// What decides the bytes of a store, the source apart.
     pub(crate) fn facts(&self) -> Vec<Fact> {
-        let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, .. } = self;
+        let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, sort_by, .. } = self;
         vec![
             Fact::new("the metric", metric),
             Fact::new("the seed of the build", seed),
@@ -135,7 +139,14 @@ impl BuildOptions {
             Fact::new("what is done with bad rows", format!("{on_bad:?}")),
             Fact::new("what is done with equal ids", format!("{on_duplicate_id:?}")),
             Fact::new("the attributes", attributes.join(", ")),
+            Fact::new("the column that rows are sorted by", sort_by.as_deref().unwrap_or("not given")),
         ]
+    }
+
+    /// The columns that are kept: the one that rows are sorted by is added where it is not named.
+    pub fn kept_columns(&self) -> Vec<String> {
+        let added = self.sort_by.iter().filter(|name| !self.attributes.contains(name));
+        self.attributes.iter().chain(added).cloned().collect()
     }
 
     fn centers(&self) -> Centers {
@@ -223,8 +234,9 @@ pub fn build(
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
     check_target(context, (store, Kind::Store), options.force)?;
-    let names = (&options.attributes[..], &Argument::Attributes.into());
-    let attributes = (!options.attributes.is_empty()).then(|| Attributes::of(context, source, names)).transpose()?;
+    let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
+    let (columns, whose) = (options.kept_columns(), Argument::Attributes.into());
+    let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, (&columns, &whose))).transpose()?;
     let _kept_memory = options.resume.as_ref().map(|_| KeptBuild::reserve(context, info.rows, options)).transpose()?;
     let plain = Space::plain(info.vectors, options.metric);
     // Whether floats are rounded shows once some were read; what are bytes take less.
@@ -236,7 +248,7 @@ pub fn build(
     let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
     let left_out = options.left_out.as_deref();
     let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
-    let build = Build { context, intake, info, drafts, options, attributes, memory, kept: kept.as_ref() };
+    let build = Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept.as_ref() };
     let done = build.run();
     let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
         return done;
@@ -253,6 +265,7 @@ struct Build<'a> {
     drafts: Drafts<'a>,
     options: &'a BuildOptions,
     attributes: Option<Attributes<'a>>,
+    sort_column: Option<Attributes<'a>>,
     memory: BuildMemory,
     /// What is kept for another run, where that is wanted.
     kept: Option<&'a Mutex<KeptBuild>>,
@@ -343,11 +356,12 @@ impl Build<'_> {
         let assigned = self.assign(space, (centers, &order), scanned, learned.id_bytes)?;
         seconds.assign = phase.lap();
         let rows_max = extent_rows_max(scanned.usable_rows, centers.rows() as u64, self.info.vectors);
+        let ordinals = self.ordinals(&assigned)?;
         let mut places = self.row_places()?;
-        let written = self.write_buckets(&assigned, &order, rows_max, places.as_mut())?;
+        let written = self.write_buckets(&assigned, (&order, ordinals.as_ref()), rows_max, places.as_mut())?;
         let Assigned { records, distances, waited, .. } = assigned;
-        let spilled = sample_spilled + records.spilled();
-        drop(records);
+        let spilled = sample_spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
+        drop((records, ordinals));
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
@@ -358,6 +372,10 @@ impl Build<'_> {
             bytes_written += facts.bytes;
             spill_bytes += spilled;
             manifest.files.add(Role::Attributes, facts);
+        }
+        if let Some(facts) = written.blocks {
+            bytes_written += facts.bytes;
+            manifest.files.add(Role::Blocks, facts);
         }
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
@@ -480,6 +498,20 @@ impl Build<'_> {
         Ok((sorting, scanned.waited))
     }
 
+    /// Where rows lie among those of their center, where a column decides.
+    fn ordinals(&self, assigned: &Assigned) -> Result<Option<Ordinals>> {
+        let Some(column) = &self.sort_column else { return Ok(None) };
+        let Self { context, info, memory, .. } = self;
+        let _beside = context.reserve(memory.beside_sorting(), "the build")?;
+        let found = Ordinals::by(
+            (context, &self.temporary()),
+            (column, info.rows),
+            (&assigned.records, info.vectors),
+            (&assigned.tallies, memory.order.sorter),
+        );
+        found.map(Some)
+    }
+
     /// Where rows come to lie, where that is asked for.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
         let places = || RowPlaces::new(self.context, &self.temporary(), (0, self.info.rows));
@@ -495,12 +527,13 @@ impl Build<'_> {
     fn write_buckets(
         &self,
         assigned: &Assigned,
-        order: &[u32],
+        (order, ordinals): (&[u32], Option<&Ordinals>),
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
         // Where rows come to lie is told as they are written, and not kept.
         let kept = self.kept.filter(|_| self.attributes.is_none());
+        let blocks_path = self.drafts.path(Role::Blocks.file());
         let writer = BucketWriter {
             context: self.context,
             records: &assigned.records,
@@ -513,6 +546,7 @@ impl Build<'_> {
             extent_rows_max,
             load_bytes: self.memory.load,
             kept,
+            sorted: ordinals.map(|ordinals| (ordinals, &*blocks_path)),
         };
         let largest = writer.largest_extent();
         let _memory = self.context.reserve(self.memory.writing(largest), "the build")?;
@@ -533,8 +567,9 @@ impl Build<'_> {
         written: &Written,
         centers: &[u8],
     ) -> Manifest {
+        let sorted_by = self.options.sort_by.clone();
         Manifest {
-            format_version: format::FORMAT_VERSION,
+            format_version: if sorted_by.is_some() { format::SORTED_VERSION } else { format::FORMAT_VERSION },
             vectors: self.info.vectors,
             rows: scanned.usable_rows,
             source_rows: self.info.rows,
@@ -544,6 +579,7 @@ impl Build<'_> {
             longest,
             built_rows: None,
             removed_rows: 0,
+            sorted_by,
             ids: self.info.ids,
             rounded_from_f64: self.info.rounded_from_f64,
             seed: self.options.seed,

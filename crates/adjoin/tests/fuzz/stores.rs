@@ -13,7 +13,9 @@ use adjoin::predicate::Predicate;
 use adjoin::random::Random;
 use adjoin::sink::{Clusters, Counts, Keep, KeepRule, PairSink};
 use adjoin::source::{IdKind, SourceOptions, open};
-use adjoin::store::format::{BucketFacts, Extent, HEADER_BYTES, MANIFEST_FILE, checksum, decode_bucket, decode_table};
+use adjoin::store::format::{
+    BLOCK_BYTES, BucketFacts, Extent, HEADER_BYTES, MANIFEST_FILE, checksum, decode_bucket, decode_table,
+};
 use adjoin::store::{BuildOptions, FileFacts, Manifest, OnDuplicateId, Role, Store, VerifyReport, build, verify};
 use zerocopy::IntoBytes;
 
@@ -34,10 +36,16 @@ struct Whole {
 }
 
 fn stores() -> Vec<Whole> {
-    corpus::sources().into_iter().map(|(name, bytes)| whole(name, &bytes)).collect()
+    let sources = corpus::sources();
+    let plain = sources.iter().map(|(name, bytes)| whole(name, bytes, None).unwrap());
+    // Those with a column of ids are sorted by it too.
+    let sorted = sources.iter().filter_map(|(name, bytes)| whole(name, bytes, Some("id".into())).ok());
+    let all: Vec<Whole> = plain.chain(sorted).collect();
+    assert!(all.len() > sources.len(), "some are sorted");
+    all
 }
 
-fn whole(name: &str, bytes: &[u8]) -> Whole {
+fn whole(name: &str, bytes: &[u8], sort_by: Option<String>) -> Result<Whole> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
     std::fs::write(&file, bytes).unwrap();
@@ -47,15 +55,16 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
         buckets: Some(3),
         on_duplicate_id: OnDuplicateId::Keep,
         on_bad: adjoin::store::OnBad::Skip,
+        sort_by,
         ..BuildOptions::default()
     };
     let store = folder.path().join("store");
-    let manifest = build(&context, &*source, &store, &options).unwrap().manifest;
+    let manifest = build(&context, &*source, &store, &options)?.manifest;
     let mut files = Files::default();
     for entry in std::fs::read_dir(&store).unwrap().map(|entry| entry.unwrap()) {
         files.put(entry.file_name().to_str().unwrap(), std::fs::read(entry.path()).unwrap());
     }
-    Whole { folder, files, manifest }
+    Ok(Whole { folder, files, manifest })
 }
 
 impl Whole {
@@ -109,7 +118,7 @@ impl Whole {
     /// Type and number of what buckets hold.
     fn facts(&self) -> BucketFacts {
         let Manifest { vectors, ids, source_rows, .. } = self.manifest;
-        BucketFacts { vectors, ids, source_rows }
+        BucketFacts { vectors, ids, source_rows, is_sorted: self.manifest.sorted_by.is_some() }
     }
 }
 
@@ -322,6 +331,14 @@ impl Crafted {
                 facts.bytes = said;
             }
             files.put(&facts.name, bytes.clone());
+        }
+        if let Some(attributes) = self.manifest.files.get(Role::Attributes) {
+            files.put(&attributes.name, store.files.0[&attributes.name].to_vec());
+            let blocks: Vec<u8> =
+                self.vectors.chunks(BLOCK_BYTES as usize).flat_map(|block| checksum(block).to_le_bytes()).collect();
+            let facts = &mut self.manifest.files[Role::Blocks];
+            *facts = FileFacts::of(&facts.name, &blocks);
+            files.put(&facts.name, blocks);
         }
         files.put(&self.manifest.files[Role::Vectors].name, self.vectors);
         files.put(MANIFEST_FILE, self.manifest.encode());

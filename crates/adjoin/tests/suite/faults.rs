@@ -12,6 +12,8 @@ use adjoin::index::Layout;
 use adjoin::options::Element;
 use adjoin::store::{Append, OnBad, OnDuplicateId, append};
 
+use arrow_array::{ArrayRef, Int32Array, RecordBatch};
+
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 pub(crate) use forgetful::{Forgetful, Forgets};
@@ -68,6 +70,19 @@ fn a_small_build_over_an_old_store_under_every_fault() {
     let setup = || Setup::default().with_buckets(4);
     try_all("over another store", &Build::new("", small(1), setup(), Some(&old)));
     try_all("over the same store", &Build::new("", small(1), setup(), Some(&fresh)));
+}
+
+#[test]
+fn a_sorted_build_under_every_fault() {
+    let years: Int32Array = (0..60).map(|row| (row % 7 > 0).then_some(row * 11 % 13)).collect();
+    let columns = RecordBatch::try_from_iter([("year", Arc::new(years) as ArrayRef)]).unwrap();
+    let mut setup = Setup::default().with_buckets(4);
+    setup.build.sort_by = Some("year".into());
+    let [old, _] = old_and_small();
+    let sorted = Build::new("a sorted store", small(1).with_columns(columns.clone()), setup.clone(), None);
+    try_all(sorted.name, &sorted);
+    let over = Build::new("over a store", small(1).with_columns(columns), setup, Some(&old));
+    try_all("a sorted store over another", &over);
 }
 
 #[test]

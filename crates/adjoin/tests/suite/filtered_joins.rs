@@ -16,23 +16,23 @@ use crate::oracle::Pair;
 use crate::search::values;
 
 /// Rows of a store that meet a condition, or all.
-fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
+pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
     condition.map(|text| RowFilter::new(&setup.context(), store, &Condition::parse(text)?)).transpose()
 }
 
 /// The join of the rows of a store that meet a condition.
-fn join(setup: &Setup, store: &Store, condition: &str, options: &JoinOptions) -> Joined {
+pub(crate) fn join(setup: &Setup, store: &Store, condition: &str, options: &JoinOptions) -> Joined {
     let filter = filter(setup, store, Some(condition)).unwrap();
     Built::collect(&setup.context(), Side::new(store, filter.as_ref()).into(), options).unwrap()
 }
 
 /// Of all pairs those of rows that pass.
-fn only(all: &[Pair], data: &Data, passes: Passes) -> Vec<Pair> {
+pub(crate) fn only(all: &[Pair], data: &Data, passes: Passes) -> Vec<Pair> {
     let passes = |row: u64| passes(&data.rows[row as usize]);
     all.iter().copied().filter(|&(left, right, _)| passes(left) && passes(right)).collect()
 }
 
-fn predicate(metric: Metric) -> Predicate {
+pub(crate) fn predicate(metric: Metric) -> Predicate {
     match metric {
         Metric::L2 => Predicate::L2 { eps: 45.0 },
         _ => Predicate::Cosine { min_similarity: 0.995 },

@@ -121,7 +121,7 @@ fn write(path: &Path, table: &RecordBatch) {
 /// A folder with a source in two files, and what is in it.
 pub(crate) struct Data {
     pub(crate) folder: TempDir,
-    values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -154,7 +154,7 @@ impl Data {
     }
 }
 
-fn find(
+pub(crate) fn find(
     setup: &Setup,
     store: &Store,
     queries: QuerySet<'_>,
@@ -169,7 +169,7 @@ fn find(
 }
 
 /// Of all hits those of rows that pass, so many of each query.
-fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usize) -> Vec<Hits> {
+pub(crate) fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usize) -> Vec<Hits> {
     let of = |hits: &Hits| hits.iter().copied().filter(|hit| passes(&rows[hit.0 as usize])).take(k).collect();
     all.iter().map(of).collect()
 }

@@ -16,8 +16,12 @@ use adjoin::plan::Rule;
 use adjoin::predicate::Predicate;
 use adjoin::report::{Cancel, JoinStatistics, Progress, Silent};
 use adjoin::sink::{Collect, PairSink};
-use adjoin::source::{Fault, IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
+use adjoin::source::{
+    AttributeTables, Fault, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource,
+};
 use adjoin::store::{BuildOptions, OnBad, Store, build};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use tempfile::TempDir;
 
 use crate::oracle::{Oracle, Pair};
@@ -31,6 +35,8 @@ pub(crate) struct Set {
     /// Rows whose vector is null, ascending.
     missing: Vec<u64>,
     batch_rows: usize,
+    /// Columns beside the vectors.
+    columns: Option<RecordBatch>,
 }
 
 impl Set {
@@ -53,7 +59,7 @@ impl Set {
         assert!(stored.len().is_multiple_of(vectors.bytes()));
         let rows = (stored.len() / vectors.bytes()) as u64;
         let info = SourceInfo { rows, vectors, ids: IdKind::None, rounded_from_f64: false };
-        Self { info, stored, ids: Ids::None, missing: Vec::new(), batch_rows: 7 }
+        Self { info, stored, ids: Ids::None, missing: Vec::new(), batch_rows: 7, columns: None }
     }
 
     pub(crate) fn with_ids(mut self, ids: &[i64]) -> Self {
@@ -68,6 +74,11 @@ impl Set {
         let mut texts = TextIds::default();
         ids.iter().for_each(|id| texts.push(id.as_bytes()));
         Self { ids: Ids::Utf8(texts), ..self }
+    }
+
+    pub(crate) fn with_columns(self, columns: RecordBatch) -> Self {
+        assert_eq!(columns.num_rows() as u64, self.info.rows);
+        Self { columns: Some(columns), ..self }
     }
 
     pub(crate) fn with_missing(self, rows: &[u64]) -> Self {
@@ -91,7 +102,9 @@ impl Set {
             let stored = self.stored[rows.start as usize * bytes..rows.end as usize * bytes].to_vec();
             let missing = self.missing.iter().filter(|row| rows.contains(row)).map(|row| row - rows.start);
             let info = SourceInfo { rows: rows.end - rows.start, ..self.info.clone() };
-            Self { info, stored, ids, missing: missing.collect(), batch_rows: self.batch_rows }
+            let columns = self.columns.as_ref();
+            let columns = columns.map(|all| all.slice(rows.start as usize, (rows.end - rows.start) as usize));
+            Self { info, stored, ids, missing: missing.collect(), batch_rows: self.batch_rows, columns }
         })
     }
 
@@ -143,6 +156,23 @@ impl VectorSource for Set {
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         (PathBuf::from("set.in.memory"), row)
     }
+
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        self.columns.as_ref().map(|_| self as &dyn SourceAttributes)
+    }
+}
+
+impl SourceAttributes for Set {
+    fn schema(&self) -> Result<SchemaRef> {
+        Ok(self.columns.as_ref().expect("it has some").schema())
+    }
+
+    fn tables(&self, _context: &Context) -> Result<AttributeTables<'_>> {
+        let columns = self.columns.as_ref().expect("it has some");
+        let starts = (0..columns.num_rows()).step_by(self.batch_rows);
+        let rows = |start: usize| (columns.num_rows() - start).min(self.batch_rows);
+        Ok(Box::new(starts.map(move |start| Ok(columns.slice(start, rows(start))))))
+    }
 }
 
 struct SetScan<'a> {
@@ -152,7 +182,7 @@ struct SetScan<'a> {
 
 impl VectorScan for SetScan<'_> {
     fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
-        let Set { info, stored, ids, missing, batch_rows } = self.set;
+        let Set { info, stored, ids, missing, batch_rows, .. } = self.set;
         let first_row = self.next_row;
         let rows = (info.rows - first_row).min(*batch_rows as u64);
         if rows == 0 {

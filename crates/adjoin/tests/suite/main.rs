@@ -32,6 +32,7 @@ mod resumed;
 mod search;
 mod serve;
 mod shared_budget;
+mod sorted;
 mod stops;
 mod temporary;
 mod tidy;

@@ -143,7 +143,7 @@ fn forge_row(built: &Built, row: u64) {
     bytes[start + 16..start + 24].copy_from_slice(&body.to_le_bytes());
     let header = checksum(&bytes[start..start + HEADER_BYTES - 8]);
     bytes[start + HEADER_BYTES - 8..start + HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
-    let facts = BucketFacts { vectors: manifest.vectors, ids: IdKind::None, source_rows: u64::MAX };
+    let facts = BucketFacts { vectors: manifest.vectors, ids: IdKind::None, source_rows: u64::MAX, is_sorted: false };
     assert!(decode_bucket(2, &facts, &extent, &bytes[start..end]).is_ok() || row == 0, "its checksums are right");
     manifest.files[Role::Vectors].name = "vectors.bin".into();
     std::fs::remove_file(&path).unwrap();

@@ -47,6 +47,7 @@ const LAYERS: &[&[&str]] = &[
         "random",
         "report",
         "row_numbers",
+        "sorter",
         "workers",
     ],
 ];

@@ -17,7 +17,7 @@ use crate::index::layout::Places;
 use crate::index::page::PageShape;
 use crate::index::rows::{Duplicates, IdDraft};
 use crate::quantize::Quantizer;
-use crate::sink::{SORTER_BYTES_MIN, Sorter};
+use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::Ids;
 use crate::store::{Drafts, FileFacts, Role, Store};
 

@@ -69,10 +69,9 @@ pub(super) fn centers_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
 
 /// Bytes of the buckets, on disk and in memory.
 pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> BucketSizes {
-    let extents = buckets.extents();
     let memory = |number| LoadedBucket::<T>::memory_bytes(buckets, number, with_ids);
     BucketSizes {
-        extents: extents.iter().map(|extent| extent.bytes(with_ids)).collect(),
+        extents: (0..buckets.count()).map(|number| buckets.read_bytes(number, with_ids)).collect(),
         memory: (0..buckets.count()).map(memory).collect(),
     }
 }

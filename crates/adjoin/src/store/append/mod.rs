@@ -84,6 +84,13 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
         check(&store, source)?;
         intake::tell(context, source);
     }
+    if let Some(column) = &store.manifest().sorted_by {
+        let at = folder.display();
+        return Err(Error::input(message![
+            format!("{at} is sorted by {column}, and rows cannot come to it or go; build it again of all rows, with "),
+            Argument::Force
+        ]));
+    }
     let going = wanted.delete.map(|ids| Going::new(context, &store, ids)).transpose()?;
     let attributes = attributes::coming(context, &store, wanted.new)?;
     let growing = growing(&store)?;
@@ -342,6 +349,7 @@ impl Work<'_> {
             tallies,
             extent_rows_max: extent_rows_max(rows, tallies.len() as u64, manifest.vectors),
             load_bytes: self.memory.load,
+            sorted: None,
         };
         let _memory = self.context.reserve(self.memory.writing(writer.largest_extent()), PURPOSE)?;
         let mut lies = |rows: &[u64]| places.as_mut().map_or(Ok(()), |places| places.add(rows));

@@ -105,7 +105,8 @@ impl Build {
         let device = subject.device();
         subject.work(Arc::new(device.clone()), subject.force()).unwrap();
         subject.new = Self::store_files(&device).unwrap();
-        assert!(subject.new.len() == 4, "{name}: {:?}", subject.new.keys());
+        let attributes = if subject.setup.build.sort_by.is_some() { 2 } else { 0 };
+        assert!(subject.new.len() == 4 + attributes, "{name}: {:?}", subject.new.keys());
         subject
     }
 

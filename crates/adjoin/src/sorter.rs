@@ -32,6 +32,13 @@ pub(crate) struct Sorter {
     memory: u64,
     held: HeldRecords,
     runs: Vec<PathBuf>,
+    /// Of the row that came last.
+    payload: Vec<u8>,
+}
+
+/// Bytes as a number that sorts as they do.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Records in order, from the first again after each restart.
@@ -96,7 +103,7 @@ impl Sorter {
     pub(crate) fn new(context: &Context, at: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), at: at.to_owned(), folder: None, written: 0, names: 0 };
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
-        Self { disk, memory, held: HeldRecords::default(), runs: Vec::new() }
+        Self { disk, memory, held: HeldRecords::default(), runs: Vec::new(), payload: Vec::new() }
     }
 
     /// What is left of the memory of a sorter once its records are sorted: nothing is written then.
@@ -116,6 +123,25 @@ impl Sorter {
         self.held.payloads.extend_from_slice(payload);
         self.held.entries.push(Entry { key, start, bytes });
         Ok(())
+    }
+
+    /// Takes a row by bytes that sort as it should be; of rows with equal bytes the earlier comes first.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) fn push_row(&mut self, bytes: &[u8], row: u64) -> Result<()> {
+        // The first ten bytes are the key that is compared first; the row ends what is compared last.
+        let (mut first, rest) = ([0; 2 * ROW_BYTES], bytes.get(2 * ROW_BYTES..).unwrap_or_default());
+        let taken = bytes.len().min(2 * ROW_BYTES);
+        first[..taken].copy_from_slice(&bytes[..taken]);
+        let (a, b) = first.split_at(ROW_BYTES);
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        payload.extend_from_slice(rest);
+        payload.extend_from_slice(&row.to_be_bytes());
+        let pushed = self.push((number(a), number(b)), &payload);
+        self.payload = payload;
+        pushed
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -177,6 +203,15 @@ impl Sorted {
         payload.extend_from_slice(self.held.payload(entry));
         self.next += 1;
         Ok(Some(entry.key))
+    }
+
+    /// The next of rows that were taken as such ([`Sorter::push_row`]), by way of `payload`. None after the last.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) fn next_row(&mut self, payload: &mut Vec<u8>) -> Result<Option<u64>> {
+        let next = self.next(payload)?;
+        Ok(next.and_then(|_| payload.last_chunk()).map(|row| u64::from_be_bytes(*row)))
     }
 
     /// Begins anew.
