@@ -35,8 +35,9 @@ SLICE = Path(__file__).with_name("flash_slice.toml")
 GRAPHS = ("vamana", "hnsw")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
-#: Of the join that is traced: how near, and with how much memory.
+#: Of the join that is traced: how near, and with how much memory; and the orders in which its tasks may come.
 NEAR, JOIN_MEMORY = "120", "40MiB"
+ORDERS = ("tree", "block-nested", "gorder", "id")
 CHARTS = Path("docs/charts")
 
 
@@ -93,6 +94,12 @@ class Bench:
         how = ("--graph", graph, "--list", self.list, "--batch", self.batch, "--model", SLICE, "--memory", MEMORY)
         return self.text(graph, "flash", "tables", base, "--queries", queries, *how)
 
+    def joined(self, name: str, *how: object) -> Path:
+        """Reads of a join."""
+        store = self.made("store", "build", self.vectors()[0], "-o")
+        words = ("join", store, "--eps", NEAR, "--memory", JOIN_MEMORY, *how)
+        return self.made(name, *words, "-o", self.path("pairs.csv"), "--force", "--trace")
+
     def traces(self) -> list[Path]:
         """Reads of a join, of searches of buckets, and of searches of a graph on disk."""
         base, queries = self.vectors()
@@ -102,9 +109,8 @@ class Bench:
         store = self.made("store", "build", base, "-o")
         index = self.made("index", "index", "build", store, "--memory", MEMORY, "-o")
         asked = ("--queries", few, "-k", 10, "-o", self.path("hits.csv"), "--force", "--trace")
-        joined = ("join", store, "--eps", NEAR, "--memory", JOIN_MEMORY)
         return [
-            self.made("join.trace", *joined, "-o", self.path("pairs.csv"), "--force", "--trace"),
+            self.joined("join.trace"),
             self.made("buckets.trace", "search", store, "--nprobe", 8, *asked),
             self.made("graph.trace", "index", "search", index, "--list", 50, *asked),
         ]
@@ -178,6 +184,9 @@ def main() -> None:
     print("\n# Jobs on all devices\n")
     traced = (word for trace in traces for word in ("--trace", trace))
     print(first.text("jobs", "flash", "tables", *traced).replace("\n## ", "\n### "))
+    print("\n# A join by other orders on all devices\n")
+    ordered = (word for order in ORDERS for word in ("--trace", first.joined(f"{order}.trace", "--strategy", f"order={order}")))
+    print(first.text("orders", "flash", "tables", *ordered).replace("\n## ", "\n### "))
     if given.disk:
         print("\n# Beside the disk of this machine\n")
         replayed = (word for trace in traces for word in ("--replay", trace))
