@@ -246,16 +246,10 @@ impl KeptBuild {
         let before = self.kept.state().rows.as_ref();
         let mut files = before.map_or_else(Vec::new, |rows| rows.files.clone());
         files.extend(records.persist(&self.kept, files.len())?);
-        let tallies_bytes = {
-            let of = |tally: &Tally| KeptTally {
-                rows: tally.rows.into(),
-                id_bytes: tally.id_bytes.into(),
-                radius: tally.radius.into(),
-            };
-            let bytes: Vec<u8> = tallies.iter().flat_map(|tally| of(tally).as_bytes().to_vec()).collect();
-            let mut file = self.kept.create(&tallies_file(files.len()))?;
-            file.append(&bytes)?;
-            file.finish()?
+        let tallies_bytes = match before {
+            // No rows came: the file that the state names has these tallies, and is not to be written again.
+            Some(before) if before.files.len() == files.len() => before.tallies_bytes,
+            _ => self.write_tallies(files.len(), tallies)?,
         };
         let (usable_rows, run) = (tallies.iter().map(|tally| tally.rows).sum::<u64>(), self.kept.runs());
         let of_leg = usable_rows - before.map_or(0, |rows| rows.usable_rows);
@@ -265,6 +259,19 @@ impl KeptBuild {
             state.run = run;
             state.rows = Some(KeptRows { partitions, next_row, usable_rows, files, tallies_bytes, are_all });
         })
+    }
+
+    /// Writes the tallies after so many files of rows; returns their bytes.
+    fn write_tallies(&self, files: usize, tallies: &[Tally]) -> Result<u64> {
+        let of = |tally: &Tally| KeptTally {
+            rows: tally.rows.into(),
+            id_bytes: tally.id_bytes.into(),
+            radius: tally.radius.into(),
+        };
+        let bytes: Vec<u8> = tallies.iter().flat_map(|tally| of(tally).as_bytes().to_vec()).collect();
+        let mut file = self.kept.create(&tallies_file(files))?;
+        file.append(&bytes)?;
+        file.finish()
     }
 
     /// Where the file of buckets is written.
