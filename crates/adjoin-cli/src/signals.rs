@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use adjoin::error::Result;
 use adjoin::report::Cancel;
 use adjoin::workers::no_thread;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 /// Exit code of a process that a signal ended: this plus the signal's number.
@@ -32,6 +33,8 @@ impl Stopped {
 /// Where the system gives no thread for it: signals would be caught, and nobody would heed them.
 pub(crate) fn watch() -> Result<Stopped> {
     let stopped = Stopped::default();
+    // A file that is larger than may be is an error of the write then, after which what was begun is removed.
+    let _ = flag::register(SIGXFSZ, Arc::default());
     // Who runs it by `nohup` wants it to go on.
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up)) else {

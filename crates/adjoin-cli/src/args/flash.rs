@@ -46,13 +46,13 @@ pub(crate) struct Searched {
     #[arg(long, value_name = "R", default_value_t = 32)]
     pub(crate) degree: usize,
     /// Candidates that a search keeps
-    #[arg(long, value_name = "L", default_value_t = 64)]
+    #[arg(long, value_name = "L", default_value_t = 64, value_parser = count)]
     pub(crate) list: usize,
     /// Nearest that are wanted of each query
-    #[arg(short, value_name = "K", default_value_t = 10)]
+    #[arg(short, value_name = "K", default_value_t = 10, value_parser = count)]
     pub(crate) k: usize,
     /// Queries of a batch
-    #[arg(long, value_name = "N", default_value_t = 2_048)]
+    #[arg(long, value_name = "N", default_value_t = 2_048, value_parser = count)]
     pub(crate) batch: usize,
     /// Share of the vectors in the memory of the platform: host memory of processors, the device's DRAM elsewhere
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
@@ -81,13 +81,13 @@ pub(crate) struct FlashRun {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["inputs", "queries"])]
     pub(crate) trace: Option<PathBuf>,
     /// Reads of the trace that are under way at the same time, at most
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
     /// Ask for each read of the trace no earlier than it was asked for there
     #[arg(long, requires = "trace")]
     pub(crate) as_timed: bool,
     /// Elements that each byte of the trace is compared with where it comes to the platform
-    #[arg(long, value_name = "N", default_value_t = 0.0)]
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = comparisons)]
     pub(crate) comparisons: f64,
     /// Where it runs: cpu, cpu-dram, gpu, smartssd, deepstore-channel, deepstore-chip or ndsearch; cpu for a trace, else
     /// ndsearch, where not given
@@ -130,7 +130,7 @@ pub(crate) struct FlashCalibrate {
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Vec<PathBuf>,
     /// Reads of a trace that are under way at the same time, at most
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
     /// The device, as TOML
     #[arg(short, long, value_name = "FILE")]
@@ -152,10 +152,10 @@ pub(crate) struct FlashTables {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Vec<PathBuf>,
     /// Reads of a trace that are under way at the same time, at most
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
     pub(crate) depth: usize,
     /// Elements that each byte of a trace is compared with
-    #[arg(long, value_name = "N", default_value_t = 16.0)]
+    #[arg(long, value_name = "N", default_value_t = 16.0, value_parser = comparisons)]
     pub(crate) comparisons: f64,
     /// The tables, as Markdown; standard output where not given
     #[arg(short, long, value_name = "FILE")]
@@ -165,4 +165,23 @@ pub(crate) struct FlashTables {
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) resources: Resources,
+}
+
+/// More candidates, queries or reads at once than this are no device's.
+const COUNT_MAX: usize = 1 << 20;
+/// More elements for a byte than this are no comparison.
+const COMPARISONS_MAX: f64 = 1e6;
+
+/// How many candidates, queries or reads, as typed.
+///
+/// # Errors
+/// That it is no such number.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
+    count.ok_or_else(|| format!("give a whole number from 1 to {COUNT_MAX}"))
+}
+
+fn comparisons(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=COMPARISONS_MAX).contains(number));
+    number.ok_or_else(|| format!("give a number from 0 to {COMPARISONS_MAX}"))
 }

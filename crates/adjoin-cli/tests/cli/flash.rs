@@ -68,6 +68,29 @@ fn searches_run_on_every_platform_and_are_drawn() {
 }
 
 #[test]
+fn what_is_read_is_not_written_and_no_number_is_too_large() {
+    let place = workloads();
+    let searched = "set.u8bin --queries queries.u8bin --list 20 --force --quiet";
+    for (line, words) in [
+        (format!("flash run {searched} -o set.u8bin"), &["set.u8bin is read, so -o cannot write"][..]),
+        (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is read, so --perfetto"]),
+        (format!("flash run {searched} -o x.json --perfetto x.json"), &["x.json cannot be both -o and --perfetto"]),
+        ("flash run --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
+        ("flash tables --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
+        ("flash calibrate . --replay join.trace -o join.trace --force".into(), &["join.trace is read"]),
+        ("flash calibrate . --size 900TB -o disk.toml".into(), &["--size 900TB", "free"]),
+        ("flash run --trace join.trace --comparisons 1000000000000".into(), &["--comparisons", "from 0 to 1000000"]),
+        ("flash run --trace join.trace --depth 1152921504606846976".into(), &["--depth", "from 1 to 1048576"]),
+        ("flash sweep --trace join.trace --over depth=1,0".into(), &["0 is no value of depth", "from 1 to"]),
+        ("flash run set.u8bin --queries queries.u8bin --list 1000000000000".into(), &["--list", "from 1 to"]),
+    ] {
+        place.refused(&line, words);
+    }
+    place.write("late.trace", b"adjoin-trace 2\nfile 0 a\nread 0 0 4096 9223372036854775807 1 ok - - -\n");
+    place.done("flash run --trace late.trace --as-timed --quiet");
+}
+
+#[test]
 fn pages_have_the_figures_of_each_run() {
     let place = workloads();
     let usual = "set.u8bin --queries queries.u8bin --list 20 --quiet";

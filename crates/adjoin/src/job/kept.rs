@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, Named, OpenedSets};
+use super::{Conditions, Job, Named, OpenedSets};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::join::{Done, JoinPlan, KeepLegs, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs};
+use crate::join::{Aim, Done, JoinPlan, KeepLegs, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs};
 use crate::kept::{Fact, FrameReader, FrameWriter, KEPT_BYTES, Kept};
 use crate::message::{Argument, message};
 use crate::options::format_bytes;
@@ -16,6 +16,7 @@ use crate::plan::Task;
 use crate::report::{JoinStatistics, ResumeStatistics, Written};
 use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 use crate::source::{IdKind, facts_of_files};
+use crate::sql::{Condition, PairCondition};
 
 /// The file of the plan, and that of its tasks.
 const PLAN_FILE: &str = "plan";
@@ -305,11 +306,22 @@ impl Job<'_> {
             (Some(eps), _) => Fact::new("the threshold", format!("a distance of {eps}")),
             (None, similarity) => Fact::new("the threshold", format!("a similarity of {}", similarity.unwrap_or(0.0))),
         });
-        facts.push(Fact::new("what is promised", format!("{:?}", join.aim)));
+        facts.push(Fact::new(
+            "what is promised",
+            match join.aim {
+                Aim::Every => "every pair".to_owned(),
+                Aim::Recall(recall) => format!("a recall of {recall}"),
+                Aim::Unsaid => "what is usual".to_owned(),
+            },
+        ));
         let strategy = (join.rule, join.t, join.order, join.lead);
         facts.push(Fact::new("the strategy", format!("{strategy:?}")));
         facts.push(Fact::new("the seed", join.seed));
-        facts.push(Fact::new("the condition", format!("{conditions:?}")));
+        let Conditions { rows, other_rows, pairs } = conditions;
+        let text = |text: Option<&str>| text.unwrap_or("none").to_owned();
+        facts.push(Fact::new("the condition of rows", text(rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the condition of the other rows", text(other_rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the condition of pairs", text(pairs.as_ref().map(PairCondition::text))));
         facts.push(Fact::new("what is wanted", output.name()));
         Ok(facts)
     }

@@ -246,9 +246,10 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Whether a bucket is one of those.
-    pub(crate) fn is_promised(&self, number: u32) -> bool {
-        !matches!(self.joined, Joined::Grown(new) if number < new)
+    /// How many times a pair counts for a row of these that has its other row in a bucket: a pair of two new rows counts for
+    /// each of them, one with an old row as much for the new one alone.
+    pub(crate) fn pair_weight(&self, number: u32) -> u64 {
+        if matches!(self.joined, Joined::Grown(new) if number < new) { 2 } else { 1 }
     }
 
     /// Whether two sets are joined with each other, so that no bucket meets itself.

@@ -46,6 +46,11 @@ impl Condition {
         Ok(Self { text: text.to_owned(), expression })
     }
 
+    /// As it was typed.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The names of the columns that it reads.
     pub fn columns(&self) -> Vec<String> {
         let mut names = BTreeSet::new();

@@ -338,6 +338,11 @@ pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
 }
 
 impl Manifest {
+    /// Rows that were left out as they had no usable vector: those that were removed had one.
+    pub(crate) fn without_vectors(&self) -> u64 {
+        self.skipped_rows - self.removed_rows
+    }
+
     /// What a command on the store reports of it.
     pub(crate) fn statistics(&self, context: &Context, command: &'static str) -> CommonStatistics {
         CommonStatistics {
@@ -346,8 +351,7 @@ impl Manifest {
             element: self.vectors.element.to_string(),
             metric: self.metric.to_string(),
             seed: self.seed,
-            // Those that were removed had a vector.
-            skipped_rows: self.skipped_rows - self.removed_rows,
+            skipped_rows: self.without_vectors(),
             duplicate_ids: Some(self.duplicate_ids),
             ..context.statistics(command)
         }

@@ -17,7 +17,7 @@ use super::trace::Reads;
 use crate::Outcome;
 use crate::args::FlashCalibrate;
 use crate::print::print;
-use crate::resolve;
+use crate::resolve::{self, check_outputs};
 use crate::signals::Stopped;
 
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -50,11 +50,19 @@ struct Replayed<'a> {
 pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result<Outcome> {
     let FlashCalibrate { folder, size, rounds, replay, depth, output, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
+    let read: Vec<String> = replay.iter().map(|path| path.display().to_string()).collect();
+    check_outputs(&context, &read, &[("-o", output)])?;
     check_free(&*context.device, output, *force)?;
-    let file_bytes = parse_bytes(size)?;
+    // Whole reads of each size.
+    let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
     if file_bytes < MEASURED_BYTES || *rounds == 0 {
         let said = format!("--size {size} and --rounds {rounds}; give at least {} and 1", format_bytes(MEASURED_BYTES));
         return Err(Error::option(said));
+    }
+    let free = context.device.free_bytes(folder)?;
+    if file_bytes > free {
+        let (folder, free) = (folder.display(), format_bytes(free));
+        return Err(Error::option(format!("--size {size} is more than {folder} has free, {free}; give less")));
     }
     let own = OwnFolder::create(&context.device, folder, "calibration")?;
     let path = own.path().join("measured");

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::Config;
@@ -5,12 +7,12 @@ use adjoin::output::{check_free, write_file};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::workload::{Workload, config};
+use super::workload::{Workload, config, read_by};
 use super::{as_csv, as_perfetto, write_text};
 use crate::Outcome;
-use crate::args::{FlashRun, FlashSweep};
+use crate::args::{FlashRun, FlashSweep, count};
 use crate::report::{Drawn, write_html};
-use crate::resolve;
+use crate::resolve::{self, check_outputs};
 use crate::signals::Stopped;
 
 /// Spans of a picture, at most: what ui.perfetto.dev shows without waiting.
@@ -19,9 +21,7 @@ const SPANS_MAX: usize = 1_000_000;
 pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let config = config(&arguments.model)?;
-    for path in [&arguments.output, &arguments.perfetto].into_iter().flatten() {
-        check_free(&*context.device, path, arguments.force)?;
-    }
+    check_written(&context, arguments)?;
     let workload = Workload::of(&context, arguments)?;
     let spans = if arguments.perfetto.is_some() { SPANS_MAX } else { 0 };
     let (figures, spans) = workload.run(&context, (arguments, &config), spans)?;
@@ -39,9 +39,7 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
     let (name, values) = over
         .split_once('=')
         .ok_or_else(|| Error::option(format!("--over {over}: give NAME=V,V,..., such as timing.read=5,40,106")))?;
-    if let Some(path) = &run.output {
-        check_free(&*context.device, path, run.force)?;
-    }
+    check_written(&context, run)?;
     let workload = Workload::of(&context, run)?;
     let mut results = Results { over: Some(name.to_owned()), values: Vec::new(), figures: Vec::new() };
     for value in values.split(',') {
@@ -53,6 +51,16 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
     }
     write_results(&context, run, &results)?;
     Ok(Outcome::Done)
+}
+
+/// Refuses results in the place of what is read, or of what is there already.
+fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
+    let FlashRun { model, searched, trace, perfetto, output, force, .. } = arguments;
+    let results = [("-o", output), ("--perfetto", perfetto)];
+    let results: Vec<(&str, &Path)> =
+        results.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
+    check_outputs(context, &read_by(model, searched, trace.as_slice()), &results)?;
+    results.iter().try_for_each(|(_, path)| check_free(&*context.device, path, *force))
 }
 
 /// What runs gave, of which each has another value of something where there are several; `assets/flash.js` knows the names.
@@ -95,7 +103,7 @@ fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> 
 fn changed(run: &FlashRun, usual: &Config, (name, value): (&str, &str)) -> Result<(FlashRun, Config)> {
     let (mut run, mut config) = (run.clone(), usual.clone());
     let wrong = || Error::option(format!("{value} is no value of {name}"));
-    let whole = || value.parse::<usize>().map_err(|_| wrong());
+    let whole = || count(value).map_err(|error| Error::option(format!("{value} is no value of {name}; {error}")));
     match name {
         "batch" => run.searched.batch = whole()?,
         "list" => run.searched.list = whole()?,

@@ -12,6 +12,8 @@ use adjoin::flash::model::{FlashError, TraceRead};
 /// beginnings of all of them on the same pages.
 const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
 
+/// No trace is longer than this: 11 days.
+const START_NS_MAX: u64 = 1_000_000_000_000_000;
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
@@ -50,7 +52,7 @@ impl Iterator for Reads {
                     after: asked.after,
                     offset: (asked.file as u64 * FILE_SPACING).saturating_add(asked.offset % FILE_SPACING),
                     bytes: asked.bytes.min(FILE_SPACING),
-                    at: if self.is_timed { asked.start_ns.saturating_mul(PS_PER_NS) } else { 0 },
+                    at: if self.is_timed { asked.start_ns.min(START_NS_MAX) * PS_PER_NS } else { 0 },
                 })),
                 Ok(None) => None,
                 Err(error) => Some(Err(FlashError::Input(format!("{}: {error}", self.path.display())))),

@@ -50,6 +50,14 @@ fn read_config(path: &str) -> Result<Config> {
     Config::parse(&text).map_err(|error| Error::input(format!("{path}: {error}")))
 }
 
+/// The names of what is read.
+pub(super) fn read_by(model: &ModelOptions, searched: &Searched, traces: &[PathBuf]) -> Vec<String> {
+    let is_file = |name: &&String| Path::new(name).exists();
+    let model = Some(&model.model).filter(is_file).cloned();
+    let traces = traces.iter().map(|path| path.display().to_string());
+    searched.inputs.iter().chain(&searched.queries).cloned().chain(model).chain(traces).collect()
+}
+
 /// The platform of a name.
 pub(super) fn platform(name: &str) -> Result<Platform> {
     Platform::named(name).ok_or_else(|| {

@@ -380,6 +380,7 @@ impl Prepared {
             }),
             strategy: self.strategy(sets),
             threads: self.memory.division.threads,
+            skipped_rows: sets.stores().map(|store| store.manifest().without_vectors()).sum(),
             ..sets.left().manifest().statistics(context, "join")
         };
         // The rows that come to a set are no other set.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbours::{Chunk, Comparison, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes};
+use super::neighbours::{
+    Chunk, Comparison, Neighbour, NeighbourSearch, Neighbours, Room, neighbours, neighbours_bytes,
+};
 use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::join::watched::{Watched, WatchedVectors};
@@ -36,6 +38,8 @@ const BEYOND_LARGEST: f64 = 0.3;
 const PURPOSE: &str = "calibrating this join";
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
+/// Bytes of a neighbour that counts once more, in a sample and in its order.
+const MORE_BYTES: u64 = 12;
 /// The least memory for neighbours, where they may be more: most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 
@@ -221,8 +225,10 @@ impl Sampled {
         self.sets = draws.iter().map(|draw| (within(&self.places, &draw.set), draw.whole)).collect();
         let whole = self.sets.iter().filter(|(_, whole)| *whole);
         whole.for_each(|(of, _)| self.setting[of.clone()].fill(true));
-        let noted: usize = self.neighbours.iter().map(|found| found.noted.len()).sum();
-        self.of_edges = Some(context.reserve((noted * size_of::<Task>()) as u64, PURPOSE)?);
+        let weights =
+            || self.neighbours.iter().flat_map(|found| &found.noted).map(|one| buckets.pair_weight(one.bucket));
+        let (noted, more) = weights().fold((0, 0), |(noted, more), weight| (noted + 1, more + weight - 1));
+        self.of_edges = Some(context.reserve(noted * size_of::<Task>() as u64 + more * MORE_BYTES, PURPOSE)?);
         self.edges = edges_between(&self.places, &self.neighbours);
         Ok((self, computed))
     }
@@ -244,7 +250,7 @@ impl Sampled {
         if sought.is_empty() {
             return Ok(());
         }
-        let every_edge = self.setting_samples(None);
+        let every_edge = self.setting_samples(search.buckets, None);
         let is_enough = |(sample, (_, whole)): (&NeighbourSample, &(Range<usize>, bool))| {
             *whole || sample.vectors >= VECTORS_ENOUGH || sample.neighbours.len() >= WITH_NEIGHBOURS_MIN
         };
@@ -266,7 +272,7 @@ impl Sampled {
             // One pass for all, as far as the farthest of them looks; none takes a threshold beyond its own horizon.
             let Some(t) = open.iter().map(|(_, horizon)| *horizon).reduce(f64::max) else { break };
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
-            let samples = self.setting_samples(Some(&graph));
+            let samples = self.setting_samples(search.buckets, Some(&graph));
             let graph = Arc::new(graph);
             let mut left = Vec::new();
             for (attempt, horizon) in open {
@@ -296,7 +302,7 @@ impl Sampled {
         let horizon = Horizon { t: reach_of(search, t), centers: usize::MAX };
         let (graph, distances) = near_graph(search, horizon, &self.edges)?;
         attempt.center_distances += distances;
-        let samples = self.setting_samples(Some(&graph));
+        let samples = self.setting_samples(search.buckets, Some(&graph));
         let kept = threshold_for(&samples, recall, seed).is_some_and(|needed| needed <= t);
         self.settle(search, attempt, Arc::new(graph), (t, kept))
     }
@@ -310,8 +316,11 @@ impl Sampled {
         (t, kept): (f64, bool),
     ) -> Result<()> {
         let seed = attempt.goal.seed;
-        let asides: Vec<NeighbourSample> =
-            self.sets.iter().map(|set| self.sample(Some(&graph), set, |k| set.1 || !self.setting[k])).collect();
+        let asides: Vec<NeighbourSample> = self
+            .sets
+            .iter()
+            .map(|set| self.sample(search.buckets, Some(&graph), set, |k| set.1 || !self.setting[k]))
+            .collect();
         let watched = self.sets.iter().map(|(of, whole)| {
             let aside = of.clone().filter(|&k| self.neighbours[k].count > 0 && (*whole || !self.setting[k]));
             let vectors = aside.map(|k| (self.neighbours[k].row, self.neighbours[k].count)).collect();
@@ -334,19 +343,21 @@ impl Sampled {
     }
 
     /// The vectors of each set that set the threshold.
-    fn setting_samples(&self, graph: Option<&NearGraph>) -> Vec<NeighbourSample> {
-        self.sets.iter().map(|set| self.sample(graph, set, |k| self.setting[k])).collect()
+    fn setting_samples(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Vec<NeighbourSample> {
+        self.sets.iter().map(|set| self.sample(buckets, graph, set, |k| self.setting[k])).collect()
     }
 
     /// Some of the sampled vectors of a set, by their numbers; neighbours on edges that a graph does not have are never found.
     fn sample(
         &self,
+        buckets: &Buckets<'_>,
         graph: Option<&NearGraph>,
         (of, whole): &(Range<usize>, bool),
         some: impl Fn(usize) -> bool,
     ) -> NeighbourSample {
         // Where not all neighbours are noted, something is left to chance after all.
-        let are_noted = |found: &Neighbours| found.count == found.noted.len() as u64;
+        let weight = |neighbour: &Neighbour| buckets.pair_weight(neighbour.bucket);
+        let are_noted = |found: &Neighbours| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = *whole && self.neighbours[of.clone()].iter().all(are_noted);
         let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
         for k in of.clone().filter(|&k| some(k)) {
@@ -355,12 +366,14 @@ impl Sampled {
             if found.count == 0 {
                 continue;
             }
-            sample.pair_ts.extend(found.noted.iter().map(|neighbour| match graph {
+            let t = |neighbour: &Neighbour| match graph {
                 Some(graph) if neighbour.bucket != bucket => {
                     (graph.edge_t(bucket, neighbour.bucket) as f32).max(neighbour.t)
                 }
                 _ => neighbour.t,
-            }));
+            };
+            let all = found.noted.iter().map(|neighbour| (t(neighbour), weight(neighbour) as usize));
+            sample.pair_ts.extend(all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
             sample.neighbours.push((found.count, sample.pair_ts.len() as u32));
         }
         sample

@@ -29,7 +29,7 @@ const SLACK: f64 = 1e-12;
 pub(super) struct Neighbours {
     /// The row of the vector.
     pub(super) row: u64,
-    /// How many there are.
+    /// How many there are, by their weights.
     pub(super) count: u64,
     /// Some or all of them.
     pub(super) noted: Vec<Neighbour>,
@@ -112,7 +112,8 @@ pub(super) fn neighbours<T: Coordinate>(
         }
         comparison.compare(number, bucket, &|some| {
             let (found, room) = &mut *lock(&found);
-            let add = |(vector, neighbour): (u32, Neighbour)| found[vector as usize].add(neighbour, most);
+            let weight = buckets.pair_weight(number);
+            let add = |(vector, neighbour): (u32, Neighbour)| found[vector as usize].add((neighbour, weight), most);
             let taken = some.drain(..).map(add).sum();
             room.bytes = room.bytes.checked_sub(taken).ok_or_else(room.refusal)?;
             Ok(())
@@ -124,10 +125,10 @@ pub(super) fn neighbours<T: Coordinate>(
 }
 
 impl Neighbours {
-    /// Notes a neighbour; returns how many bytes more are held.
-    fn add(&mut self, neighbour: Neighbour, most: usize) -> u64 {
+    /// Notes a neighbour, which counts so many times; returns how many bytes more are held.
+    fn add(&mut self, (neighbour, weight): (Neighbour, u64), most: usize) -> u64 {
         let before = self.noted.capacity();
-        self.count += 1;
+        self.count += weight;
         if self.noted.len() == self.noted.capacity() {
             let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
             self.noted.reserve_exact(wanted - self.noted.len());
@@ -217,14 +218,11 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let Self { ref order, ref rows, ref reach, .. } = *self;
         let drawn = Ordered { members: &all.members, order: rows };
         let columns = Ordered { members: &bucket.members, order };
-        // Pairs of two rows that may be drawn are met twice.
-        let times = if self.search.buckets.is_promised(number) { 1 } else { 2 };
         let (sides, found) =
             (Sides { search: self.search, chunk: self.chunk, distances: &self.distances }, &mut self.found);
         // Of many equal vectors, all are neighbours of each other: they are not held for a whole bucket.
         let note = |vector, member| {
-            let neighbour = sides.neighbour(vector, number, member, bucket);
-            found.extend(neighbour.into_iter().cycle().take(times));
+            found.extend(sides.neighbour(vector, number, member, bucket));
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
         };
         let counts = |vector, member| sides.counts(vector, member, bucket);

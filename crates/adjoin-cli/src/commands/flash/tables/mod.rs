@@ -20,11 +20,11 @@ use adjoin::flash::{LaidOut, Searches};
 use adjoin::index::Layout;
 use adjoin::output::check_free;
 
-use super::workload::{check, config, expected, search_options, searches};
+use super::workload::{check, config, expected, read_by, search_options, searches};
 use super::write_text;
 use crate::Outcome;
 use crate::args::FlashTables;
-use crate::resolve;
+use crate::resolve::{self, check_outputs};
 use crate::signals::Stopped;
 
 /// Batches of Figure 19, in eighths of the usual one: 256 to 8192 where that is 2048.
@@ -43,6 +43,7 @@ pub(super) fn tables(arguments: &FlashTables, stopped: &Stopped) -> Result<Outco
     let context = resolve::context(resources, stopped)?;
     let config = config(model)?;
     if let Some(path) = output {
+        check_outputs(&context, &read_by(model, searched, trace), &[("-o", path)])?;
         check_free(&*context.device, path, *force)?;
     }
     let mut text = String::new();
