@@ -38,8 +38,8 @@ const BEYOND_LARGEST: f64 = 0.3;
 const PURPOSE: &str = "calibrating this join";
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
-/// Bytes of a neighbour that counts once more, in a sample and in its order.
-const MORE_BYTES: u64 = 12;
+/// Bytes of a neighbour that counts once more, in two samples and in the order of one.
+const MORE_BYTES: u64 = 20;
 /// The least memory for neighbours, where they may be more: most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 
@@ -360,6 +360,8 @@ impl Sampled {
         let are_noted = |found: &Neighbours| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = *whole && self.neighbours[of.clone()].iter().all(are_noted);
         let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
+        let chosen = of.clone().filter(|&k| some(k)).flat_map(|k| &self.neighbours[k].noted);
+        sample.pair_ts.reserve_exact(chosen.map(weight).sum::<u64>() as usize);
         for k in of.clone().filter(|&k| some(k)) {
             let (found, (bucket, _)) = (&self.neighbours[k], self.places[k]);
             sample.vectors += 1;
