@@ -71,6 +71,8 @@ fn searches_run_on_every_platform_and_are_drawn() {
 fn what_is_read_is_not_written_and_no_number_is_too_large() {
     let place = workloads();
     let searched = "set.u8bin --queries queries.u8bin --list 20 --force --quiet";
+    let trace = |at: &str| format!("adjoin-trace 2\nfile 0 a\nread 0 0 4096 {at} 1 ok - - -\n");
+    place.write("join.trace", trace("0").as_bytes());
     for (line, words) in [
         (format!("flash run {searched} -o set.u8bin"), &["set.u8bin is read, so -o cannot write"][..]),
         (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is read, so --perfetto"]),
@@ -86,7 +88,7 @@ fn what_is_read_is_not_written_and_no_number_is_too_large() {
     ] {
         place.refused(&line, words);
     }
-    place.write("late.trace", b"adjoin-trace 2\nfile 0 a\nread 0 0 4096 9223372036854775807 1 ok - - -\n");
+    place.write("late.trace", trace("9223372036854775807").as_bytes());
     place.done("flash run --trace late.trace --as-timed --quiet");
 }
 
