@@ -229,6 +229,21 @@ fn a_changed_source_or_option_is_refused() {
 }
 
 #[test]
+fn a_kept_store_that_lacks_a_file_is_made_again_where_that_is_forced() {
+    let place = Place::on_disk();
+    place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
+    let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
+    ended_at(&place, line, ".resume/pairs-0", Signal::KILL);
+    let holds_vectors = |path: &std::path::Path| path.to_string_lossy().contains("store-0/vectors-");
+    let vectors = place.listing().into_iter().find(|(path, _)| holds_vectors(path)).unwrap().0;
+    std::fs::remove_file(vectors).unwrap();
+    let ran = place.run(line);
+    assert_eq!(ran.code, Some(2), "{}", ran.said);
+    assert!(ran.said.contains("store-0, kept by an earlier run, is damaged") && ran.said.contains("give --force"));
+    place.done(&format!("{line} --force"));
+}
+
+#[test]
 fn what_cannot_be_kept_is_refused() {
     let place = Place::new();
     place.done("gen --rows 100 --dimensions 4 -o set.fbin --quiet");

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, join, prepare};
+use crate::kept::damaged;
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
 use crate::options::VectorType;
@@ -137,7 +138,12 @@ impl Opened {
             (Named::Source(source), Some(at)) => {
                 let built = has_manifest(context, &at)?;
                 let report = if built { None } else { Some(store::build(context, &*source, &at, build)?) };
-                (Store::open(context, &at)?, report, None)
+                // Else a next run would find the same, though it was told to begin anew.
+                let store = Store::open(context, &at).map_err(|error| match error.kind() {
+                    ErrorKind::Device | ErrorKind::Corrupt if built => damaged(&at, &error.to_string()),
+                    _ => error,
+                })?;
+                (store, report, None)
             }
             (Named::Source(source), None) => {
                 let (temporary, report) = TemporaryStore::build(context, &*source, build)?;
