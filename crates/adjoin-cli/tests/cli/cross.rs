@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::inputs::{fbin, sample};
+use crate::inputs::{fbin, lines, sample};
 use crate::place::Place;
 
 /// Rows 0 to 5 on a line, and four others with names.
@@ -15,12 +15,6 @@ fn place() -> Place {
     place.done("build set.fbin -o set.store --quiet");
     place.done("build others.jsonl -o others.store --quiet");
     place
-}
-
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().skip(1).collect();
-    lines.sort_unstable();
-    lines
 }
 
 #[test]

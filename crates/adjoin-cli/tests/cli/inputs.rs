@@ -45,3 +45,10 @@ pub(crate) fn write_columns(path: &Path, columns: &[(&str, ArrayRef)]) {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 }
+
+/// The lines of a table behind its head, sorted.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().skip(1).collect();
+    lines.sort_unstable();
+    lines
+}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::inputs::{fbin, sample};
+use crate::inputs::{fbin, lines, sample};
 use crate::place::Place;
 
 /// Rows 0 to 4 on a line, and four that come to them.
@@ -25,12 +25,6 @@ fn place() -> Place {
     place.done("build old.fbin -o old.store --quiet");
     place.done("build old.jsonl -o named.store --attributes even --quiet");
     place
-}
-
-fn lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().skip(1).collect();
-    lines.sort_unstable();
-    lines
 }
 
 #[test]

@@ -80,21 +80,15 @@ impl<'a> Setting<'a> {
         schedule(tasks_of(graph, &Vec::from_iter(0..buckets)), &self.sizes, start, (None, &[Lead::Left]))
     }
 
+    fn execution<'s>(&'s self, schedule: &'s Schedule) -> Execution<'s, u8> {
+        let Self { ref context, buckets, ref centers, ref sizes, read_ahead } = *self;
+        let (done_before, with_ids, phase) = (0, false, "test");
+        Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase }
+    }
+
     /// The pairs of rows that meet.
     fn run(&self, schedule: &Schedule, cache: &mut Cache<u8>, panics: bool) -> Result<usize> {
-        let Self { context, buckets, centers, sizes, read_ahead } = self;
-        let read_ahead = *read_ahead;
-        let execution = Execution {
-            context,
-            buckets,
-            centers,
-            sizes,
-            schedule,
-            done_before: 0,
-            with_ids: false,
-            read_ahead,
-            phase: "test",
-        };
+        let execution = self.execution(schedule);
         let (panics, mut met) = (AtomicBool::new(panics), 0);
         let visitor = || Meetings { panics: &panics };
         let take = |(task, pairs): (Task, usize)| {
@@ -194,19 +188,7 @@ fn workers_work_at_the_same_time() {
     let setting = Setting::new(&buckets);
     let schedule = &setting.all_pairs(setting.sizes.memory.iter().sum(), &[]);
     let mut cache = Cache::new(MemoryBudget::new(schedule.capacity), setting.sizes.memory.len());
-    let Setting { context, buckets, centers, sizes, read_ahead } = &setting;
-    let read_ahead = *read_ahead;
-    let execution = Execution {
-        context,
-        buckets,
-        centers,
-        sizes,
-        schedule,
-        done_before: 0,
-        with_ids: false,
-        read_ahead,
-        phase: "test",
-    };
+    let execution = setting.execution(schedule);
     let begun = AtomicUsize::new(0);
     let visitor = || Together { begun: &begun, has_begun: false };
     let reports = execution.run(&mut cache, visitor, |()| Ok(()), &Waits::default()).unwrap();

@@ -10,14 +10,15 @@ use adjoin::error::{Error, Result};
 use adjoin::flash::model::{Config, Device, ReplayOptions, replay};
 use adjoin::locks::OwnFolder;
 use adjoin::options::{format_bytes, parse_bytes};
-use adjoin::output::{check_free, write_file};
+use adjoin::output::write_file;
 
+use super::check_results;
 use super::disk::{Kind, carry_out, random_reads, replay_on_disk, within};
 use super::trace::Reads;
 use crate::Outcome;
 use crate::args::FlashCalibrate;
 use crate::print::print;
-use crate::resolve::{self, check_outputs};
+use crate::resolve;
 use crate::signals::Stopped;
 
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -51,8 +52,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let FlashCalibrate { folder, size, rounds, replay, depth, output, force, resources } = arguments;
     let context = resolve::context(resources, stopped)?;
     let read: Vec<String> = replay.iter().map(|path| path.display().to_string()).collect();
-    check_outputs(&context, &read, &[("-o", output)])?;
-    check_free(&*context.device, output, *force)?;
+    check_results(&context, &read, &[("-o", output)], *force)?;
     // Whole reads of each size.
     let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
     if file_bytes < MEASURED_BYTES || *rounds == 0 {

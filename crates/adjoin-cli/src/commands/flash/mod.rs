@@ -13,12 +13,13 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::Result;
 use adjoin::flash::model::{Span, Track};
-use adjoin::output::write_file;
+use adjoin::output::{check_free, write_file};
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::args::Flash;
 use crate::print::print;
+use crate::resolve::check_outputs;
 use crate::signals::Stopped;
 
 pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
@@ -28,6 +29,12 @@ pub(crate) fn flash(command: &Flash, stopped: &Stopped) -> Result<Outcome> {
         Flash::Calibrate(arguments) => calibrate::calibrate(arguments, stopped),
         Flash::Tables(arguments) => tables::tables(arguments, stopped),
     }
+}
+
+/// Refuses results in the place of what is read, of each other, or of what is there already.
+fn check_results(context: &Context, read: &[String], results: &[(&str, &Path)], force: bool) -> Result<()> {
+    check_outputs(context, read, results)?;
+    results.iter().try_for_each(|(_, path)| check_free(&*context.device, path, force))
 }
 
 /// Writes text to a file, or to standard output where none is named.

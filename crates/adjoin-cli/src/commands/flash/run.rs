@@ -3,16 +3,16 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::flash::model::Config;
-use adjoin::output::{check_free, write_file};
+use adjoin::output::write_file;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::workload::{Workload, config, read_by};
-use super::{as_csv, as_perfetto, write_text};
+use super::{as_csv, as_perfetto, check_results, write_text};
 use crate::Outcome;
 use crate::args::{FlashRun, FlashSweep, count};
 use crate::report::{Drawn, write_html};
-use crate::resolve::{self, check_outputs};
+use crate::resolve;
 use crate::signals::Stopped;
 
 /// Spans of a picture, at most: what ui.perfetto.dev shows without waiting.
@@ -59,8 +59,7 @@ fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
     let results = [("-o", output), ("--perfetto", perfetto)];
     let results: Vec<(&str, &Path)> =
         results.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect();
-    check_outputs(context, &read_by(model, searched, trace.as_slice()), &results)?;
-    results.iter().try_for_each(|(_, path)| check_free(&*context.device, path, *force))
+    check_results(context, &read_by(model, searched, trace.as_slice()), &results, *force)
 }
 
 /// What runs gave, of which each has another value of something where there are several; `assets/flash.js` knows the names.

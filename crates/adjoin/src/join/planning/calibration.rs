@@ -225,10 +225,9 @@ impl Sampled {
         self.sets = draws.iter().map(|draw| (within(&self.places, &draw.set), draw.whole)).collect();
         let whole = self.sets.iter().filter(|(_, whole)| *whole);
         whole.for_each(|(of, _)| self.setting[of.clone()].fill(true));
-        let weights =
-            || self.neighbours.iter().flat_map(|found| &found.noted).map(|one| buckets.pair_weight(one.bucket));
-        let (noted, more) = weights().fold((0, 0), |(noted, more), weight| (noted + 1, more + weight - 1));
-        self.of_edges = Some(context.reserve(noted * size_of::<Task>() as u64 + more * MORE_BYTES, PURPOSE)?);
+        let noted = self.neighbours.iter().flat_map(|found| &found.noted);
+        let bytes = |one: &Neighbour| size_of::<Task>() as u64 + (buckets.pair_weight(one.bucket) - 1) * MORE_BYTES;
+        self.of_edges = Some(context.reserve(noted.map(bytes).sum(), PURPOSE)?);
         self.edges = edges_between(&self.places, &self.neighbours);
         Ok((self, computed))
     }

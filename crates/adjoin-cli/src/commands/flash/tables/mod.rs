@@ -18,13 +18,12 @@ use adjoin::flash::model::{
 };
 use adjoin::flash::{LaidOut, Searches};
 use adjoin::index::Layout;
-use adjoin::output::check_free;
 
 use super::workload::{check, config, expected, read_by, search_options, searches};
-use super::write_text;
+use super::{check_results, write_text};
 use crate::Outcome;
 use crate::args::FlashTables;
-use crate::resolve::{self, check_outputs};
+use crate::resolve;
 use crate::signals::Stopped;
 
 /// Batches of Figure 19, in eighths of the usual one: 256 to 8192 where that is 2048.
@@ -43,8 +42,7 @@ pub(super) fn tables(arguments: &FlashTables, stopped: &Stopped) -> Result<Outco
     let context = resolve::context(resources, stopped)?;
     let config = config(model)?;
     if let Some(path) = output {
-        check_outputs(&context, &read_by(model, searched, trace), &[("-o", path)])?;
-        check_free(&*context.device, path, *force)?;
+        check_results(&context, &read_by(model, searched, trace), &[("-o", path)], *force)?;
     }
     let mut text = String::new();
     if !searched.inputs.is_empty() || trace.is_empty() {
