@@ -106,7 +106,7 @@ def test_merges_come_by_themselves(vectors, tmp_path):
     def wait_until(is_so):
         begun = time.monotonic()
         while not is_so():
-            assert time.monotonic() - begun < 120
+            assert time.monotonic() - begun < 1_800  # a bound on hanging only
             time.sleep(0.01)
 
     with adjoin.Collection.create(tmp_path / "live", 16, degree=8, build_list=16, merge_at="100kB") as live:

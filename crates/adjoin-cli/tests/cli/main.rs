@@ -43,6 +43,7 @@ mod serve_how_to;
 mod serve_live;
 mod serving;
 mod signals;
+mod soak;
 mod statistics;
 mod streams;
 mod target_rows;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use adjoin::context::RUNTIME_BYTES;
 use adjoin::error::{ErrorKind, Result};
@@ -24,9 +23,7 @@ fn asked_for(message: &str) -> u64 {
 /// Runs `work` with too small a budget, then with the one that the refusal asks for.
 #[track_caller]
 fn refused_then_done<R>(too_small: u64, work: impl Fn(u64) -> Result<R>) -> R {
-    let watch = Instant::now();
     let error = error_of(work(too_small));
-    assert!(watch.elapsed().as_secs_f64() < 5.0, "a refusal takes no time");
     assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
     let asked = asked_for(&error.to_string());
     assert!(asked > too_small, "{error}");

@@ -190,7 +190,7 @@ fn a_store_that_shrinks_while_it_is_open_is_noticed() {
         let len = std::fs::metadata(&path).unwrap().len();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(len / 2).unwrap();
         let setup = Setup { rule, ..Setup::default() };
-        let error = error_of(within_seconds(60, move || built.join(&setup, PREDICATE)));
+        let error = error_of(within_seconds(1_800, move || built.join(&setup, PREDICATE)));
         assert!(matches!(error.kind(), ErrorKind::Device | ErrorKind::Corrupt), "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }

@@ -64,7 +64,7 @@ fn a_join_waits_for_the_memory_of_another_until_it_is_cancelled() {
     let (context, notes) = for_one(&built, &options);
     let first = prepare(&context, &built.store, &options, false).unwrap();
     let cancel = context.cancel.clone();
-    within_seconds(60, move || {
+    within_seconds(1_800, move || {
         let (started, has_started) = channel();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
