@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::place::Place;
 
 /// How long a client waits for bytes before its test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A server that runs until this is dropped.
 pub(crate) struct Serving {
