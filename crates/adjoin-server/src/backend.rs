@@ -5,7 +5,7 @@
 //! part of the memory that leaves enough for the quick lane.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use adjoin::context::Context;
@@ -47,6 +47,8 @@ const WAITING: (u64, u64) = (64, 8_192);
 const LONG_PART: u64 = 4;
 /// How many hits most ask for.
 const USUAL_K: u64 = 10;
+/// How long a generation waits for the memory of searches before it is tried again later.
+const TAKE_UP_WAIT: Duration = Duration::from_secs(2);
 /// How long the first search may take: of a large store on a cold disk.
 const TRIAL: Duration = Duration::from_secs(3_600);
 
@@ -69,7 +71,7 @@ pub(crate) struct Backend {
     /// Whatever is opened is held in this budget, searches in a part of it.
     context: Context,
     search: Context,
-    /// Held shared by searches, and alone while the service is replaced. Only threads that search wait for it.
+    /// Held shared by threads that use the service, and alone while it is replaced. Nothing else waits for it.
     turn: RwLock<()>,
     /// Of a store; `None` if it could not be opened or has failed: then searches do its work. The lock is held for moments only.
     service: Mutex<Option<Arc<Service>>>,
@@ -221,11 +223,13 @@ impl Backend {
             return Ok(false);
         }
         let next = match self.open_next() {
-            Err(error) if error.kind() == ErrorKind::Budget => None, // searches hold the memory
-            opened => Some(opened?),
+            Err(error) if error.kind() == ErrorKind::Budget => {
+                self.wait_for_searches();
+                self.open_next()?
+            }
+            opened => opened?,
         };
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-        let next = next.map_or_else(|| self.open_next(), Ok)?;
         if let Served::Store(store) = &next
             && let Err(error) = self.replace_service(store)
         {
@@ -237,6 +241,13 @@ impl Backend {
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         *generation = now;
         Ok(true)
+    }
+
+    /// Waits until no search holds the memory next to the service.
+    fn wait_for_searches(&self) {
+        let mut context = self.context.clone();
+        context.cancel = context.cancel.with_deadline(Some(Instant::now() + TAKE_UP_WAIT));
+        drop(context.for_run(context.budget().free() + 1, "serving"));
     }
 
     /// Opens the generation that the folder has now.
@@ -276,32 +287,36 @@ impl Backend {
 
     /// Answers all requests of a lane, and gives the answer of each with its place.
     pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
-        let _turn: RwLockReadGuard<'_, ()> = self.turn.read().unwrap_or_else(PoisonError::into_inner);
-        let service = lock(&self.service).clone().filter(|service| !service.has_failed());
-        let places = (0..requests.len()).collect();
-        match (lane, service) {
-            (Lane::Quick, Some(service)) => self.serve(&service, (requests, places), give),
-            (Lane::Quick, None) => self.search(&self.search, (requests, places), give),
-            (Lane::Long, service) => {
-                let mut refused = Vec::new();
-                self.search_in_part(&service, (requests, places), &mut |k, answer| match answer {
-                    Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
-                    answer => give(k, answer),
-                });
-                self.search_in_all(&service, (requests, refused), give);
-            }
+        let places: Vec<usize> = (0..requests.len()).collect();
+        if lane == Lane::Quick {
+            return self.with_service(|service| match service {
+                Some(service) => self.serve(service, (requests, places), give),
+                None => self.search(&self.search, (requests, places), give),
+            });
         }
+        let mut refused = Vec::new();
+        self.search_in_part((requests, places), &mut |k, answer| match answer {
+            Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
+            answer => give(k, answer),
+        });
+        refused.into_iter().for_each(|(k, error)| self.search_in_all((requests, k), error, give));
+    }
+
+    /// Lets `answer` use the service, which is not replaced meanwhile; `None` if there is none that works.
+    fn with_service<R>(&self, answer: impl FnOnce(Option<&Service>) -> R) -> R {
+        let _turn = self.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let service = lock(&self.service).clone();
+        answer(service.as_deref().filter(|service| !service.has_failed()))
     }
 
     /// Searches for requests of the long lane in a part of the memory, next to the quick lane.
     fn search_in_part(
         &self,
-        service: &Option<Arc<Service>>,
         (requests, places): (&[&Request], Vec<usize>),
         give: &mut dyn FnMut(usize, Result<Answer>),
     ) {
-        if service.is_some() {
-            return self.search(&self.context, (requests, places), give);
+        if self.facts().buckets.is_some() {
+            return self.search(&self.context, (requests, places), give); // next to the service
         }
         let mut context = self.search.clone();
         context.cancel = context.cancel.with_deadline(places.iter().map(|&k| requests[k].deadline).max());
@@ -311,21 +326,19 @@ impl Backend {
         self.search(&part, (requests, places), give);
     }
 
-    /// Searches again for requests whose part of the memory did not suffice, in all of it.
+    /// Searches again for a request, for which its part of the memory did not suffice, in all of it.
     fn search_in_all(
         &self,
-        service: &Option<Arc<Service>>,
-        (requests, refused): (&[&Request], Vec<(usize, Error)>),
+        (requests, k): (&[&Request], usize),
+        refused: Error,
         give: &mut dyn FnMut(usize, Result<Answer>),
     ) {
-        for (k, error) in refused {
-            match service {
-                // The service has no filters.
-                Some(_) if requests[k].sought.condition.is_some() => give(k, Err(error)),
-                Some(service) => self.serve(service, (requests, vec![k]), give),
-                None => self.search(&self.search, (requests, vec![k]), give),
-            }
-        }
+        self.with_service(|service| match service {
+            // A service knows no filters.
+            Some(_) if requests[k].sought.condition.is_some() => give(k, Err(refused)),
+            Some(service) => self.serve(service, (requests, vec![k]), give),
+            None => self.search(&self.search, (requests, vec![k]), give),
+        });
     }
 
     /// Lets a service answer some of the requests, as many queries at once as may wait for it.
