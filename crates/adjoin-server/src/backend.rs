@@ -12,7 +12,7 @@ use adjoin::context::Context;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
-use adjoin::report::Written;
+use adjoin::report::{Cancel, Written};
 use adjoin::search::Wanted;
 use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
@@ -80,6 +80,8 @@ pub(crate) struct Backend {
     served: RwLock<Arc<Served>>,
     generation: Mutex<Generation>,
     costs: Mutex<Costs>,
+    /// Cancelled when nobody waits for a search any more.
+    end: Cancel,
 }
 
 impl Backend {
@@ -115,6 +117,7 @@ impl Backend {
             served: RwLock::new(Arc::new(served)),
             generation: Mutex::new(generation),
             costs: Mutex::default(),
+            end: Cancel::default(),
         };
         backend.try_one()?;
         Ok(backend)
@@ -319,7 +322,7 @@ impl Backend {
             return self.search(&self.context, (requests, places), give); // next to the service
         }
         let mut context = self.search.clone();
-        context.cancel = context.cancel.with_deadline(places.iter().map(|&k| requests[k].deadline).max());
+        context.cancel = self.end.with_deadline(places.iter().map(|&k| requests[k].deadline).max());
         let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
         let Ok(part) = part else { return self.search(&self.search, (requests, places), give) };
         part.budget().shrink(part.budget().total() / 2);
@@ -412,6 +415,11 @@ impl Backend {
         }
     }
 
+    /// Gives up searches that are under way: the server ends, and their clients did not wait.
+    pub(crate) fn end_searches(&self) {
+        self.end.cancel();
+    }
+
     /// Lets go of what is served; of a live index all writes are durable then.
     ///
     /// # Errors
@@ -437,7 +445,7 @@ impl Backend {
         // Given up when nobody waits for it any more.
         let deadline = requests.iter().map(|request| request.deadline).max();
         let mut context = context.clone();
-        context.cancel = context.cancel.with_deadline(deadline);
+        context.cancel = self.end.with_deadline(deadline);
         let statistics = served.search(&context, queries, sought, Box::new(sink))?;
         let told = Told::of(&statistics);
         self.learn(sought, told.distances_per_query);
@@ -581,4 +589,82 @@ pub(crate) fn is_ours(error: &Error) -> bool {
         error.kind(),
         ErrorKind::Input | ErrorKind::Option | ErrorKind::Budget | ErrorKind::Late | ErrorKind::Overloaded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::source::Ids;
+    use adjoin::store::{BuildOptions, build};
+
+    use super::*;
+    use crate::request::Part;
+
+    const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
+
+    /// Publishes a store of rows in a folder, in place of one that is there.
+    fn publish(folder: &Path, rows: usize) {
+        let stored: Vec<u8> = (0..2 * rows).map(|number| number as u8).collect();
+        let part = Part { rows, stored: &stored, ids: &Ids::None };
+        let source = Together::new(PAIRS, IdKind::None, (vec![part], "rows"));
+        let options = BuildOptions { force: true, ..BuildOptions::default() };
+        build(&Context::default(), &source, folder, &options).unwrap();
+    }
+
+    fn open(folder: &Path) -> Backend {
+        let context = Context::default().with_memory(64_000_000);
+        let backend = Backend::open(&context, MemoryBudget::new(1 << 20), folder).unwrap();
+        assert_eq!(backend.facts().rows, 100);
+        backend
+    }
+
+    #[test]
+    fn a_generation_that_memory_does_not_hold_is_taken_up_once_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        assert!(!backend.take_up().unwrap());
+        publish(&folder, 200);
+        let budget = backend.context().budget();
+        let held = budget.reserve(budget.free()).unwrap();
+        assert_eq!(backend.take_up().unwrap_err().kind(), ErrorKind::Budget);
+        assert_eq!(backend.facts().rows, 100, "the one before is served");
+        drop(held);
+        assert!(backend.take_up().unwrap());
+        assert_eq!(backend.facts().rows, 200);
+        assert!(!backend.take_up().unwrap());
+    }
+
+    /// What a supervisor asks for does not wait while the service is replaced.
+    #[test]
+    fn statistics_are_told_while_the_service_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        let _turn = backend.turn.write().unwrap();
+        assert!(backend.service_statistics().is_some() && backend.facts().rows == 100);
+    }
+
+    #[test]
+    fn large_requests_have_a_lane_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        let nearest = |k| Sought {
+            wanted: Wanted::Nearest(k),
+            recall: None,
+            exact: false,
+            nprobe: None,
+            list: None,
+            condition: None,
+        };
+        assert_eq!(backend.lane(&nearest(50)), Lane::Quick);
+        assert_eq!(backend.lane(&nearest(51)), Lane::Long);
+        assert_eq!(backend.lane(&Sought { exact: true, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&Sought { nprobe: Some(1), ..nearest(1) }), Lane::Quick);
+        let within = Wanted::of(None, Some(1.0), None).unwrap();
+        assert_eq!(backend.lane(&Sought { wanted: within, ..nearest(1) }), Lane::Long);
+    }
 }

@@ -71,9 +71,7 @@ impl<'de> Visitor<'de> for AllRows {
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
             if vectors.rows > QUERIES_MAX {
-                return Err(A::Error::custom(format!(
-                    "more than {QUERIES_MAX} vectors; send them in several requests"
-                )));
+                return Err(A::Error::custom(format!("more than {QUERIES_MAX} vectors; send several requests")));
             }
         }
         Ok(vectors)

@@ -1,8 +1,9 @@
 //! A server from its start to its end.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub fn serve(
 ) -> Result<()> {
     options.check()?;
     let mut context = context.clone();
-    context.progress = Arc::new(Logged);
+    context.progress = Arc::new(Logged::default());
     let context = &context;
     // Another one in this process has set where logs go.
     let _ = tracing_subscriber::fmt()
@@ -117,6 +118,7 @@ pub fn serve(
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
         runtime.block_on(connections::run((listener, connections), router(&server), &metrics, stop, draining));
         taking_up.abort();
+        backend.end_searches();
     }
     queues.iter().for_each(|queue| queue.close());
     for batches in batches {
@@ -137,14 +139,23 @@ fn start_batches(
     lanes.map(|(lane, queue)| batches::start((backend.clone(), lane), queue.clone(), metrics.clone())).collect()
 }
 
-/// Puts what a person should read once into the log; how far each search is, nobody asks.
-struct Logged;
+/// Puts lines that a person should read once into the log; nobody asks for the progress of each search.
+#[derive(Default)]
+struct Logged(Mutex<HashSet<String>>);
+
+/// Different lines that are known to have been logged, at most.
+const LINES_KNOWN_MAX: usize = 64;
 
 impl Progress for Logged {
     fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
     fn advance(&self, _done: u64) {}
     fn note(&self, line: &str) {
-        tracing::info!("{line}");
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < LINES_KNOWN_MAX && known.insert(line.to_owned()) {
+            tracing::info!("{line}");
+        } else {
+            tracing::debug!("{line}");
+        }
     }
 }
 

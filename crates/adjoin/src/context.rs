@@ -220,8 +220,7 @@ impl Context {
     /// that is begun from within another of the same context waits for itself: give it a context of its own.
     ///
     /// # Errors
-    /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled or its deadline
-    /// passes.
+    /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
         let waiting = || self.progress.note("waiting for memory that another run holds");
         match self.budget.reserve_for_run(least, || self.cancel.check().is_err(), waiting) {

@@ -165,7 +165,7 @@ fn learn<T: Coordinate>(
         if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
             return Ok(wanted.of(index, known, list, None));
         }
-    } else if is_usual && queries.info().rows <= sample::drawn(index, like) {
+    } else if is_usual && queries.info().rows < sample::drawn(index, like) {
         // To learn the list takes a comparison of as many rows with all pages, and more after it.
         return Ok(wanted.whole(None));
     }
