@@ -159,14 +159,14 @@ impl Found {
         Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
     }
 
-    /// Adds the hits of a query: those of a range in a batch.
+    /// Adds the hits of a query: those of a range in a batch. `reserve` is given the bytes that they take, and those held already.
     ///
     /// # Errors
-    /// Where the memory for clients does not hold them.
+    /// If the memory for clients does not hold them.
     pub(crate) fn push(
         &mut self,
         (rows, ids, values): (&[u64], (&Ids, usize), &[f32]),
-        reserve: impl FnOnce(u64) -> Result<Reservation>,
+        reserve: impl FnOnce(u64, u64) -> Result<Reservation>,
     ) -> Result<()> {
         let before = self.held_bytes();
         self.rows.extend_from_slice(rows);
@@ -175,7 +175,8 @@ impl Found {
             (ids.1..ids.1 + rows.len()).for_each(|k| self.ids.push_from(ids.0, k));
         }
         self.ends.push(self.rows.len());
-        self.memory.join(reserve(self.held_bytes() - before)?);
+        let more = reserve(self.held_bytes() - before, self.memory.bytes())?;
+        self.memory.join(more);
         Ok(())
     }
 

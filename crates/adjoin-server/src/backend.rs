@@ -1,5 +1,8 @@
-//! Answers to batches of requests, from what is served: the one place that knows how a search is done. Queries of a store are
-//! answered by a [`Service`], which keeps buckets in memory; where they have conditions, and of indexes, by a search.
+//! Answers to batches of requests, from what is served: the one place that knows how a search is done.
+//!
+//! There are two lanes, so that cheap requests do not wait for expensive ones. Queries of the quick lane that are asked of a store
+//! are answered by a [`Service`], which keeps buckets in memory. All others are answered by a search: those of the long lane in a
+//! part of the memory that leaves enough for the quick lane.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,7 +12,7 @@ use adjoin::context::Context;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::{Error, ErrorKind, Result};
 use adjoin::options::{Element, VectorType, format_bytes};
-use adjoin::report::Written;
+use adjoin::report::{Cancel, Written};
 use adjoin::search::Wanted;
 use adjoin::serve::{self, ServeOptions, ServeStatistics, Service};
 use adjoin::sink::{HitBatch, HitSink};
@@ -17,24 +20,50 @@ use adjoin::source::IdKind;
 use adjoin::store::Store;
 
 use crate::answer::{Answer, Found, Told};
+use crate::costs::Costs;
 use crate::request::{Request, Sought, Together};
 use crate::served::{Facts, Generation, SEED, Served, effort};
 
-/// The weight of the last search in what is known of the cost of a query.
-const LEARNED: f64 = 0.2;
-/// Of the memory that is free once something is open, the share that searches have; what is left holds the next generation
-/// while it is opened.
+/// Of the memory that is free after opening, the fraction that searches have. The rest holds the next generation while it is
+/// opened, and the long lane of a store.
 const SEARCH_SHARE: (u64, u64) = (3, 4);
-/// The same of a store whose rows have attributes.
+/// The fraction that the service of a store has whose rows have attributes.
 const FILTERED_SHARE: (u64, u64) = (1, 2);
+/// The most hits of a query of the quick lane.
+const QUICK_K: u64 = 100;
+/// The longest list of a query of the quick lane.
+const QUICK_LIST: usize = 1_024;
+/// One part in this number of the buckets, at most, is probed by a query of the quick lane.
+const QUICK_PROBES_PART: u32 = 4;
+/// A request costs as much as comparing this number of bytes, and each query of it as this number, whatever they are compared
+/// with: without it the pace of searches in few rows would say nothing of searches in many.
+const REQUEST_BYTES: f64 = (1 << 20) as f64;
+const QUERY_BYTES: f64 = (16 << 10) as f64;
 /// Of what a service has, the share that queries have which wait for it, and how many these may be.
 const WAITING_SHARE: u64 = 16;
 const WAITING: (u64, u64) = (64, 8_192);
 
+/// One part in this number of the memory must be free before the long lane of an index takes half of what is free.
+const LONG_PART: u64 = 4;
 /// How many hits most ask for.
 const USUAL_K: u64 = 10;
+/// How long a generation waits for the memory of searches before it is tried again later.
+const TAKE_UP_WAIT: Duration = Duration::from_secs(2);
 /// How long the first search may take: of a large store on a cold disk.
 const TRIAL: Duration = Duration::from_secs(3_600);
+
+/// Requests that wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Requests that a search answers in a fraction of the time that it takes to compare all rows.
+    Quick,
+    /// Requests whose answers may take long.
+    Long,
+}
+
+impl Lane {
+    pub(crate) const ALL: [Self; 2] = [Self::Quick, Self::Long];
+}
 
 /// Searches what is served.
 pub(crate) struct Backend {
@@ -42,14 +71,17 @@ pub(crate) struct Backend {
     /// Whatever is opened is held in this budget, searches in a part of it.
     context: Context,
     search: Context,
-    /// Of a store; none where it could not be opened, and searches do its work.
-    service: RwLock<Option<Service>>,
+    /// Held shared by threads that use the service, and alone while it is replaced. Nothing else waits for it.
+    turn: RwLock<()>,
+    /// Of a store; `None` if it could not be opened or has failed: then searches do its work. The lock is held for moments only.
+    service: Mutex<Option<Arc<Service>>>,
     /// What is held for clients.
     clients: MemoryBudget,
     served: RwLock<Arc<Served>>,
     generation: Mutex<Generation>,
-    /// Rows that a query is compared with, where that is not known beforehand.
-    rows_compared: Mutex<Option<f64>>,
+    costs: Mutex<Costs>,
+    /// Cancelled when nobody waits for a search any more.
+    end: Cancel,
 }
 
 impl Backend {
@@ -59,28 +91,33 @@ impl Backend {
     /// As [`Served::open`] and a search.
     pub(crate) fn open(context: &Context, clients: MemoryBudget, folder: &Path) -> Result<Self> {
         let generation = Generation::of(folder);
+        let before = context.budget().free();
         let served = Served::open(context, folder)?;
         let search = match served {
             Served::Live { .. } => context.clone(), // merges and writes take their turns with searches
             Served::Store(_) | Served::Index(_) => {
-                // Searches with conditions are done beside the service.
+                let free = context.budget().free();
                 let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
-                context.with_reserved(context.budget().free() / share.1 * share.0, "serving")?
+                // The next generation may need a little more than this one, if that leaves half of the memory to searches.
+                let beside_next = free.saturating_sub((before - free) / 4 * 5).max(free / 2);
+                context.with_reserved((free / share.1 * share.0).min(beside_next), "serving")?
             }
         };
         let service = match &served {
-            Served::Store(store) => Some(open_service(&search, store)?),
+            Served::Store(store) => Some(Arc::new(open_service(&search, store)?)),
             Served::Index(_) | Served::Live { .. } => None,
         };
         let backend = Self {
             folder: folder.to_owned(),
             context: context.clone(),
             search,
-            service: RwLock::new(service),
+            turn: RwLock::default(),
+            service: Mutex::new(service),
             clients,
             served: RwLock::new(Arc::new(served)),
             generation: Mutex::new(generation),
-            rows_compared: Mutex::default(),
+            costs: Mutex::default(),
+            end: Cancel::default(),
         };
         backend.try_one()?;
         Ok(backend)
@@ -102,7 +139,7 @@ impl Backend {
         let deadline = Instant::now() + TRIAL;
         let request = Request { sought, vectors, rows: 1, stored, deadline, _memory: memory };
         let mut tried = Ok(());
-        self.answer(&[&request], &mut |_, answer| tried = answer.map(drop));
+        self.answer(Lane::Quick, &[&request], &mut |_, answer| tried = answer.map(drop));
         tried
     }
 
@@ -128,60 +165,183 @@ impl Backend {
 
     /// What the service of a store has done since it was opened.
     pub(crate) fn service_statistics(&self) -> Option<ServeStatistics> {
-        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
-        service.as_ref().map(Service::statistics)
+        lock(&self.service).as_ref().map(|service| service.statistics())
     }
 
-    /// Bytes of vectors that some queries are predicted to be compared with: those of the buckets that they look into where
-    /// that is said, else as many as others were.
-    pub(crate) fn predicted_bytes(&self, sought: &Sought, queries: usize) -> f64 {
-        let Facts { rows, vectors, buckets, .. } = self.facts();
-        let rows = match (sought.nprobe, buckets) {
-            (Some(nprobe), Some(buckets)) => rows as f64 * f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
-            _ => lock(&self.rows_compared).unwrap_or(rows as f64),
+    /// The lane of a request: the long one for exact answers, filters, thresholds, many hits or probes, and for a recall of which
+    /// is not known yet how it is reached.
+    pub(crate) fn lane(&self, sought: &Sought) -> Lane {
+        let served = self.served();
+        let buckets = served.facts().buckets;
+        let is_quick = match sought.wanted {
+            Wanted::Nearest(k) => k <= QUICK_K,
+            Wanted::Within(_) => false,
         };
-        queries as f64 * rows * vectors.bytes() as f64
+        let has_few_probes = match (sought.nprobe, buckets) {
+            (Some(nprobe), Some(buckets)) => nprobe <= (buckets / QUICK_PROBES_PART).max(1),
+            _ => true,
+        };
+        let is_short = sought.list.is_none_or(|list| list <= QUICK_LIST);
+        let is_plain = !sought.exact && sought.condition.is_none();
+        if is_quick && has_few_probes && is_short && is_plain && served.is_calibrated(sought) {
+            Lane::Quick
+        } else {
+            Lane::Long
+        }
     }
 
-    /// Takes up what was published since it was opened, if anything was; requests go on meanwhile. Returns whether it did.
+    /// Predicts the bytes of vectors that the queries of a request are compared with: those of the probed buckets if their
+    /// number is given, otherwise as many as earlier queries of the same kind.
+    pub(crate) fn predicted_bytes(&self, sought: &Sought, queries: usize) -> f64 {
+        let Facts { rows, buckets, .. } = self.facts();
+        let fraction = match (sought.nprobe, buckets) {
+            (Some(nprobe), Some(buckets)) => f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
+            _ if sought.exact => 1.0,
+            _ => lock(&self.costs).fraction(sought),
+        };
+        self.bytes_compared(queries, rows as f64 * fraction)
+    }
+
+    /// Bytes of vectors that queries are compared with, each with `distances` vectors, and what else they cost in such bytes.
+    pub(crate) fn bytes_compared(&self, queries: usize, distances: f64) -> f64 {
+        let bytes = distances * self.facts().vectors.bytes() as f64;
+        REQUEST_BYTES + queries as f64 * (QUERY_BYTES + bytes)
+    }
+
+    /// Takes up a generation that was published since this one was opened, or starts a failed service again. Requests go on
+    /// while the generation is opened; the answers wait only while the service is replaced. Returns whether a generation was
+    /// taken up.
     ///
     /// # Errors
-    /// Where that cannot be opened: the one before goes on.
+    /// If the generation cannot be opened: the one before is served, and the next call tries again.
     pub(crate) fn take_up(&self) -> Result<bool> {
         let now = Generation::of(&self.folder);
-        let mut generation = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*self.served(), Served::Live { .. }) || *generation == now {
+        let mut generation = lock(&self.generation);
+        let before = self.served();
+        if matches!(*before, Served::Live { .. }) {
             return Ok(false);
         }
-        *generation = now; // what fails is not tried again until it changes
-        let (before, served) = (self.facts(), Served::open(&self.context, &self.folder)?);
-        let after = served.facts();
+        if *generation == now {
+            self.restart_failed_service(&before)?;
+            return Ok(false);
+        }
+        let next = match self.open_next() {
+            Err(error) if error.kind() == ErrorKind::Budget => {
+                self.wait_for_searches();
+                self.open_next()?
+            }
+            opened => opened?,
+        };
+        let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
+        if let Served::Store(store) = &next
+            && let Err(error) = self.replace_service(store)
+        {
+            if let Served::Store(before) = &*before {
+                self.replace_service(before)?;
+            }
+            return Err(error);
+        }
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        *generation = now;
+        Ok(true)
+    }
+
+    /// Waits until no search holds the memory next to the service.
+    fn wait_for_searches(&self) {
+        let mut context = self.context.clone();
+        context.cancel = context.cancel.with_deadline(Some(Instant::now() + TAKE_UP_WAIT));
+        drop(context.for_run(context.budget().free() + 1, "serving"));
+    }
+
+    /// Opens the generation that the folder has now.
+    fn open_next(&self) -> Result<Served> {
+        let (before, next) = (self.facts(), Served::open(&self.context, &self.folder)?);
+        let after = next.facts();
         if (before.kind, before.vectors.dimensions, before.metric)
             != (after.kind, after.vectors.dimensions, after.metric)
         {
             return Err(Error::input(format!(
-                "{}: what was published has another kind, dimension or metric; start the server anew to serve it",
+                "{}: what was published has another kind, dimension or metric; start the server again to serve it",
                 self.folder.display()
             )));
         }
-        // Batches wait meanwhile, and requests for them.
-        let mut service = self.service.write().unwrap_or_else(PoisonError::into_inner);
-        if let Served::Store(store) = &served {
-            *service = None; // its memory is for the next one
-            *service = Some(open_service(&self.search, store)?);
-        }
-        *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
-        Ok(true)
+        Ok(next)
     }
 
-    /// Finds what all requests want, and gives the answer of each with its place.
-    pub(crate) fn answer(&self, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
-        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
-        let all = 0..requests.len();
-        let Some(service) = service.as_ref() else { return self.search(&self.search, (requests, all.collect()), give) };
-        let (served, searched): (Vec<usize>, Vec<usize>) = all.partition(|&k| requests[k].sought.condition.is_none());
-        self.serve(service, (requests, served), give);
-        self.search(&self.context, (requests, searched), give);
+    /// Opens a service of a store in the memory of the service before, which no search uses any more.
+    fn replace_service(&self, store: &Arc<Store>) -> Result<()> {
+        let before = lock(&self.service).take();
+        drop(before);
+        let service = Arc::new(open_service(&self.search, store)?);
+        *lock(&self.service) = Some(service);
+        Ok(())
+    }
+
+    fn restart_failed_service(&self, served: &Served) -> Result<()> {
+        let Served::Store(store) = served else { return Ok(()) };
+        if lock(&self.service).as_ref().is_some_and(|service| !service.has_failed()) {
+            return Ok(());
+        }
+        let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
+        self.replace_service(store)?;
+        tracing::warn!("the service of the store had failed; it was started again");
+        Ok(())
+    }
+
+    /// Answers all requests of a lane, and gives the answer of each with its place.
+    pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: &mut dyn FnMut(usize, Result<Answer>)) {
+        let places: Vec<usize> = (0..requests.len()).collect();
+        if lane == Lane::Quick {
+            return self.with_service(|service| match service {
+                Some(service) => self.serve(service, (requests, places), give),
+                None => self.search(&self.search, (requests, places), give),
+            });
+        }
+        let mut refused = Vec::new();
+        self.search_in_part((requests, places), &mut |k, answer| match answer {
+            Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
+            answer => give(k, answer),
+        });
+        refused.into_iter().for_each(|(k, error)| self.search_in_all((requests, k), error, give));
+    }
+
+    /// Lets `answer` use the service, which is not replaced meanwhile; `None` if there is none that works.
+    fn with_service<R>(&self, answer: impl FnOnce(Option<&Service>) -> R) -> R {
+        let _turn = self.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let service = lock(&self.service).clone();
+        answer(service.as_deref().filter(|service| !service.has_failed()))
+    }
+
+    /// Searches for requests of the long lane in a part of the memory, next to the quick lane.
+    fn search_in_part(
+        &self,
+        (requests, places): (&[&Request], Vec<usize>),
+        give: &mut dyn FnMut(usize, Result<Answer>),
+    ) {
+        if self.facts().buckets.is_some() {
+            return self.search(&self.context, (requests, places), give); // next to the service
+        }
+        let mut context = self.search.clone();
+        context.cancel = self.end.with_deadline(places.iter().map(|&k| requests[k].deadline).max());
+        let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
+        let Ok(part) = part else { return self.search(&self.search, (requests, places), give) };
+        part.budget().shrink(part.budget().total() / 2);
+        self.search(&part, (requests, places), give);
+    }
+
+    /// Searches again for a request, for which its part of the memory did not suffice, in all of it.
+    fn search_in_all(
+        &self,
+        (requests, k): (&[&Request], usize),
+        refused: Error,
+        give: &mut dyn FnMut(usize, Result<Answer>),
+    ) {
+        self.with_service(|service| match service {
+            // A service knows no filters.
+            Some(_) if requests[k].sought.condition.is_some() => give(k, Err(refused)),
+            Some(service) => self.serve(service, (requests, vec![k]), give),
+            None => self.search(&self.search, (requests, vec![k]), give),
+        });
     }
 
     /// Lets a service answer some of the requests, as many queries at once as may wait for it.
@@ -224,8 +384,8 @@ impl Backend {
                 };
                 open[k] = None;
                 let search_ms = begun.elapsed().as_secs_f64() * 1e3;
-                if let (Ok((_, told)), None) = (&whole, requests[k].sought.nprobe) {
-                    self.learn(told.distances_per_query);
+                if let Ok((_, told)) = &whole {
+                    self.learn(&requests[k].sought, told.distances_per_query);
                 }
                 give(k, whole.map(|(found, told)| Answer { metric, found, told: Told { search_ms, ..told } }));
             });
@@ -255,6 +415,11 @@ impl Backend {
         }
     }
 
+    /// Gives up searches that are under way: the server ends, and their clients did not wait.
+    pub(crate) fn end_searches(&self) {
+        self.end.cancel();
+    }
+
     /// Lets go of what is served; of a live index all writes are durable then.
     ///
     /// # Errors
@@ -274,25 +439,25 @@ impl Backend {
         let queries = &Together::queries(*vectors, requests);
         let found = Mutex::new(Vec::with_capacity(requests.len()));
         for _ in requests {
-            lock(&found).push(Found::none(ids, reserve(&self.clients, 0)?));
+            lock(&found).push(Found::none(ids, reserve(&self.clients, 0, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: &self.clients };
         // Given up when nobody waits for it any more.
         let deadline = requests.iter().map(|request| request.deadline).max();
         let mut context = context.clone();
-        context.cancel = context.cancel.with_deadline(deadline);
+        context.cancel = self.end.with_deadline(deadline);
         let statistics = served.search(&context, queries, sought, Box::new(sink))?;
         let told = Told::of(&statistics);
-        if sought.nprobe.is_none() {
-            self.learn(told.distances_per_query);
-        }
+        self.learn(sought, told.distances_per_query);
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(found.into_iter().map(|found| Answer { metric, found, told: told.clone() }).collect())
     }
 
-    fn learn(&self, rows: f64) {
-        let mut known = lock(&self.rows_compared);
-        *known = Some(known.map_or(rows, |known| (1.0 - LEARNED) * known + LEARNED * rows));
+    fn learn(&self, sought: &Sought, distances: f64) {
+        // The cost of a number of probes is known without.
+        if sought.nprobe.is_none() {
+            lock(&self.costs).learn(sought, distances, self.facts().rows);
+        }
     }
 }
 
@@ -322,7 +487,8 @@ impl Gathered {
     /// # Errors
     /// Where the memory for clients does not hold it.
     fn add(&mut self, query: usize, answer: serve::Answer, clients: &MemoryBudget) -> Result<bool> {
-        self.memory.join(reserve(clients, bytes_of(&answer))?);
+        let more = reserve(clients, bytes_of(&answer), self.memory.bytes())?;
+        self.memory.join(more);
         self.found[query] = Some(answer);
         self.left -= 1;
         Ok(self.left == 0)
@@ -335,10 +501,12 @@ impl Gathered {
     fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(Found, Told)> {
         let Self { found: each, mut memory, .. } = self;
         let (queries, mut told) = (each.len(), Told::default());
-        let mut found = Found::none(ids, reserve(clients, 0)?);
+        let mut found = Found::none(ids, reserve(clients, 0, 0)?);
         for answer in each.into_iter().flatten() {
             told.add(&answer, queries);
-            found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes| reserve(clients, bytes))?;
+            found.push((&answer.rows, (&answer.ids, 0), &answer.values), |bytes, held| {
+                reserve(clients, bytes, held + memory.bytes())
+            })?;
             // Gone, so that all of it is held once only.
             memory.shrink(memory.bytes() - bytes_of(&answer));
         }
@@ -383,7 +551,7 @@ impl HitSink for Sharing<'_> {
         for (&row, &end) in batch.query_rows.iter().zip(&batch.ends) {
             let (part, _) = self.queries.part_of(row);
             let hits = (&batch.rows[start..end], (&batch.ids, start), &batch.values[start..end]);
-            found[part].push(hits, |bytes| reserve(self.clients, bytes))?;
+            found[part].push(hits, |bytes, held| reserve(self.clients, bytes, held))?;
             start = end;
         }
         Ok(())
@@ -398,20 +566,105 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory for what clients get.
+/// Memory for what clients get, in addition to the `held` bytes of the same request.
 ///
 /// # Errors
-/// Where there is not so much now.
-fn reserve(clients: &MemoryBudget, bytes: u64) -> Result<Reservation> {
+/// If it is not free: [`ErrorKind::Budget`] if the request holds most of the memory itself, otherwise
+/// [`ErrorKind::Overloaded`], as other requests hold it and will give it back.
+fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation> {
     clients.reserve(bytes).map_err(|refused| {
-        Error::budget(format!(
-            "the hits of these queries take more than the {} that are free for answers; ask for fewer",
-            format_bytes(refused.free)
-        ))
+        let total = format_bytes(refused.total);
+        if held.saturating_add(bytes) > refused.total / 2 {
+            return Error::budget(format!(
+                "the hits of these queries take most of the {total} for answers; ask for fewer"
+            ));
+        }
+        Error::overloaded("other requests take the memory that is for answers now; try again later")
     })
 }
 
 /// Whether a failure is one of what is served rather than of a request.
 pub(crate) fn is_ours(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::Input | ErrorKind::Option | ErrorKind::Budget | ErrorKind::Late)
+    !matches!(
+        error.kind(),
+        ErrorKind::Input | ErrorKind::Option | ErrorKind::Budget | ErrorKind::Late | ErrorKind::Overloaded
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::source::Ids;
+    use adjoin::store::{BuildOptions, build};
+
+    use super::*;
+    use crate::request::Part;
+
+    const PAIRS: VectorType = VectorType { element: Element::U8, dimensions: 2 };
+
+    /// Publishes a store of rows in a folder, in place of one that is there.
+    fn publish(folder: &Path, rows: usize) {
+        let stored: Vec<u8> = (0..2 * rows).map(|number| number as u8).collect();
+        let part = Part { rows, stored: &stored, ids: &Ids::None };
+        let source = Together::new(PAIRS, IdKind::None, (vec![part], "rows"));
+        let options = BuildOptions { force: true, ..BuildOptions::default() };
+        build(&Context::default(), &source, folder, &options).unwrap();
+    }
+
+    fn open(folder: &Path) -> Backend {
+        let context = Context::default().with_memory(64_000_000);
+        let backend = Backend::open(&context, MemoryBudget::new(1 << 20), folder).unwrap();
+        assert_eq!(backend.facts().rows, 100);
+        backend
+    }
+
+    #[test]
+    fn a_generation_that_memory_does_not_hold_is_taken_up_once_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        assert!(!backend.take_up().unwrap());
+        publish(&folder, 200);
+        let budget = backend.context().budget();
+        let held = budget.reserve(budget.free()).unwrap();
+        assert_eq!(backend.take_up().unwrap_err().kind(), ErrorKind::Budget);
+        assert_eq!(backend.facts().rows, 100, "the one before is served");
+        drop(held);
+        assert!(backend.take_up().unwrap());
+        assert_eq!(backend.facts().rows, 200);
+        assert!(!backend.take_up().unwrap());
+    }
+
+    /// What a supervisor asks for does not wait while the service is replaced.
+    #[test]
+    fn statistics_are_told_while_the_service_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        let _turn = backend.turn.write().unwrap();
+        assert!(backend.service_statistics().is_some() && backend.facts().rows == 100);
+    }
+
+    #[test]
+    fn large_requests_have_a_lane_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("set.store");
+        publish(&folder, 100);
+        let backend = open(&folder);
+        let nearest = |k| Sought {
+            wanted: Wanted::Nearest(k),
+            recall: None,
+            exact: false,
+            nprobe: None,
+            list: None,
+            condition: None,
+        };
+        assert_eq!(backend.lane(&nearest(50)), Lane::Quick);
+        assert_eq!(backend.lane(&nearest(51)), Lane::Long);
+        assert_eq!(backend.lane(&Sought { exact: true, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&Sought { nprobe: Some(1), ..nearest(1) }), Lane::Quick);
+        let within = Wanted::of(None, Some(1.0), None).unwrap();
+        assert_eq!(backend.lane(&Sought { wanted: within, ..nearest(1) }), Lane::Long);
+    }
 }

@@ -1,59 +1,77 @@
-//! The thread that searches: one batch after the other, of all that has arrived.
+//! The threads that search, one for each lane: one batch after the other, of all requests that have arrived meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adjoin::error::Result;
+use adjoin::error::{ErrorKind, Result};
 use adjoin::workers::no_thread;
 use axum::http::StatusCode;
 
-use crate::backend::{Backend, is_ours};
+use crate::backend::{Backend, Lane, is_ours};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
-use crate::queue::{Job, Queue};
+use crate::queue::{Job, Outcome, Queue};
 use crate::request::Request;
 
-/// Starts the thread; it ends when the queue is closed and empty.
+/// Refuses the jobs of a queue if its thread ends before the queue is closed: otherwise they would wait forever.
+struct AbandonAtLast<'a>(&'a Queue);
+
+impl Drop for AbandonAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Starts the thread of a lane; it ends when the queue is closed and empty.
 ///
 /// # Errors
-/// Where the system gives no thread.
-pub(crate) fn start(backend: Arc<Backend>, queue: Arc<Queue>, metrics: Arc<Metrics>) -> Result<JoinHandle<()>> {
+/// If the system gives no thread.
+pub(crate) fn start(
+    (backend, lane): (Arc<Backend>, Lane),
+    queue: Arc<Queue>,
+    metrics: Arc<Metrics>,
+) -> Result<JoinHandle<()>> {
     let work = move || {
+        let _abandon = AbandonAtLast(&queue);
         while let Some(batch) = queue.next_batch() {
-            let begun = Instant::now();
-            let bytes = run(&backend, &metrics, batch, begun);
-            queue.ended(bytes, begun.elapsed().as_secs_f64());
+            queue.ended(run((&backend, lane), &metrics, batch));
         }
     };
     std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(no_thread)
 }
 
-/// Answers the jobs of a batch whose clients still wait. Returns what was predicted for these, where all were answered.
-fn run(backend: &Backend, metrics: &Metrics, batch: Vec<Job>, begun: Instant) -> Option<f64> {
+/// Answers the jobs of a batch whose clients still wait. Returns what these took; `None` if there are none.
+fn run((backend, lane): (&Backend, Lane), metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
+    let begun = Instant::now();
     let (jobs, late): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.request.deadline > begun);
     late.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::late()))));
     let jobs: Vec<Job> = jobs.into_iter().filter(|job| !job.reply.is_closed()).collect();
     if jobs.is_empty() {
         return None;
     }
-    let bytes = jobs.iter().map(|job| job.bytes).sum();
+    let predicted: Vec<f64> = jobs.iter().map(|job| job.bytes).collect();
     let split = |Job { request, arrived, reply, .. }| (request, Some((arrived, reply)));
     let (requests, mut replies): (Vec<Request>, Vec<_>) = jobs.into_iter().map(split).unzip();
-    let mut all_answered = true;
     metrics.batch(requests.iter().map(|request| request.rows as u64).sum());
     let asked: Vec<&Request> = requests.iter().collect();
+    let mut outcome = Outcome { bytes: 0.0, seconds: 0.0, is_whole: true };
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        backend.answer(&asked, &mut |k, answer| {
+        backend.answer(lane, &asked, &mut |k, answer| {
             let Some((arrived, reply)) = replies[k].take() else { return };
-            all_answered &= answer.is_ok();
-            let queued: Duration = begun.saturating_duration_since(arrived);
-            if let Err(error) = &answer
-                && is_ours(error)
-            {
-                tracing::error!("{error}");
+            match &answer {
+                Ok(answer) => {
+                    outcome.bytes += backend.bytes_compared(asked[k].rows, answer.told.distances_per_query);
+                }
+                Err(error) if error.kind() == ErrorKind::Late => {
+                    outcome.is_whole = false;
+                    outcome.bytes += predicted[k];
+                }
+                Err(error) if is_ours(error) => tracing::error!("{error}"),
+                Err(_) => {}
             }
+            let queued: Duration = begun.saturating_duration_since(arrived);
             let answer = answer.map(|mut answer| {
                 answer.told.queue_ms = queued.as_secs_f64() * 1e3;
                 answer
@@ -68,5 +86,6 @@ fn run(backend: &Backend, metrics: &Metrics, batch: Vec<Job>, begun: Instant) ->
         replies.into_iter().flatten().for_each(|(_, reply)| drop(reply.send(Err(bug()))));
         return None;
     }
-    all_answered.then_some(bytes)
+    // A batch of errors says nothing of the pace.
+    Some(Outcome { seconds: begun.elapsed().as_secs_f64(), ..outcome }).filter(|outcome| outcome.bytes > 0.0)
 }

@@ -70,7 +70,10 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
 
 fn too_large(limits: &Limits<'_>) -> Problem {
     let most = format_bytes(limits.bytes);
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {most}; ask for fewer queries at once"))
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("a body may have {most}; send less in each of several requests"),
+    )
 }
 
 #[cfg(test)]

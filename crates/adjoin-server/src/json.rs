@@ -66,12 +66,12 @@ impl<'de> Visitor<'de> for AllRows {
             if vectors.rows > 0 && dimensions != vectors.kind.dimensions {
                 let (row, first) = (vectors.rows, vectors.kind.dimensions);
                 return Err(A::Error::custom(format!(
-                    "query {row} has {dimensions} numbers, query 0 has {first}; give vectors of one length"
+                    "vector {row} has {dimensions} numbers, vector 0 has {first}; give vectors of one length"
                 )));
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
             if vectors.rows > QUERIES_MAX {
-                return Err(A::Error::custom(format!("more than {QUERIES_MAX} queries; ask several times")));
+                return Err(A::Error::custom(format!("more than {QUERIES_MAX} vectors; send several requests")));
             }
         }
         Ok(vectors)
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     type Value = usize;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "a list of numbers as query {}", self.number)
+        write!(out, "a list of numbers as vector {}", self.number)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<usize, A::Error> {
@@ -105,21 +105,21 @@ impl<'de> Visitor<'de> for Row<'_> {
             let element = value as f32;
             if !element.is_finite() {
                 return Err(A::Error::custom(format!(
-                    "element {dimensions} of query {} is {value:?}, beyond what f32 holds",
+                    "element {dimensions} of vector {} is {value:?}, beyond what f32 holds",
                     self.number
                 )));
             }
             dimensions += 1;
             if dimensions > DIMENSIONS_MAX {
                 return Err(A::Error::custom(format!(
-                    "query {} has more than {DIMENSIONS_MAX} numbers, the most that a vector may have",
+                    "vector {} has more than {DIMENSIONS_MAX} numbers, the most that a vector may have",
                     self.number
                 )));
             }
             self.into.extend_from_slice(&element.to_le_bytes());
         }
         if dimensions == 0 {
-            return Err(A::Error::custom(format!("query {} has no numbers", self.number)));
+            return Err(A::Error::custom(format!("vector {} has no numbers", self.number)));
         }
         Ok(dimensions)
     }
@@ -151,12 +151,12 @@ mod tests {
         for (text, words) in [
             ("{", "EOF"),
             ("[]", "the body is not as expected"),
-            (r#"{"queries": [[1, 2], [3]]}"#, "query 1 has 1 numbers, query 0 has 2"),
-            (r#"{"queries": [[1, 1e39]]}"#, "element 1 of query 0 is 1e39"),
+            (r#"{"queries": [[1, 2], [3]]}"#, "vector 1 has 1 numbers, vector 0 has 2"),
+            (r#"{"queries": [[1, 1e39]]}"#, "element 1 of vector 0 is 1e39"),
             (r#"{"queries": [[1, NaN]]}"#, "expected value"),
             (r#"{"queries": [[1, null]]}"#, "null"),
-            (r#"{"queries": [1]}"#, "a list of numbers as query 0"),
-            (r#"{"queries": [[]]}"#, "query 0 has no numbers"),
+            (r#"{"queries": [1]}"#, "a list of numbers as vector 0"),
+            (r#"{"queries": [[]]}"#, "vector 0 has no numbers"),
             (r#"{"queries": 7}"#, "a list of vectors"),
             (r#"{"queries": [[1]], "top_k": 3}"#, "unknown field `top_k`"),
             (r#"{"k": 1, "k": 2}"#, "duplicate field"),
@@ -168,7 +168,7 @@ mod tests {
         let long = format!(r#"{{"queries": [[{}0]]}}"#, "0,".repeat(DIMENSIONS_MAX));
         assert!(members(&long).unwrap_err().detail.contains("more than 8192 numbers"));
         let many = format!(r#"{{"queries": [{}[0]]}}"#, "[0],".repeat(QUERIES_MAX));
-        assert!(members(&many).unwrap_err().detail.contains("more than 4096 queries"));
+        assert!(members(&many).unwrap_err().detail.contains("more than 4096 vectors"));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! What is nearest to these queries, asked over HTTP? A store, an index or a live index that is served.
 //!
 //! A request goes this way: `connections.rs` takes it off the wire within limits, `access.rs` asks who may, `routes.rs`
-//! reads its body, `request.rs` makes queries of it (from JSON in `json.rs`, a table, or raw bytes), `queue.rs`
-//! admits it by what it is predicted to cost and puts it into the next batch, `backend.rs` searches for the batch, `answer.rs`
+//! reads its body, `request.rs` makes queries of it (from JSON in `json.rs`, a table, or raw bytes), the `queue.rs` of its lane
+//! admits it by its predicted cost (`costs.rs`) and puts it into the next batch, `backend.rs` searches for the batch, `answer.rs`
 //! makes text of what was found. What goes wrong is a `problem.rs` (RFC 9457) with the words of the engine; what was done is
 //! counted in `metrics.rs`.
 //!
@@ -16,6 +16,7 @@ mod backend;
 mod batches;
 mod body;
 mod connections;
+mod costs;
 mod ids;
 mod json;
 mod load;

@@ -63,6 +63,7 @@ pub(crate) struct Metrics {
     read_bytes: AtomicU64,
     connections: AtomicU64,
     generations: AtomicU64,
+    generations_refused: AtomicU64,
 }
 
 /// What is true at a moment.
@@ -117,6 +118,11 @@ impl Metrics {
         self.generations.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A new generation of what is served could not be opened.
+    pub(crate) fn generation_refused(&self) {
+        self.generations_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// All of it in Prometheus' text format, version 0.0.4.
     pub(crate) fn text(&self, now: &Now) -> String {
         let mut text = String::new();
@@ -135,6 +141,11 @@ impl Metrics {
             ("adjoin_queries_total", "Queries that were answered.", &self.queries),
             ("adjoin_read_bytes_total", "Bytes that were read for queries.", &self.read_bytes),
             ("adjoin_generations_total", "Generations of what is served that were taken up.", &self.generations),
+            (
+                "adjoin_generations_refused_total",
+                "Attempts to take up a generation that failed.",
+                &self.generations_refused,
+            ),
         ] {
             family(&mut text, (name, "counter", help), [(String::new(), of(count))]);
         }

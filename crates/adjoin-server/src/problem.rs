@@ -52,6 +52,11 @@ impl Problem {
         Self::unavailable("the server is ending; ask another one")
     }
 
+    /// The thread that would have done the work has ended.
+    pub(crate) fn failed() -> Self {
+        Self::unavailable("the thread that answers this has ended on a bug of the server; start the server again")
+    }
+
     /// The server takes in nobody now.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }

@@ -1,6 +1,9 @@
-//! What waits to be searched, and what comes next: requests are admitted by what they are predicted to cost, in bytes of vectors
-//! to compare, so that what is admitted is answered before its deadline; those that arrive while a batch runs form the next
-//! (CALL, section 3).
+//! Requests that wait to be searched, and which of them are searched next. Requests are admitted by their predicted cost, in bytes
+//! of vectors to compare, so that an admitted request is answered before its deadline; those that arrive while a batch runs form
+//! the next (CALL, section 3).
+//!
+//! A prediction can be wrong by any factor, for example after a collection has grown. So a prediction alone never refuses a
+//! request: if no other request runs or waits, the request is admitted, and its duration corrects the prediction.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,8 +23,12 @@ const BATCH_QUERIES_MAX: usize = 8_192;
 const BATCH_SECONDS_MAX: f64 = 1.0;
 /// How many times as long as predicted something may take.
 const MARGIN: f64 = 1.25;
+/// Longest time, in seconds, after which a refused client is asked to try again.
+const RETRY_AFTER_MAX: f64 = 60.0;
 /// The weight of the last batch in what is known of the pace.
 const LEARNED: f64 = 0.2;
+/// How many times slower than the last batch the pace may be: what was learned from other work is forgotten at once.
+const SLOWER_MAX: f64 = 4.0;
 
 /// A request on its way to the search.
 pub(crate) struct Job {
@@ -30,6 +37,16 @@ pub(crate) struct Job {
     pub(crate) bytes: f64,
     pub(crate) arrived: Instant,
     pub(crate) reply: oneshot::Sender<Result<Answer, Problem>>,
+}
+
+/// What a batch has taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outcome {
+    /// Bytes of vectors that were compared, or predicted for the requests that failed.
+    pub(crate) bytes: f64,
+    pub(crate) seconds: f64,
+    /// Whether each request was answered. Otherwise `seconds` is only a lower bound of the time that `bytes` take.
+    pub(crate) is_whole: bool,
 }
 
 /// Bytes of vectors that are compared in a second.
@@ -42,11 +59,16 @@ impl Pace {
         self.0.map_or(0.0, |pace| bytes / pace)
     }
 
-    /// The same after something that was predicted to take so many bytes took so long.
-    fn learned(self, bytes: f64, seconds: f64) -> Self {
+    /// Returns the pace corrected by a batch that has ended.
+    fn corrected(self, Outcome { bytes, seconds, is_whole }: Outcome) -> Self {
+        // A batch that failed early says nothing of the pace; one that was cut off late says that it is slower.
+        if !is_whole && (bytes <= 0.0 || seconds <= self.seconds(bytes)) {
+            return self;
+        }
         let now = bytes.max(1.0) / seconds.max(1e-6);
         // Of durations, as these are what is predicted: a mean of rates would let one fast batch hide many slow ones.
-        Self(Some(self.0.map_or(now, |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now))))
+        let mean = |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now);
+        Self(Some(self.0.map_or(now, |pace| f64::max(mean(pace), now / SLOWER_MAX))))
     }
 }
 
@@ -54,37 +76,50 @@ impl Pace {
 struct State {
     waiting: VecDeque<Job>,
     waiting_bytes: f64,
-    /// When the batch that runs is predicted to end.
+    /// When the running batch is predicted to end; `None` if none runs.
     busy_until: Option<Instant>,
     pace: Pace,
     is_closed: bool,
+    /// Whether the thread that takes batches has ended before the queue was closed.
+    is_abandoned: bool,
 }
 
 /// Jobs in the order in which they arrived.
-#[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
+    /// Tells the time; tests pass a clock that they move.
+    clock: Box<dyn Fn() -> Instant + Send + Sync>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { state: Mutex::default(), arrived: Condvar::new(), clock: Box::new(Instant::now) }
+    }
 }
 
 impl Queue {
     /// Admits a job.
     ///
     /// # Errors
-    /// Where the queue is closed or full, or the job would not be done before its deadline.
+    /// If the queue is closed or full, or if other jobs run or wait and this one is predicted to miss its deadline after them.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Problem> {
         let mut state = self.lock();
+        if state.is_abandoned {
+            return Err(Problem::failed());
+        }
         if state.is_closed {
             return Err(Problem::draining());
         }
-        let now = Instant::now();
+        let now = (self.clock)();
         let seconds = state.seconds_until_done(job.bytes, now);
-        let retry_after = seconds.ceil().max(1.0) as u64;
+        // From then on nothing is ahead of the job, so it is admitted.
+        let retry_after = state.seconds_until_done(0.0, now).clamp(1.0, RETRY_AFTER_MAX).ceil() as u64;
         if state.waiting.len() >= WAITING_MAX {
             return Err(Problem::crowded(format!("{WAITING_MAX} requests wait already; try again later"), retry_after));
         }
         let left = job.request.deadline.saturating_duration_since(now).as_secs_f64();
-        if MARGIN * seconds > left {
+        if MARGIN * seconds > left && !state.is_idle() {
             let [left, needed] = [left, seconds].map(|seconds| (seconds * 1e3).ceil());
             return Err(Problem::crowded(
                 format!("an answer takes about {needed} ms now, the deadline is in {left} ms; try again later"),
@@ -98,7 +133,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The jobs of the next batch, as soon as there are any; none once the queue is closed and empty.
+    /// Waits for jobs and returns those of the next batch; `None` once the queue is closed and empty.
     pub(crate) fn next_batch(&self) -> Option<Vec<Job>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -107,7 +142,7 @@ impl Queue {
             }
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let now = Instant::now();
+        let now = (self.clock)();
         let (count, bytes) = batch_of(&state.waiting, state.pace, now);
         let batch: Vec<Job> = state.waiting.drain(..count).collect();
         state.waiting_bytes = state.waiting.iter().map(|job| job.bytes).sum();
@@ -115,11 +150,26 @@ impl Queue {
         Some(batch)
     }
 
-    /// Learns from a batch that has ended, for which so many bytes were predicted; nothing where not all of it was searched for.
-    pub(crate) fn ended(&self, bytes: Option<f64>, seconds: f64) {
+    /// Corrects the pace by a batch that has ended; `None` if no request of it was searched for.
+    pub(crate) fn ended(&self, outcome: Option<Outcome>) {
         let mut state = self.lock();
-        state.pace = bytes.map_or(state.pace, |bytes| state.pace.learned(bytes, seconds));
+        state.pace = outcome.map_or(state.pace, |outcome| state.pace.corrected(outcome));
         state.busy_until = None;
+    }
+
+    /// Refuses all jobs, waiting ones included: the thread that takes batches has ended.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        state.is_abandoned = !state.is_closed;
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::failed()))));
+    }
+
+    /// Whether no batch is taken any more although the queue was not closed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.lock().is_abandoned
     }
 
     /// Admits nothing more; what waits is still done.
@@ -139,7 +189,12 @@ impl Queue {
 }
 
 impl State {
-    /// How long it is predicted to take until a job of so many bytes is done that comes now.
+    /// Whether no job runs or waits.
+    fn is_idle(&self) -> bool {
+        self.busy_until.is_none() && self.waiting.is_empty()
+    }
+
+    /// Predicts the seconds until a job of `bytes` is done that is submitted now.
     fn seconds_until_done(&self, bytes: f64, now: Instant) -> f64 {
         let running = self.busy_until.map_or(0.0, |until| until.saturating_duration_since(now).as_secs_f64());
         running + self.pace.seconds(self.waiting_bytes + bytes)
@@ -163,6 +218,8 @@ fn batch_of(waiting: &VecDeque<Job>, pace: Pace, now: Instant) -> (usize, f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use adjoin::device::MemoryBudget;
     use adjoin::options::{Element, VectorType};
     use adjoin::search::Wanted;
@@ -170,91 +227,171 @@ mod tests {
     use super::*;
     use crate::request::Sought;
 
-    fn job(bytes: f64, deadline_ms: u64) -> Job {
-        let sought = Sought {
-            wanted: Wanted::Nearest(1),
-            recall: None,
-            exact: false,
-            nprobe: None,
-            list: None,
-            condition: None,
-        };
-        let arrived = Instant::now();
-        let request = Request {
-            sought,
-            vectors: VectorType { element: Element::U8, dimensions: 1 },
-            rows: 1,
-            stored: vec![0],
-            deadline: arrived + Duration::from_millis(deadline_ms),
-            _memory: MemoryBudget::new(1).reserve(0).unwrap(),
-        };
-        Job { request, bytes, arrived, reply: oneshot::channel().0 }
+    /// A clock that stands still until it is moved.
+    #[derive(Clone)]
+    struct Clock(Arc<Mutex<Instant>>);
+
+    impl Clock {
+        fn new() -> Self {
+            Self(Arc::new(Mutex::new(Instant::now())))
+        }
+
+        fn now(&self) -> Instant {
+            *self.0.lock().unwrap()
+        }
+
+        fn advance(&self, seconds: f64) {
+            *self.0.lock().unwrap() += Duration::from_secs_f64(seconds);
+        }
+
+        fn job(&self, bytes: f64, deadline_ms: u64) -> Job {
+            let sought = Sought {
+                wanted: Wanted::Nearest(1),
+                recall: None,
+                exact: false,
+                nprobe: None,
+                list: None,
+                condition: None,
+            };
+            let arrived = self.now();
+            let request = Request {
+                sought,
+                vectors: VectorType { element: Element::U8, dimensions: 1 },
+                rows: 1,
+                stored: vec![0],
+                deadline: arrived + Duration::from_millis(deadline_ms),
+                _memory: MemoryBudget::new(1).reserve(0).unwrap(),
+            };
+            Job { request, bytes, arrived, reply: oneshot::channel().0 }
+        }
+
+        /// A queue that knows no pace.
+        fn queue(&self) -> Queue {
+            let clock = self.clone();
+            Queue { clock: Box::new(move || clock.now()), ..Queue::default() }
+        }
+
+        /// A queue that has compared a thousand bytes in a second.
+        fn paced_queue(&self) -> Queue {
+            let queue = self.queue();
+            queue.ended(Some(whole(1_000.0, 1.0)));
+            queue
+        }
+
+        /// Lets the queue run a batch that takes `seconds`; returns the number of its jobs.
+        fn run_batch(&self, queue: &Queue, seconds: f64) -> usize {
+            let batch = queue.next_batch().unwrap();
+            self.advance(seconds);
+            queue.ended(Some(whole(batch.iter().map(|job| job.bytes).sum(), seconds)));
+            batch.len()
+        }
     }
 
-    /// A queue that is known to do a thousand bytes in a second.
-    fn queue() -> Queue {
-        let queue = Queue::default();
-        queue.ended(Some(1_000.0), 1.0);
-        queue
+    fn whole(bytes: f64, seconds: f64) -> Outcome {
+        Outcome { bytes, seconds, is_whole: true }
     }
 
     #[test]
-    fn what_would_be_late_is_refused_and_told_when_to_come_again() {
-        let queue = queue();
+    fn a_late_request_is_refused_until_those_ahead_are_done() {
+        let clock = Clock::new();
+        let queue = clock.paced_queue();
         for _ in 0..8 {
-            queue.submit(job(1_000.0, 60_000)).unwrap();
+            queue.submit(clock.job(1_000.0, 60_000)).unwrap();
         }
-        let refused = queue.submit(job(1_000.0, 9_000)).unwrap_err();
-        assert_eq!((refused.status.as_u16(), refused.retry_after), (429, Some(9)));
+        let refused = queue.submit(clock.job(1_000.0, 9_000)).unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.retry_after), (429, Some(8)));
         assert!(refused.detail.contains("about 9000 ms"), "{}", refused.detail);
-        queue.submit(job(1_000.0, 60_000)).unwrap();
+        queue.submit(clock.job(1_000.0, 60_000)).unwrap();
         assert_eq!(queue.waiting(), 9);
     }
 
     #[test]
-    fn nothing_is_refused_for_its_cost_before_any_is_known() {
-        Queue::default().submit(job(1e18, 1_000)).unwrap();
+    fn no_request_is_refused_before_a_pace_is_known() {
+        let clock = Clock::new();
+        let queue = clock.queue();
+        queue.submit(clock.job(1e18, 1_000)).unwrap();
+        queue.submit(clock.job(1e18, 1_000)).unwrap();
+    }
+
+    /// A pace that is a million times too slow refuses requests only while another one runs, and each of those corrects it.
+    #[test]
+    fn a_wrong_pace_is_corrected_by_the_requests_that_it_would_refuse() {
+        let clock = Clock::new();
+        let queue = clock.queue();
+        queue.ended(Some(whole(1.0, 1.0)));
+        let large = || clock.job(1e6, 30_000);
+        let mut refused = 0;
+        for _ in 0..100 {
+            queue.submit(large()).unwrap();
+            refused += u32::from(queue.submit(large()).is_err());
+            while queue.waiting() > 0 {
+                clock.run_batch(&queue, 1.0);
+            }
+        }
+        assert_eq!(refused, 1, "before the first of them has ended");
+    }
+
+    /// A batch that was cut off by its deadline lowers the pace; a batch that failed at once does not raise it.
+    #[test]
+    fn batches_that_fail_correct_the_pace_in_one_direction() {
+        let pace = Pace::default().corrected(whole(100.0, 1.0));
+        let failed = |seconds| pace.corrected(Outcome { bytes: 100.0, seconds, is_whole: false });
+        assert_eq!(failed(0.001), pace);
+        assert!(failed(30.0).seconds(100.0) > 5.0);
     }
 
     #[test]
     fn a_batch_ends_before_the_first_deadline_in_it() {
-        let queue = queue();
+        let clock = Clock::new();
+        let queue = clock.paced_queue();
         for deadline_ms in [60_000, 60_000, 900, 60_000] {
-            queue.submit(job(200.0, deadline_ms)).unwrap();
+            queue.submit(clock.job(200.0, deadline_ms)).unwrap();
         }
-        let next = || queue.next_batch().unwrap().len();
         // Three take 600 ms, four would take 800 where 900 / 1.25 are left.
-        assert_eq!([next(), next()], [3, 1]);
+        assert_eq!([clock.run_batch(&queue, 0.6), clock.run_batch(&queue, 0.2)], [3, 1]);
     }
 
     #[test]
-    fn a_batch_is_as_long_as_those_who_come_may_wait_and_has_at_least_one() {
-        let queue = queue();
+    fn a_batch_has_at_least_one_request_and_takes_at_most_a_second() {
+        let clock = Clock::new();
+        let queue = clock.paced_queue();
         for bytes in [5_000.0, 600.0, 300.0, 200.0] {
-            queue.submit(job(bytes, 60_000)).unwrap();
+            queue.submit(clock.job(bytes, 60_000)).unwrap();
         }
-        let next = || queue.next_batch().unwrap().len();
-        assert_eq!([next(), next(), next()], [1, 2, 1]);
+        assert_eq!([5.0, 0.9, 0.2].map(|seconds| clock.run_batch(&queue, seconds)), [1, 2, 1]);
     }
 
     #[test]
-    fn a_closed_queue_takes_nothing_and_gives_what_waits() {
-        let queue = queue();
-        queue.submit(job(1.0, 1_000)).unwrap();
+    fn a_closed_queue_admits_nothing_and_returns_the_waiting_jobs() {
+        let clock = Clock::new();
+        let queue = clock.paced_queue();
+        queue.submit(clock.job(1.0, 1_000)).unwrap();
         queue.close();
-        assert_eq!(queue.submit(job(1.0, 1_000)).unwrap_err().status, 503);
+        assert_eq!(queue.submit(clock.job(1.0, 1_000)).unwrap_err().status, 503);
         assert_eq!(queue.next_batch().unwrap().len(), 1);
         assert!(queue.next_batch().is_none());
     }
 
     #[test]
-    fn the_pace_follows_what_batches_take() {
+    fn an_abandoned_queue_answers_the_waiting_jobs() {
+        let clock = Clock::new();
+        let queue = clock.queue();
+        let (reply, mut answer) = oneshot::channel();
+        queue.submit(Job { reply, ..clock.job(1.0, 1_000) }).unwrap();
+        queue.abandon();
+        assert_eq!(answer.try_recv().unwrap().err().unwrap().status, 503);
+        assert_eq!(queue.submit(clock.job(1.0, 1_000)).unwrap_err().status, 503);
+        assert!(queue.is_abandoned() && queue.next_batch().is_none());
+    }
+
+    #[test]
+    fn the_pace_follows_the_batches() {
         let mut pace = Pace::default();
         assert_eq!(pace.seconds(5.0), 0.0);
         for _ in 0..50 {
-            pace = pace.learned(100.0, 2.0);
+            pace = pace.corrected(whole(100.0, 2.0));
         }
         assert!((pace.seconds(100.0) - 2.0).abs() < 1e-9);
-        assert!((pace.learned(100.0, 12.0).seconds(100.0) - 4.0).abs() < 1e-9);
+        assert!((pace.corrected(whole(100.0, 12.0)).seconds(100.0) - 4.0).abs() < 1e-9);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::device::{MemoryBudget, Reservation};
+use adjoin::error::ErrorKind;
 use adjoin::live::{Collection, Written};
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
 use adjoin::source::{ArrowTable, Ids};
@@ -21,13 +22,14 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::access::Access;
 use crate::answer::Answer;
-use crate::backend::Backend;
+use crate::backend::{Backend, Lane};
 use crate::body::{self, Held, Limits};
 use crate::json::{self, Members, Vectors};
 use crate::metrics::{Metrics, Now};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
 use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_count, queries_of, raw};
+use crate::served::Served;
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -52,13 +54,16 @@ const JSON_TIMES: u64 = 5;
 /// The same of one whose bytes are the vectors, which are copied where they are searched.
 const RAW_TIMES: u64 = 2;
 
+/// One part in this number of the memory must be free before rows are looked up by their names.
+const LOOK_UP_PART: u64 = 4;
 /// Bytes of a name that is looked up, beside its own, which came with the body.
 const NAME_BYTES: u64 = 128;
 
 /// All that requests are answered with.
 pub(crate) struct Server {
     pub(crate) backend: Arc<Backend>,
-    pub(crate) queue: Arc<Queue>,
+    /// One for each lane, in their order.
+    pub(crate) queues: [Arc<Queue>; Lane::ALL.len()],
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: Access,
     /// Most bytes of a body.
@@ -120,6 +125,9 @@ async fn ready(State(server): State<Arc<Server>>) -> Response {
     if server.is_draining.load(Ordering::Relaxed) {
         return Problem::draining().into_response();
     }
+    if server.queues.iter().any(|queue| queue.is_abandoned()) {
+        return Problem::failed().into_response();
+    }
     "ready\n".into_response()
 }
 
@@ -131,7 +139,7 @@ async fn page() -> Response {
 async fn metrics(State(server): State<Arc<Server>>) -> Response {
     let now = Now {
         budget_bytes: server.backend.context().memory_bytes(),
-        waiting: server.queue.waiting(),
+        waiting: server.queues.iter().map(|queue| queue.waiting()).sum(),
         rows: server.backend.facts().rows,
         service: server.backend.service_statistics(),
     };
@@ -184,7 +192,8 @@ async fn search(
     let (rows, deadline) = (request.rows as u64, request.deadline);
     let bytes = server.backend.predicted_bytes(&request.sought, request.rows);
     let (reply, answer) = oneshot::channel();
-    server.queue.submit(Job { request, bytes, arrived, reply })?;
+    let lane = server.backend.lane(&request.sought);
+    server.queues[lane as usize].submit(Job { request, bytes, arrived, reply })?;
     let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| Problem::late())?;
     let answer = answer.map_err(|_| Problem::draining())??;
     server.metrics.searched(rows, (answer.told.bytes_per_query * rows as f64) as u64);
@@ -286,9 +295,18 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     let turn = turn.await.map_err(late)?.map_err(|_| Problem::draining())?;
     let (kind, rows) = (server.backend.facts().vectors, names.len());
     let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
-    let (served, context) = (server.backend.served(), server.backend.context().clone());
+    let (served, mut context) = (server.backend.served(), server.backend.context().clone());
+    // Nobody waits for it after that.
+    context.cancel = context.cancel.with_deadline(Some(deadline));
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
+        // Searches hold that memory for moments; a live index has its rows in memory.
+        let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
+        let context = match (&*served, run) {
+            (Served::Store(_) | Served::Index(_), Ok(run)) => run,
+            (_, Err(error)) if error.kind() == ErrorKind::Late => return Err(error),
+            _ => context,
+        };
         served.vectors_named(&context, &names).map(|found| (names, found))
     });
     let (names, found) = tokio::time::timeout_at(deadline.into(), found).await.map_err(late)?.map_err(unwritable)??;
@@ -353,7 +371,9 @@ impl AsRef<[u8]> for Sent {
 /// Memory for what a client sends or gets, beside what is held for that already.
 fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation, Problem> {
     let (needed, all) = (bytes.saturating_add(held), clients.total());
-    if needed > all {
+    let reserved = clients.reserve(bytes);
+    // A request that takes most of the memory itself would be refused again and again.
+    if reserved.is_err() && needed > all / 2 {
         let [needed, all] = [needed, all].map(format_bytes);
         return Err(Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
@@ -361,7 +381,7 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation,
         ));
     }
     let crowded = |_| Problem::crowded("other requests take the memory that is for clients now; try again later", 1);
-    clients.reserve(bytes).map_err(crowded)
+    reserved.map_err(crowded)
 }
 
 /// An answer that cannot be written is a bug.

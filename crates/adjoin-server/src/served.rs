@@ -10,7 +10,7 @@ use adjoin::live::{Collection, Merger, MergerOptions};
 use adjoin::load;
 use adjoin::options::{Metric, VectorType};
 use adjoin::report::SearchStatistics;
-use adjoin::search::{self, Effort, QuerySet, SearchOptions};
+use adjoin::search::{self, Effort, QuerySet, SearchOptions, Wanted};
 use adjoin::sink::HitSink;
 use adjoin::source::{IdKind, Ids, VectorSource};
 use adjoin::store::{Kind, Store, kind_of};
@@ -148,6 +148,20 @@ impl Served {
                 effort(sought).map(drop)
             }
             _ => walk(sought).map(drop),
+        }
+    }
+
+    /// Whether a search for what is asked knows how far it must look, or learns that in a moment.
+    pub(crate) fn is_calibrated(&self, sought: &Sought) -> bool {
+        let Wanted::Nearest(k) = sought.wanted else { return false };
+        let known = |is_calibrated: &dyn Fn(f64) -> bool| match walk(sought) {
+            Ok(IndexEffort::Recall(recall)) => is_calibrated(recall),
+            _ => true,
+        };
+        match self {
+            Self::Store(_) => sought.nprobe.is_some() || k <= search::CALIBRATED_K_MAX,
+            Self::Index(index) => known(&|recall| index.is_calibrated(k, recall, SEED)),
+            Self::Live { collection, .. } => known(&|recall| collection.is_calibrated(k, recall, SEED)),
         }
     }
 

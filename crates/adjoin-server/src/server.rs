@@ -1,8 +1,10 @@
 //! A server from its start to its end.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use adjoin::context::Context;
@@ -15,9 +17,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
 use crate::access::Access;
-use crate::backend::Backend;
+use crate::backend::{Backend, Lane};
 use crate::batches;
-use crate::connections::{self, CONNECTION_BYTES};
+use crate::connections::{self, CONNECTION_BYTES, KEPT};
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::queue::Queue;
@@ -37,10 +39,12 @@ const BODY_PART: u64 = 16;
 const BODY_BYTES_MAX: u64 = 64 << 20;
 const CONNECTIONS_MAX: u64 = 4_096;
 /// Files that may be open beside connections.
-const FILES: u64 = 256;
+const FILES: u64 = 256 + KEPT;
 /// How often is looked whether the server is to end, and whether something new was published.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TAKE_UP_EVERY: Duration = Duration::from_secs(1);
+/// How many times the time until the next try doubles after generations that were refused.
+const TAKE_UP_DOUBLINGS: u32 = 5;
 
 /// How the memory for clients is divided.
 struct Division {
@@ -54,7 +58,7 @@ impl Division {
         let all = free / CLIENTS_PART;
         let connections =
             (all / 2 / CONNECTION_BYTES).clamp(1, CONNECTIONS_MAX.min(files_max().saturating_sub(FILES).max(1)));
-        let clients = all - connections * CONNECTION_BYTES;
+        let clients = all.saturating_sub((connections + KEPT) * CONNECTION_BYTES);
         Self { connections, clients, body: (clients / BODY_PART).min(BODY_BYTES_MAX) }
     }
 }
@@ -72,7 +76,7 @@ pub fn serve(
 ) -> Result<()> {
     options.check()?;
     let mut context = context.clone();
-    context.progress = Arc::new(Logged);
+    context.progress = Arc::new(Logged::default());
     let context = &context;
     // Another one in this process has set where logs go.
     let _ = tracing_subscriber::fmt()
@@ -82,18 +86,19 @@ pub fn serve(
         .try_init();
     let division = Division::of(context.budget().free());
     let purpose = "serving";
-    let _of_runtime = context.reserve(RUNTIME_BYTES + division.connections * CONNECTION_BYTES, purpose)?;
+    let _of_runtime = context.reserve(RUNTIME_BYTES + (division.connections + KEPT) * CONNECTION_BYTES, purpose)?;
     let clients = MemoryBudget::within(context.reserve(division.clients, purpose)?);
     let backend = Arc::new(Backend::open(context, clients, &options.folder)?);
-    let (queue, metrics) = (Arc::new(Queue::default()), Arc::new(Metrics::default()));
+    let metrics = Arc::new(Metrics::default());
+    let queues = Lane::ALL.map(|_| Arc::new(Queue::default()));
     let runtime = runtime()?;
     let listener =
         runtime.block_on(TcpListener::bind(options.listen)).map_err(|error| cannot_listen(options.listen, error))?;
     let address = listener.local_addr().map_err(|error| cannot_listen(options.listen, error))?;
-    let batches = batches::start(backend.clone(), queue.clone(), metrics.clone())?;
+    let batches = start_batches(&backend, &queues, &metrics)?;
     let server = Arc::new(Server {
         backend: backend.clone(),
-        queue: queue.clone(),
+        queues: queues.clone(),
         metrics: metrics.clone(),
         access: Access::of(options.key.as_deref(), address),
         body_bytes: division.body,
@@ -113,22 +118,44 @@ pub fn serve(
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
         runtime.block_on(connections::run((listener, connections), router(&server), &metrics, stop, draining));
         taking_up.abort();
+        backend.end_searches();
     }
-    queue.close();
-    let _ = batches.join(); // it says itself what went wrong
+    queues.iter().for_each(|queue| queue.close());
+    for batches in batches {
+        let _ = batches.join(); // it says itself what went wrong
+    }
     drop((server, runtime));
     told?;
     Arc::into_inner(backend).map_or(Ok(()), Backend::close)
 }
 
-/// Puts what a person should read once into the log; how far each search is, nobody asks.
-struct Logged;
+/// Starts the thread of each lane.
+fn start_batches(
+    backend: &Arc<Backend>,
+    queues: &[Arc<Queue>; Lane::ALL.len()],
+    metrics: &Arc<Metrics>,
+) -> Result<Vec<JoinHandle<()>>> {
+    let lanes = Lane::ALL.into_iter().zip(queues);
+    lanes.map(|(lane, queue)| batches::start((backend.clone(), lane), queue.clone(), metrics.clone())).collect()
+}
+
+/// Puts lines that a person should read once into the log; nobody asks for the progress of each search.
+#[derive(Default)]
+struct Logged(Mutex<HashSet<String>>);
+
+/// Different lines that are known to have been logged, at most.
+const LINES_KNOWN_MAX: usize = 64;
 
 impl Progress for Logged {
     fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
     fn advance(&self, _done: u64) {}
     fn note(&self, line: &str) {
-        tracing::info!("{line}");
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < LINES_KNOWN_MAX && known.insert(line.to_owned()) {
+            tracing::info!("{line}");
+        } else {
+            tracing::debug!("{line}");
+        }
     }
 }
 
@@ -150,17 +177,25 @@ async fn stopped(stop: Cancel) {
     }
 }
 
-/// Takes up what is published.
+/// Takes up generations that are published. If one cannot be opened, it is tried again, less and less often.
 async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
+    let (mut wait, mut refused) = (TAKE_UP_EVERY, 0);
     loop {
-        tokio::time::sleep(TAKE_UP_EVERY).await;
+        tokio::time::sleep(wait).await;
+        wait = TAKE_UP_EVERY;
         match tokio::task::block_in_place(|| backend.take_up()) {
             Ok(true) => {
+                refused = 0;
                 metrics.generation();
                 tracing::info!("took up what was published: {} rows", backend.facts().rows);
             }
             Ok(false) => {}
-            Err(error) => tracing::error!("what was published cannot be served, the one before goes on: {error}"),
+            Err(error) => {
+                metrics.generation_refused();
+                tracing::error!("what was published cannot be served, the one before goes on: {error}");
+                refused = (refused + 1).min(TAKE_UP_DOUBLINGS);
+                wait = TAKE_UP_EVERY * (1 << refused);
+            }
         }
     }
 }
@@ -181,7 +216,10 @@ mod tests {
     fn the_memory_for_clients_is_a_part_that_is_divided() {
         for free in [1 << 20, 64 << 20, 512 << 20, 1 << 40] {
             let Division { connections, clients, body } = Division::of(free);
-            assert!(connections * CONNECTION_BYTES + clients <= (free / CLIENTS_PART).max(CONNECTION_BYTES));
+            assert!(
+                (connections + KEPT) * CONNECTION_BYTES + clients
+                    <= (free / CLIENTS_PART).max((1 + KEPT) * CONNECTION_BYTES)
+            );
             assert!(connections >= 1 && body <= clients / BODY_PART && body <= BODY_BYTES_MAX);
         }
     }

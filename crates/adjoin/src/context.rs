@@ -223,9 +223,9 @@ impl Context {
     /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
         let waiting = || self.progress.note("waiting for memory that another run holds");
-        match self.budget.reserve_for_run(least, || self.cancel.is_cancelled(), waiting) {
+        match self.budget.reserve_for_run(least, || self.cancel.check().is_err(), waiting) {
             Ok(Some(reservation)) => Ok(Self { budget: MemoryBudget::within(reservation), ..self.clone() }),
-            Ok(None) => Err(Error::cancelled()),
+            Ok(None) => Err(self.cancel.check().err().unwrap_or_else(Error::cancelled)),
             Err(BudgetExceeded { wanted, free, total }) => Err(self.too_small(wanted + total - free, purpose)),
         }
     }

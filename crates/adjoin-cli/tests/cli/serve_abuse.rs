@@ -14,7 +14,7 @@ use crate::serve::small;
 use crate::serving::{Serving, response};
 
 /// How long something may take to come about before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn answers(serving: &Serving) {
     let answer = serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));
@@ -76,17 +76,24 @@ fn idle_slow_half_closed_and_garbled_connections_leave_others_alone_and_nothing_
     assert_eq!(serving.end().0, Some(0));
 }
 
+/// While idle clients hold all connections, searches are refused, but those that look after the server and writers are answered.
 #[test]
 fn clients_that_there_is_no_room_for_are_told_so_until_others_have_gone() {
-    let place = small();
-    let serving = Serving::start(&place, "set.store --memory 64MB");
-    let mut idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
-    let refused = response(idle.pop().unwrap());
+    let place = Place::new();
+    place.done("live create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
+    let find = || serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));
+    let refused = find();
     assert!(refused.problem(503).contains("as many clients are connected as memory allows"));
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(serving.get(path).status, 200, "{path}");
+    }
+    assert_eq!(serving.post("/v1/vectors", &json!({"ids": [6], "vectors": [[9, 8]]})).status, 200);
     drop(idle);
-    wait_until("there is room again", || serving.get("/livez").status == 200);
-    answers(&serving);
+    wait_until("there is room again", || find().status == 200);
+    assert_eq!(find().json()["hits"][0][0]["id"], 6);
     assert_eq!(serving.end().0, Some(0));
 }
 
@@ -148,11 +155,18 @@ fn a_server_that_ends_answers_what_it_took_in() {
     place.done("build set.u8bin -o set.store --quiet");
     let serving = Serving::start(&place, "set.store --memory 128MB");
     let queries: Vec<u8> = (0..32 * 200).map(|k| (k % 251) as u8).collect();
-    let head = "POST /v1/search?k=10 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
-    let head = format!("{head}content-type: application/octet-stream\r\ncontent-length: {}\r\n\r\n", queries.len());
+    let head = "POST /v1/search?k=10&deadline_ms=600000 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    let head = format!("{head}content-type: application/octet-stream\r\nexpect: 100-continue\r\n");
+    let head = format!("{head}content-length: {}\r\n\r\n", queries.len());
     let asked = || {
         let mut stream = serving.connect();
-        stream.write_all(&[head.as_bytes(), &queries].concat()).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        // The server says so when it begins to take the request in.
+        let goes_on = b"HTTP/1.1 100 Continue\r\n\r\n";
+        let mut said = vec![0; goes_on.len()];
+        stream.read_exact(&mut said).unwrap();
+        assert_eq!(said, goes_on);
+        stream.write_all(&queries).unwrap();
         stream
     };
     let streams: Vec<TcpStream> = (0..8).map(|_| asked()).collect();
@@ -184,7 +198,7 @@ fn damage_is_told_and_a_new_store_is_taken_up() {
     assert_eq!(serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).json()["hits"][0][0]["id"], 0);
     let before = open_files(&serving);
     fs::write(place.path("set.store").join("manifest.json"), b"{").unwrap();
-    std::thread::sleep(Duration::from_millis(1_500));
+    wait_until("the damaged one is refused", || serving.metric("adjoin_generations_refused_total") >= 1.0);
     assert_eq!(serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1})).status, 200, "the one before goes on");
     assert!(open_files(&serving) <= before + 1);
     let (code, said) = serving.end();
@@ -192,25 +206,23 @@ fn damage_is_told_and_a_new_store_is_taken_up() {
 }
 
 #[test]
-fn what_would_be_late_is_refused_and_what_is_late_is_told() {
+fn a_late_request_is_told_so_and_the_next_is_answered() {
     let place = Place::new();
     place.done("gen --rows 50000 --dimensions 64 --element u8 -o set.u8bin --quiet");
     place.done("build set.u8bin -o set.store --quiet");
     let serving = Serving::start(&place, "set.store --memory 128MB");
     let queries: Vec<u8> = (0..64 * 4_000).map(|k| (k % 251 * (k % 251) % 251) as u8).collect();
-    let ask = |query: &str| {
-        let head = format!("POST /v1/search?k=10&exact=true{query}\ncontent-type: application/octet-stream");
-        serving.ask(&head, &queries)
+    let ask = |deadline_ms: u32| {
+        let head = format!("POST /v1/search?k=10&exact=true&deadline_ms={deadline_ms}");
+        serving.ask(&format!("{head}\ncontent-type: application/octet-stream"), &queries)
     };
-    assert_eq!(ask("").status, 200);
-    let late = ask("&deadline_ms=1");
-    assert!([429, 504].contains(&late.status), "{late:?}");
-    if late.status == 429 {
-        assert!(late.head.contains("retry-after: "), "{}", late.head);
-    }
-    assert_eq!(ask("").status, 200, "and afterwards all is as before");
+    // As long as a request may wait, so that no machine is too slow for it.
+    assert_eq!(ask(600_000).status, 200);
+    // The 12.8 billion differences of bytes take longer than that on any machine.
+    ask(1).problem(504);
+    assert_eq!(ask(600_000).status, 200, "and afterwards all is as before");
     let shed = ["crowded", "late"].map(|reason| serving.metric(&format!("adjoin_shed_total{{reason=\"{reason}\"}}")));
-    assert_eq!(shed.iter().sum::<f64>(), 1.0);
+    assert_eq!(shed, [0.0, 1.0]);
 }
 
 /// Hits that the memory for clients does not hold: the request is refused for good, and what is found meanwhile is not kept.

@@ -77,6 +77,22 @@ fn rows_of_a_live_index_come_go_and_stay_after_the_end() {
     assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
 }
 
+/// Searches of an empty collection say nothing of the time that searches of a large one take.
+#[test]
+fn a_collection_that_was_searched_while_empty_is_searched_after_it_has_grown() {
+    let place = Place::new();
+    place.done("live create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let find = || serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 3})).status;
+    assert_eq!([find(), find(), find()], [200; 3]);
+    for first in (0..10_000).step_by(1_000) {
+        let ids: Vec<u32> = (first..first + 1_000).collect();
+        let vectors: Vec<[u32; 2]> = ids.iter().map(|&id| [id, 0]).collect();
+        assert_eq!(serving.post("/v1/vectors", &json!({"ids": ids, "vectors": vectors})).status, 200);
+    }
+    assert_eq!([find(), find(), find()], [200; 3]);
+}
+
 /// What was acknowledged is there after the process was killed.
 #[test]
 fn a_write_outlives_the_server() {

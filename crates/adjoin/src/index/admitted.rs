@@ -38,7 +38,7 @@ impl Admitted {
     ) -> Result<Self> {
         let rows = index.passing_without(context, condition, deleted)?;
         let vertices = index.facts().vertices.into();
-        let memory = context.reserve(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
+        let memory = context.reserve_between_runs(2 * RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = RowSet::new(vertices);
         rows.iter().for_each(|entry| admitted.insert(index.vertex_of(entry).into()));
         Ok(Self { rows, vertices: RankedSet::new(admitted), by_condition: true, _memory: memory })
@@ -54,7 +54,7 @@ impl Admitted {
         }
         let (entries, vertices) = (index.facts().rows, u64::from(index.facts().vertices));
         let rows = Passing::others(context, deleted, entries, PURPOSE_SEARCH)?;
-        let memory = context.reserve(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
+        let memory = context.reserve_between_runs(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
         let mut admitted = deleted.others(vertices);
         for vertex in index.duplicates.vertices().filter(|&vertex| deleted.contains(vertex.into())) {
             if index.further_entries(vertex).any(|entry| rows.contains(entry)) {

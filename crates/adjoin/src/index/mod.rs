@@ -23,6 +23,7 @@ mod navigation;
 mod options;
 mod page;
 mod promise;
+mod promised;
 mod reader;
 mod relayout;
 mod rows;

@@ -127,28 +127,58 @@ pub(super) fn decide<T: Coordinate>(
             return Ok(wanted.whole(None));
         }
     }
-    let (promise, longest) = ((target, options.seed), longest(k));
-    let of_rows = k.min(index.facts().rows - 1);
-    let known = index.calibration.as_ref();
     let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
     let is_usual = like.is_none() && admitted.is_none() && by_default;
+    let promise = (k, target, options.seed);
+    if !is_usual {
+        return learn::<T>(context, index, (queries, like), &wanted, options.strategy);
+    }
+    if let Some((list, recall)) = index.promises.get(promise) {
+        let way = list.map_or(Way::Whole, |list| Way::Walk(Aim::nearest(wanted.hits(index), list)));
+        return Ok(Decided { way, recall: Some(recall), reads: None });
+    }
+    let decided = learn::<T>(context, index, (queries, like), &wanted, options.strategy)?;
+    let list = match decided.way {
+        Way::Walk(aim) => Some(aim.list),
+        Way::Whole => None,
+    };
+    decided.recall.iter().for_each(|recall| index.promises.put(promise, (list, recall.clone())));
+    Ok(decided)
+}
+
+/// Looks up the list that keeps the promise, or learns it.
+fn learn<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    wanted: &Asked<'_>,
+    strategy: WalkStrategy,
+) -> Result<Decided> {
+    let Asked { k, admitted, target, seed, .. } = *wanted;
+    let (promise, longest) = ((target, seed), longest(k));
+    let of_rows = k.min(index.facts().rows - 1);
+    let known = index.calibration.as_ref();
+    let is_usual = like.is_none() && admitted.is_none() && strategy.finds_the_same(&WalkStrategy::default());
     let known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
     if let Some(known) = known {
         let list = known.choose(wanted.k, promise);
         if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
             return Ok(wanted.of(index, known, list, None));
         }
+    } else if is_usual && queries.info().rows < sample::drawn(index, like) {
+        // To learn the list takes a comparison of as many rows with all pages, and more after it.
+        return Ok(wanted.whole(None));
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
     let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
     let reading = queries.map_or(0, SourceQueries::reading_bytes);
     let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
     let context = &context.for_run(least, PURPOSE)?;
-    let sample = Sample::draw((context, index), admitted, (queries, options.seed))?;
-    let mut climb = Climb::new((context, index), (sample, admitted), options.strategy);
+    let sample = Sample::draw((context, index), admitted, (queries, seed))?;
+    let mut climb = Climb::new((context, index), (sample, admitted), strategy);
     let mut calibration = match known {
         Some(known) => known.clone(),
-        None => climb.begin::<T>(k, options.seed)?,
+        None => climb.begin::<T>(k, seed)?,
     };
     let list = climb.until::<T>(&mut calibration, wanted.k, promise, longest)?;
     Ok(wanted.of(index, &calibration, list, Some(climb.reads)))

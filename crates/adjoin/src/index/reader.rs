@@ -13,6 +13,7 @@ use super::calibration::Calibration;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
 use super::page::Page;
+use super::promised::Promises;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use super::scan::NoPage;
 use crate::context::Context;
@@ -44,6 +45,8 @@ pub struct Index {
     pub(super) duplicates: Duplicates,
     /// What is known of the recall of its walks, where that was published.
     pub(super) calibration: Option<Calibration>,
+    /// What was derived of it since the index was opened.
+    pub(super) promises: Promises,
     /// Of all that is in memory.
     _memory: Reservation,
 }
@@ -150,8 +153,15 @@ impl Index {
             navigation,
             duplicates,
             calibration,
+            promises: Promises::default(),
             _memory: memory,
         })
+    }
+
+    /// Whether a search for the `k` nearest rows with a recall knows how long its walks must be; otherwise the first one derives
+    /// that, or learns it, which takes longer.
+    pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
+        self.promises.contains((k, recall, seed))
     }
 
     /// What the index says of itself.

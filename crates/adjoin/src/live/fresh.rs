@@ -352,12 +352,12 @@ impl View {
     pub(super) fn passing(&self, context: &Context, attributes: &[Attribute], condition: &Condition) -> Result<Self> {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
-        let memory = context.reserve(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
+        let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
         let (mut gone, mut live) = (RowSet::clone(&self.gone), 0);
         gone.grow(rows);
         for block in &self.blocks {
             context.cancel.check()?;
-            let _columns = context.reserve(Self::columns_bytes(block), PURPOSE_SEARCH)?;
+            let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
             let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
             let truth = condition.is_true(&table)?;
             for (number, is_met) in self.here(block).zip(truth.values()) {

@@ -74,6 +74,11 @@ impl Collection {
         Run { context, manifest, view, queries, options, at_once, of_query, rows }.run(sink)
     }
 
+    /// Whether a search for the `k` nearest rows with a recall knows how long its walks must be ([`crate::index::Index::is_calibrated`]).
+    pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
+        self.state().moment().base.is_none_or(|base| base.index.is_calibrated(k, recall, seed))
+    }
+
     /// What is known of the hits of queries.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
         let manifest = self.manifest();

@@ -2,10 +2,12 @@
 //! each among all others, and asks the bootstrap at which threshold of the rule enough of that lies in buckets that are
 //! looked into.
 
+use adjoin_device::Reservation;
+
 use super::options::Wanted;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::geometry::Coordinate;
 use crate::load::{Buckets, Drawn, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
@@ -19,8 +21,9 @@ pub(crate) const VECTORS: u64 = 2_000;
 const MORE: u64 = 3;
 /// A sample of more than this share of all vectors might as well be all of them.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Hits of a vector that are noted; of more, so many are drawn.
-const NOTED: u64 = 50;
+/// Hits of a vector that are noted; of more hits, this number is drawn. A service promises a recall by a rule for at most this
+/// number of nearest vectors; it answers queries for more of them exactly.
+pub const NOTED: u64 = 50;
 /// What margins may count for, against the logarithm of a rank: as multiples of the inverse of the margin at a rank that
 /// is typical.
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
@@ -47,6 +50,18 @@ pub(super) struct Calibrated {
 /// A hit of a drawn vector: rank and margin of the bucket that it lies in.
 type Noted = (u32, f32);
 
+/// Samples of the [`NOTED`] nearest hits, kept by a service: they are drawn once, when first needed, and give the rule of any
+/// smaller K and any recall.
+#[derive(Default)]
+pub(crate) struct KeptSamples(Vec<KeptSample>);
+
+struct KeptSample {
+    /// Vectors that were asked for.
+    asked: u64,
+    sampled: Sampled,
+    _memory: Reservation,
+}
+
 /// Drawn vectors and where their hits lie.
 struct Sampled {
     /// The number of hits of each vector, and where its noted ones end.
@@ -71,28 +86,57 @@ pub(super) fn calibrate<T: Coordinate>(
     (like, vectors): (QuerySet<'_>, u64),
     wanted: Wanted,
     (recall, seed): (f64, u64),
+    mut kept: Option<&mut KeptSamples>,
 ) -> Result<Option<Calibrated>> {
     for vectors in [vectors, MORE * vectors] {
         if !is_worth_it(searcher.buckets.rows(), vectors) {
             break;
         }
-        if let Some(calibrated) = calibrate_with(searcher, (like, vectors), wanted, (recall, seed))? {
+        let _memory = searcher.context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
+        let of_kept = match (&mut kept, wanted) {
+            (Some(kept), Wanted::Nearest(k)) if k <= NOTED => kept.nearest(searcher, (like, vectors), (k, seed))?,
+            _ => None,
+        };
+        let sampled = of_kept.map_or_else(|| sample(searcher, (like, vectors), wanted, seed), Ok)?;
+        if let Some(calibrated) = calibrate_with(searcher, like, &sampled, (recall, seed))? {
             return Ok(Some(calibrated));
         }
     }
     Ok(None)
 }
 
-/// The same with so many vectors.
+impl KeptSamples {
+    /// Returns the sample for the `k` nearest hits, at most [`NOTED`]: the one that [`sample`] would draw. `None` if memory does
+    /// not hold that of all noted hits.
+    fn nearest<T: Coordinate>(
+        &mut self,
+        searcher: &Searcher<'_, T>,
+        (like, vectors): (QuerySet<'_>, u64),
+        (k, seed): (u64, u64),
+    ) -> Result<Option<Sampled>> {
+        if let Some(known) = self.0.iter().find(|kept| kept.asked == vectors) {
+            return Ok(Some(known.sampled.nearest(k)));
+        }
+        let all = Wanted::Nearest(NOTED);
+        let Ok(_drawing) = searcher.context.reserve(bytes_of(vectors, all), PURPOSE) else { return Ok(None) };
+        let Ok(memory) = searcher.context.reserve(kept_bytes(vectors), PURPOSE) else { return Ok(None) };
+        let sampled = match sample(searcher, (like, vectors), all, seed) {
+            Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
+            sampled => sampled?,
+        };
+        let nearest = sampled.nearest(k);
+        self.0.push(KeptSample { asked: vectors, sampled, _memory: memory });
+        Ok(Some(nearest))
+    }
+}
+
+/// Finds the cheapest rule that keeps the promise for vectors like those of a sample.
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
-    (like, vectors): (QuerySet<'_>, u64),
-    wanted: Wanted,
+    like: QuerySet<'_>,
+    sampled: &Sampled,
     (recall, seed): (f64, u64),
 ) -> Result<Option<Calibrated>> {
-    let context = searcher.context;
-    let _memory = context.reserve(bytes_of(vectors, wanted), PURPOSE)?;
-    let sampled = sample(searcher, (like, vectors), wanted, seed)?;
     let count = sampled.vectors.len() as u64;
     let sets = setting_half(sampled.vectors.len(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
@@ -116,6 +160,11 @@ fn bytes_of(vectors: u64, wanted: Wanted) -> u64 {
     };
     // Noted while they are found and after, and the thresholds of one half.
     vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
+}
+
+/// Bytes of a sample that is kept.
+fn kept_bytes(vectors: u64) -> u64 {
+    vectors * (NOTED * size_of::<Noted>() as u64 + size_of::<(u64, usize)>() as u64)
 }
 
 /// The least bytes with which the promise can be looked for, beside those of a search.
@@ -190,6 +239,19 @@ fn sample<T: Coordinate>(
 }
 
 impl Sampled {
+    /// The same vectors with their `k` nearest hits, of which all are noted.
+    fn nearest(&self, k: u64) -> Self {
+        let mut nearest = Self { vectors: Vec::new(), noted: Vec::new(), margin: self.margin };
+        let mut start = 0;
+        for &(count, end) in &self.vectors {
+            let count = count.min(k);
+            nearest.noted.extend_from_slice(&self.noted[start..start + count as usize]);
+            nearest.vectors.push((count, nearest.noted.len()));
+            start = end;
+        }
+        nearest
+    }
+
     /// Some of the vectors, with the threshold that finds each hit.
     fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighbourSample {
         let mut sample = NeighbourSample::default();

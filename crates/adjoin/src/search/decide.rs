@@ -1,6 +1,6 @@
 //! Where do queries look, and what is promised of that?
 
-use super::calibration::{self, Calibrated, calibrate};
+use super::calibration::{self, Calibrated, KeptSamples, calibrate};
 use super::options::{Effort, Wanted};
 use super::queries::QuerySet;
 use super::searcher::Searcher;
@@ -27,7 +27,7 @@ pub(crate) fn recall_to_learn(effort: Effort, queries: u64, rows: u64) -> Option
 
 impl Decided {
     /// Everywhere, which reaches any recall.
-    fn everywhere(target: f64) -> Self {
+    pub(crate) fn everywhere(target: f64) -> Self {
         Self { probes: Probes::Bound, recall: Some(RecallStatistics::proved_at_k(target)), calibrated: false }
     }
 
@@ -40,6 +40,7 @@ impl Decided {
         (queries, like): (u64, QuerySet<'_>),
         (wanted, effort): (Wanted, Effort),
         seed: u64,
+        kept: Option<&mut KeptSamples>,
     ) -> Result<Self> {
         if let Effort::Probes(count) = effort {
             let probes = Probes::Nearest(count.min(searcher.buckets.count()));
@@ -48,7 +49,7 @@ impl Decided {
         let Some(target) = recall_to_learn(effort, queries, searcher.all_rows()) else {
             return Ok(Self::everywhere(effort.target().unwrap_or(1.0)));
         };
-        let learned = calibrate(searcher, (like, calibration::VECTORS), wanted, (target, seed))?;
+        let learned = calibrate(searcher, (like, calibration::VECTORS), wanted, (target, seed), kept)?;
         let Some(Calibrated { rule, at_k, p5, vectors }) = learned else {
             return Ok(Self { calibrated: true, ..Self::everywhere(target) });
         };

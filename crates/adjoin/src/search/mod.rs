@@ -21,6 +21,8 @@ mod searcher;
 mod source_queries;
 mod visits;
 
+pub(crate) use self::calibration::KeptSamples;
+pub use self::calibration::NOTED as CALIBRATED_K_MAX;
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{Decided, recall_to_learn};

@@ -70,7 +70,7 @@ impl NearRows<'_> {
             let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
             let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
             let learned = match calibration::is_worth_it(buckets.rows(), VECTORS) {
-                true => calibrate(searcher, (QuerySet::AllRows, VECTORS), wanted, (recall, seed))?,
+                true => calibrate(searcher, (QuerySet::AllRows, VECTORS), wanted, (recall, seed), None)?,
                 false => None,
             };
             let probes = learned.map(|learned| Probes::By(learned.rule));

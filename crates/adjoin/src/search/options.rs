@@ -157,7 +157,7 @@ impl Effort {
     }
 
     /// The recall to reach; none where nothing is promised.
-    pub(super) fn target(self) -> Option<f64> {
+    pub(crate) fn target(self) -> Option<f64> {
         match self {
             Self::Every => Some(1.0),
             Self::Recall(recall) => Some(recall),

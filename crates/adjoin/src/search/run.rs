@@ -39,7 +39,7 @@ impl<T: Coordinate> Run<'_, T> {
         let mut watch = Stopwatch::start();
         let Self { searcher, queries, like, options, .. } = *self;
         let asked = (queries.count(searcher), like);
-        let decided = Decided::of(searcher, asked, (options.wanted, options.effort), options.seed)?;
+        let decided = Decided::of(searcher, asked, (options.wanted, options.effort), options.seed, None)?;
         let decide_seconds = watch.lap();
         let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
         let answered = self.answer_all(decided.probes, &mut *sink)?;

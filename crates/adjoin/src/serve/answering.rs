@@ -21,8 +21,8 @@ use crate::plan::batch::{BatchPlan, BucketCosts, Residency, plan_batch};
 use crate::predicate::Predicate;
 use crate::report::Stopwatch;
 use crate::search::{
-    Decided, Effort, Looking, Queries, QuerySet, Searcher, Visits, Wanted, ids_of, in_halves, least_calibration_bytes,
-    not_of_type, query_as_stored, too_many_hits,
+    CALIBRATED_K_MAX, Decided, Effort, KeptSamples, Looking, Queries, QuerySet, Searcher, Visits, Wanted, ids_of,
+    in_halves, least_calibration_bytes, not_of_type, query_as_stored, too_many_hits,
 };
 use crate::source::{IdKind, Ids};
 use crate::workers::{lock, streamed_items};
@@ -47,6 +47,8 @@ pub(super) struct Answering<'a, T: Coordinate> {
     cache: Cache<T>,
     /// Where queries with a wish look: those that were asked for last come last.
     known: Vec<(Wish, Decided)>,
+    /// Samples from which rules are derived.
+    samples: KeptSamples,
     since_begin: Stopwatch,
     _of_tables: Reservation,
 }
@@ -112,6 +114,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             cache: Cache::new(buckets_memory.clone(), buckets.count() as usize),
             buckets_memory,
             known: Vec::new(),
+            samples: KeptSamples::default(),
             since_begin: Stopwatch::start(),
             _of_tables: of_tables,
         })
@@ -231,10 +234,13 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         if let Some(at) = self.known.iter().position(|(known, _)| *known == wish) {
             let known = self.known.remove(at);
             self.known.push(known);
+        } else if let Some(target) = exact_target(wish) {
+            return Ok(Decided::everywhere(target));
         } else {
             // Queries go on coming, and are like any rows.
             let before = self.searcher.buckets.read_counts().bytes_read;
-            let decided = Decided::of(self.searcher, (u64::MAX, QuerySet::AllRows), wish, self.options.seed)?;
+            let (all, seed) = ((u64::MAX, QuerySet::AllRows), self.options.seed);
+            let decided = Decided::of(self.searcher, all, wish, seed, Some(&mut self.samples))?;
             lock(self.statistics).learning_bytes += self.searcher.buckets.read_counts().bytes_read - before;
             if self.known.len() == WISHES_KNOWN {
                 self.known.remove(0);
@@ -429,6 +435,16 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         self.residency = residency::<T>(self.options, buckets, self.capacity);
         self.cache = Cache::new(self.buckets_memory.clone(), buckets.count() as usize);
     }
+}
+
+/// The recall that is asked for if the query is answered exactly although it does not ask for that: for many hits a rule
+/// leaves little out, and its sample would find as many for each of its vectors while all queries wait.
+fn exact_target((wanted, effort): Wish) -> Option<f64> {
+    let is_large = match wanted {
+        Wanted::Nearest(k) => k > CALIBRATED_K_MAX,
+        Wanted::Within(_) => true,
+    };
+    effort.target().filter(|_| is_large)
 }
 
 /// Counts what was read for queries so far.

@@ -108,6 +108,11 @@ impl Service {
         self.shared.queue.len()
     }
 
+    /// Whether the thread of the service has ended on an error or a panic: then each query is refused. Open another service.
+    pub fn has_failed(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// What was done so far.
     pub fn statistics(&self) -> ServeStatistics {
         *lock(&self.shared.statistics)

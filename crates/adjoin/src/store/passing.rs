@@ -45,7 +45,7 @@ impl Passing {
     /// # Errors
     /// Where memory does not suffice for `purpose`.
     pub(crate) fn others(context: &Context, left_out: &RowSet, rows: u64, purpose: &str) -> Result<Self> {
-        let memory = context.reserve(RankedSet::memory_bytes(rows), purpose)?;
+        let memory = context.reserve_between_runs(RankedSet::memory_bytes(rows), purpose)?;
         Ok(Self { rows: RankedSet::new(left_out.others(rows)), _memory: memory })
     }
 
@@ -93,7 +93,7 @@ impl AttributeFile {
     /// # Errors
     /// Where it is not, or the device fails.
     pub(crate) fn check(&self, context: &Context, files: FolderFiles<'_>) -> Result<()> {
-        let _piece = context.reserve(PIECE_BYTES as u64, PURPOSE)?;
+        let _piece = context.reserve_between_runs(PIECE_BYTES as u64, PURPOSE)?;
         read_checked(&*self.file, files, Role::Attributes, PIECE_BYTES, |_| ())
     }
 
@@ -255,7 +255,7 @@ pub(crate) fn passing(
 ) -> Result<Passing> {
     let attributes = asked_for((attributes, files), rows, Argument::Where)?;
     attributes.check(context, files)?;
-    let memory = context.reserve(RankedSet::memory_bytes(rows), PURPOSE)?;
+    let memory = context.reserve_between_runs(RankedSet::memory_bytes(rows), PURPOSE)?;
     let places = condition.bind(&*attributes.schema(files)?)?;
     let mut set = RowSet::new(rows);
     each_table(context, (attributes, files), (&places, rows), |first, table| {

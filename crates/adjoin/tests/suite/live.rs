@@ -12,6 +12,7 @@ mod interleavings;
 mod rows;
 mod sources;
 mod statistics;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::Path;

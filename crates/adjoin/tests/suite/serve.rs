@@ -150,6 +150,51 @@ fn a_recall_is_learned_once_and_leads_where_a_search_looks() {
     assert_eq!(service.statistics().learning_bytes, learned);
 }
 
+/// A service draws one sample, from which it derives the rule of each K and recall. Many hits it finds exactly, without one.
+#[test]
+fn rules_are_derived_from_one_sample_and_many_hits_need_none() {
+    let all = values(11_500, DIMENSIONS, 5);
+    let (of_set, of_queries) = all.split_at(9_000 * DIMENSIONS);
+    let setup = Setup::default().with_buckets(120);
+    let built = setup.build(&Set::of(Element::F32, DIMENSIONS, of_set).in_batches_of(1_000)).unwrap();
+    let queries = Set::of(Element::F32, DIMENSIONS, of_queries);
+    let service = open(&setup, &built, ServeOptions { waiting_max: 2_500, ..ServeOptions::default() }).unwrap();
+    let mut learned = Vec::new();
+    for (k, recall) in [(10, 0.9), (3, 0.9), (10, 0.8)] {
+        let (wanted, effort) = (Wanted::Nearest(k), Effort::Recall(recall));
+        let expected = searched(&setup, &built, &queries, wanted, effort);
+        let before = service.statistics().learning_bytes;
+        assert_same(&hits(&service.answer(requests(of_queries, wanted, effort))), &expected, &format!("{k} {recall}"));
+        learned.push(service.statistics().learning_bytes - before);
+    }
+    assert!(learned[0] > 2 * learned[1].max(learned[2]), "the sample is drawn once: {learned:?}");
+    let before = service.statistics().learning_bytes;
+    let some = &of_queries[..2 * DIMENSIONS];
+    for wanted in [Wanted::Nearest(1_000), Wanted::Within(Predicate::l2(1e9).unwrap())] {
+        let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, Effort::Every);
+        let answers = service.answer(requests(some, wanted, Effort::Recall(0.9)));
+        assert_same(&hits(&answers), &exact, "many hits");
+        let recall = answers[0].as_ref().unwrap().recall.unwrap();
+        assert_eq!((recall.target, recall.low), (0.9, 1.0));
+    }
+    assert_eq!(service.statistics().learning_bytes, before);
+}
+
+/// A caller whose reply panics ends the thread of the service; others learn that at once.
+#[test]
+fn a_service_whose_thread_has_ended_says_so() {
+    let (setup, built, queries, _) = served(Element::F32, Metric::L2);
+    let service = open(&setup, &built, ServeOptions::default()).unwrap();
+    assert!(!service.has_failed());
+    let ask = || request(&queries[..DIMENSIONS], Wanted::Nearest(1), Effort::Probes(1));
+    service.submit(ask(), |_| panic!("a caller with a bug"));
+    assert!(service.answer(vec![ask()]).remove(0).is_err());
+    while !service.has_failed() {
+        std::thread::yield_now();
+    }
+    assert!(service.answer(vec![ask()]).remove(0).is_err());
+}
+
 #[test]
 fn what_is_no_query_is_refused_and_the_others_are_answered() {
     for metric in METRICS {

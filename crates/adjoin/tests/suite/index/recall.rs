@@ -81,7 +81,7 @@ fn queries_of_another_kind_are_promised_what_they_need() {
 
 #[test]
 fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
-    let (set, queries) = sets(6_000, 300);
+    let (set, queries) = sets(6_000, 1_000);
     let setup = Setup::default();
     let indexed = Indexed::build(&setup, &set, &options());
     let told = |setup: &Setup, k: u64, like: Option<&Set>| {
@@ -103,6 +103,34 @@ fn what_is_calibrated_depends_on_no_threads_and_no_budget() {
         let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
         assert_eq!(told(&Setup { memory, ..Setup::default() }, k, like), wanted, "with {memory} bytes");
     }
+}
+
+/// How a recall is reached is derived by the first search of an open index, and gives the same to the next. Few queries for more
+/// hits than the index knows of are answered exactly.
+#[test]
+fn a_promise_is_derived_once_and_many_hits_of_few_queries_are_found_exactly() {
+    let (set, queries) = sets(6_000, 20);
+    let setup = Setup::default();
+    let indexed = Indexed::build(&setup, &set, &options());
+    let context = setup.context();
+    let index = Index::open(&context, &indexed.path()).unwrap();
+    let search = |k: u64| {
+        let sink = CollectHits::default();
+        let options = IndexSearchOptions::new(Wanted::Nearest(k), IndexEffort::Recall(0.9), 1);
+        let found =
+            adjoin::index::search(&context, &index, (&queries, None), &options, Box::new(sink.clone())).unwrap();
+        (sink.hits(), found.common.recall.unwrap().at_k.unwrap(), found.common.strategy.t)
+    };
+    for k in [10, 120] {
+        assert!(!index.is_calibrated(k, 0.9, 1));
+        let first = search(k);
+        assert!(index.is_calibrated(k, 0.9, 1) && !index.is_calibrated(k, 0.8, 1));
+        let again = search(k);
+        assert_same(&again.0, &first.0, "again");
+        assert_eq!((again.1, again.2), (first.1, first.2));
+        assert_eq!((first.1.low == 1.0, first.2.is_none()), (k == 120, k == 120));
+    }
+    assert_same(&search(120).0, &true_hits(&set, &queries, Wanted::Nearest(120), Metric::L2), "exactly");
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! The cost of a query before it is searched for: the fraction of all rows that it is compared with, by what it asks for.
+
+use crate::request::Sought;
+
+/// The weight of the last answer in a known cost.
+const LEARNED: f64 = 0.2;
+/// Kinds of queries whose cost is known, at most; the least recently answered kind is forgotten.
+const KINDS_MAX: usize = 64;
+
+/// Known costs. They are fractions of the rows, so that they stay meaningful while a collection grows; and each kind of
+/// queries has its own, so that one expensive kind does not raise the predictions of the others.
+#[derive(Default)]
+pub(crate) struct Costs {
+    /// The most recently answered kind is the last.
+    kinds: Vec<(Sought, f64)>,
+    /// Over all kinds.
+    mean: Option<f64>,
+}
+
+impl Costs {
+    /// Predicts the fraction of the rows that a query is compared with: all if nothing is known.
+    pub(crate) fn fraction(&self, sought: &Sought) -> f64 {
+        let known = self.kinds.iter().find(|(kind, _)| kind == sought).map(|&(_, fraction)| fraction);
+        known.or(self.mean).unwrap_or(1.0)
+    }
+
+    /// Learns from a query that was compared with `distances` of `rows` rows.
+    pub(crate) fn learn(&mut self, sought: &Sought, distances: f64, rows: u64) {
+        if rows == 0 {
+            return; // of an empty collection any cost is the same
+        }
+        let now = (distances / rows as f64).min(1.0);
+        let mean = |known: f64| (1.0 - LEARNED) * known + LEARNED * now;
+        self.mean = Some(self.mean.map_or(now, mean));
+        let known = self.kinds.iter().position(|(kind, _)| kind == sought).map(|at| self.kinds.remove(at));
+        if self.kinds.len() == KINDS_MAX {
+            self.kinds.remove(0);
+        }
+        self.kinds.push(known.map_or_else(|| (sought.clone(), now), |(kind, fraction)| (kind, mean(fraction))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin::search::Wanted;
+
+    use super::*;
+
+    fn nearest(k: u64) -> Sought {
+        let wanted = Wanted::Nearest(k);
+        Sought { wanted, recall: None, exact: false, nprobe: None, list: None, condition: None }
+    }
+
+    #[test]
+    fn a_cost_grows_with_the_rows_and_is_not_learned_from_none() {
+        let mut costs = Costs::default();
+        costs.learn(&nearest(3), 0.0, 0);
+        assert_eq!(costs.fraction(&nearest(3)), 1.0);
+        costs.learn(&nearest(3), 100.0, 400);
+        assert_eq!(costs.fraction(&nearest(3)), 0.25);
+    }
+
+    #[test]
+    fn an_expensive_kind_leaves_the_cost_of_others_alone() {
+        let mut costs = Costs::default();
+        costs.learn(&nearest(3), 1.0, 100);
+        for k in 0..2 * KINDS_MAX as u64 {
+            costs.learn(&nearest(1_000 + k), 100.0, 100);
+            costs.learn(&nearest(3), 1.0, 100);
+        }
+        assert_eq!(costs.fraction(&nearest(3)), 0.01);
+        assert!(costs.kinds.len() == KINDS_MAX && costs.fraction(&nearest(7)) > 0.01);
+    }
+}
