@@ -4,8 +4,11 @@ results share."""
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +27,31 @@ if TYPE_CHECKING:
 
 #: A source that is no file.
 NONE = object()
-Folder = tempfile.TemporaryDirectory[str]
 Self = TypeVar("Self", bound="Temporary")
+
+
+class Folder:
+    """A new folder for temporary files. It is removed by :meth:`cleanup`, at the latest when nothing refers to it any more, by
+    the process that made it: a forked child has a copy of this object, and leaves the folder to its parent."""
+
+    def __init__(self, at: Optional[str]) -> None:
+        self.name = tempfile.mkdtemp(prefix="adjoin-", dir=at)
+        self._remove = weakref.finalize(self, _remove_folder, self.name, os.getpid())
+
+    def cleanup(self) -> None:
+        """Removes the folder with what is in it."""
+        self._remove()
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
+
+
+def _remove_folder(name: str, creator: int) -> None:
+    if os.getpid() == creator:
+        shutil.rmtree(name, ignore_errors=True)
 
 
 class Work(NamedTuple):
@@ -131,7 +157,7 @@ def _warn(said: str, result: Optional[Temporary]) -> None:
 
 def _folder_in(temporary: Optional[str]) -> Folder:
     try:
-        return tempfile.TemporaryDirectory(prefix="adjoin-", dir=temporary)
+        return Folder(temporary)
     except OSError as error:
         place = tempfile.gettempdir() if temporary is None else temporary
         raise DeviceError(f"temporary {place} cannot be written; name another folder ({error.strerror})") from error

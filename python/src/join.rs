@@ -171,7 +171,10 @@ impl Joined {
 
     /// Removes the store, where one was built for the join.
     fn close(&self) {
-        lock(&self.opened).take();
+        // In a forked child, a thread that the child does not have may hold the lock.
+        if self.running.check_creator().is_ok() {
+            lock(&self.opened).take();
+        }
     }
 }
 
@@ -202,6 +205,7 @@ impl Joined {
     }
 
     fn opened(&self) -> Result<Arc<OpenedSets>> {
+        self.running.check_creator()?;
         lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
     }
 }

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use adjoin::context::Context;
+use adjoin::device::Creator;
 use adjoin::error::{Error, Result};
 use adjoin::live::{
     Attribute, AttributeValue, Collection as Live, Durability, LiveOptions, LiveRow, Merger, MergerOptions, Write,
     backup,
 };
+use adjoin::locks::check_creator;
 use adjoin::options::{VectorType, parse_bytes};
 use adjoin::output::Target;
 use adjoin::sink::write_vectors;
@@ -103,7 +105,11 @@ fn durability(buffered: bool) -> Durability {
 
 /// An open live index, until it is closed.
 #[pyclass(frozen)]
-pub(crate) struct Collection(RwLock<Option<Open>>);
+pub(crate) struct Collection {
+    creator: Creator,
+    folder: PathBuf,
+    open: RwLock<Option<Open>>,
+}
 
 struct Open {
     live: Arc<Live>,
@@ -112,31 +118,42 @@ struct Open {
 }
 
 impl Open {
-    fn new(live: Live, merge_at: Option<&str>, context: &Context, running: &Running) -> Result<Self> {
+    /// Starts to merge by itself, if wanted.
+    fn start(live: Live, merge_at: Option<&str>, context: &Context) -> Result<(Arc<Live>, Option<Merger>)> {
         let live = Arc::new(live);
         let usual = MergerOptions::of(context);
         let options = match merge_at {
-            None => return Ok(Self { live, merger: None }),
+            None => return Ok((live, None)),
             Some("auto") => usual,
             Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
         };
         let merger = Merger::start(&live, options)?;
-        Ok(Self { live, merger: Some((merger, running.counted())) })
+        Ok((live, Some(merger)))
     }
 
-    fn close(self) -> Result<()> {
+    /// Closes it; returns what is to be dropped by a thread that holds the interpreter's lock.
+    fn close(self) -> (Option<Counted>, Result<()>) {
         let Self { live, merger } = self;
-        drop(merger);
-        Arc::into_inner(live).map_or(Ok(()), Live::close)
+        let counted = merger.map(|(merger, counted)| {
+            drop(merger);
+            counted
+        });
+        (counted, Arc::into_inner(live).map_or(Ok(()), Live::close))
     }
 }
 
 impl Collection {
     /// Lets `work` have the live index.
     fn with<R>(&self, work: impl FnOnce(&Live) -> Result<R>) -> Result<R> {
-        let live = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_creator()?;
+        let live = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let open = live.as_ref().ok_or_else(|| Error::input("the live index was closed; open it again"))?;
         work(&open.live)
+    }
+
+    /// Refuses to touch any lock in a forked child: a thread that the child does not have may hold it.
+    fn check_creator(&self) -> Result<()> {
+        check_creator(self.creator, self.folder.display())
     }
 }
 
@@ -153,9 +170,11 @@ impl Collection {
         let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
         let open = if read_only { Live::open_read_only } else { Live::open };
         let merge_at = merge_at.filter(|_| !read_only);
-        let open = |context: &Context| Open::new(open(context, &folder)?, merge_at.as_deref(), context, &running);
-        let opened = running.run(py, open)?;
-        Ok(Self(RwLock::new(Some(opened))))
+        let counted = merge_at.is_some().then(|| running.counted());
+        let open = |context: &Context| Open::start(open(context, &folder)?, merge_at.as_deref(), context);
+        let (live, merger) = running.run(py, open)?;
+        let opened = Open { live, merger: merger.zip(counted) };
+        Ok(Self { creator: Creator::this_process(), folder, open: RwLock::new(Some(opened)) })
     }
 
     /// What it says of itself and what it holds, as JSON: an object of each.
@@ -291,10 +310,12 @@ impl Collection {
 
     /// Makes all writes durable, and lets others write.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let closed = py.detach(|| {
-            let live = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
-            live.map_or(Ok(()), Open::close)
+        self.check_creator().map_err(|error| raised(py, &error))?;
+        let (counted, closed) = py.detach(|| {
+            let live = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+            live.map_or((None, Ok(())), Open::close)
         });
+        drop(counted);
         closed.map_err(|error| raised(py, &error))
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use adjoin::context::Context;
+use adjoin::device::Creator;
 use adjoin::error::{Error, ErrorKind, Result};
+use adjoin::locks::check_creator;
 use adjoin::message::{Argument, Mention};
 use adjoin::report::{Cancel, Progress};
 use adjoin::workers::spawn_scoped;
@@ -19,11 +21,14 @@ use crate::options::Resources;
 /// How often Python is looked after.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The runs at this time: the system counts their memory together.
+/// The runs at this time: the system counts their memory together. Locked only by threads that hold the interpreter's lock, as a
+/// thread that forks does: so it is unlocked in each child.
 static RUNS: Mutex<Vec<Run>> = Mutex::new(Vec::new());
 
 /// A run with its budget, and the most that the others at the same time may hold.
 struct Run {
+    /// The runs of a parent process do not go on in its forked children.
+    creator: Creator,
     budget_bytes: u64,
     others_bytes: Arc<AtomicU64>,
 }
@@ -33,8 +38,9 @@ pub(crate) struct Counted(Arc<AtomicU64>);
 
 impl Counted {
     fn begin(budget_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
-        let runs = &mut *lock(&RUNS);
-        runs.push(Run { budget_bytes, others_bytes: others_bytes.clone() });
+        let (runs, creator) = (&mut *lock(&RUNS), Creator::this_process());
+        runs.retain(|run| run.creator == creator);
+        runs.push(Run { creator, budget_bytes, others_bytes: others_bytes.clone() });
         let all: u64 = runs.iter().map(|run| run.budget_bytes).sum();
         for run in runs.iter() {
             run.others_bytes.fetch_max(all - run.budget_bytes, Ordering::Relaxed);
@@ -51,6 +57,7 @@ impl Drop for Counted {
 
 /// Work that is about to begin.
 pub(crate) struct Running {
+    creator: Creator,
     context: Context,
     /// What other runs may hold while this one goes on.
     others_bytes: Arc<AtomicU64>,
@@ -99,12 +106,17 @@ impl Running {
         let others_bytes = Arc::default();
         let mut context = resources.context(Arc::clone(&others_bytes))?;
         context.progress = told.clone();
-        Ok(Self { context, others_bytes, progress, told })
+        Ok(Self { creator: Creator::this_process(), context, others_bytes, progress, told })
     }
 
     /// The same for work to come, whose progress nobody is shown.
     pub(crate) fn silent(self) -> Self {
         Self { progress: None, ..self }
+    }
+
+    /// Refuses to go on in a forked child.
+    pub(crate) fn check_creator(&self) -> Result<()> {
+        check_creator(self.creator, "this result")
     }
 
     /// Counts its budget as one that may be held, for work that goes on when a run has ended.
@@ -114,6 +126,7 @@ impl Running {
 
     /// Does `work` on a thread of its own, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
+        self.check_creator().map_err(|error| raised(py, &error))?;
         let _counted = self.counted();
         // What stopped earlier work does not stop this.
         let mut context = self.context.clone();

@@ -4,6 +4,8 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::creator::Creator;
+
 /// How often whoever waits for others looks whether that was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -14,6 +16,7 @@ pub struct MemoryBudget {
 }
 
 struct Shared {
+    creator: Creator,
     state: Mutex<State>,
     released: Condvar,
 }
@@ -66,7 +69,13 @@ impl MemoryBudget {
 
     fn of(total: u64, within: Option<Reservation>) -> Self {
         let state = Mutex::new(State { total, held: 0, held_by_runs: 0, within });
-        Self { shared: Arc::new(Shared { state, released: Condvar::new() }) }
+        let creator = Creator::this_process();
+        Self { shared: Arc::new(Shared { creator, state, released: Condvar::new() }) }
+    }
+
+    /// The process that created the budget. Nothing may be reserved in its forked children.
+    pub fn creator(&self) -> Creator {
+        self.shared.creator
     }
 
     /// Size of the budget.
@@ -183,6 +192,10 @@ impl Reservation {
     }
 
     fn give_back(&self, bytes: u64) {
+        // In a forked child, the thread that held this lock may not exist: waiting for it would never end.
+        if !self.budget.shared.creator.is_this_process() {
+            return;
+        }
         let mut state = self.budget.lock();
         assert!(state.held >= bytes, "no more is given back than was taken");
         state.held -= bytes;
@@ -276,5 +289,14 @@ mod tests {
             assert_eq!(waiter.join().unwrap(), 70);
         });
         drop(kept);
+    }
+
+    #[test]
+    fn a_forked_child_gives_nothing_back() {
+        let mut budget = MemoryBudget::new(10);
+        Arc::get_mut(&mut budget.shared).unwrap().creator = Creator::another_process();
+        let held = budget.reserve(6).unwrap();
+        let _locked = budget.lock(); // by a thread that the child does not have
+        drop(held);
     }
 }

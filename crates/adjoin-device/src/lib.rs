@@ -36,6 +36,7 @@
 mod aligned;
 mod budget;
 mod bytes_file;
+mod creator;
 mod device;
 mod error;
 mod file_system;
@@ -58,6 +59,7 @@ mod write_file;
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use bytes_file::BytesFile;
+pub use creator::Creator;
 pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;

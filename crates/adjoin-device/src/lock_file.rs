@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
+use crate::creator::Creator;
 use crate::device::{HeldLock, Lock};
 
 /// Longest text that is believed to name a holder.
@@ -31,10 +32,10 @@ pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),
         }
-        let held = FileLock(file);
+        let held = FileLock { file, creator: Creator::this_process() };
         // Who held the lock before may have removed the file since we opened it: then we hold the lock of no name.
-        if is_at(&held.0, path)? {
-            let named = held.0.set_len(0).and_then(|()| held.0.write_all_at(this_process().as_bytes(), 0));
+        if is_at(&held.file, path)? {
+            let named = held.file.set_len(0).and_then(|()| held.file.write_all_at(this_process().as_bytes(), 0));
             if named.is_err() && made {
                 let _ = std::fs::remove_file(path); // best effort: the error that led here is the one to report
             }
@@ -86,12 +87,18 @@ fn this_process() -> String {
 }
 
 /// A lock that is held, and given back when dropped.
-struct FileLock(File);
+struct FileLock {
+    file: File,
+    creator: Creator,
+}
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing the file would not do: a process that was forked meanwhile has it open too.
-        let _ = flock(&self.0, FlockOperation::Unlock);
+        // A forked child shares the lock with its parent, which may still rely on it.
+        if self.creator.is_this_process() {
+            // Closing the file is not enough: a process that was forked meanwhile has it open too.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -120,5 +127,18 @@ mod tests {
             let Ok(Lock::Others(holder)) = lock(&path) else { panic!("it is taken") };
             assert_eq!(holder, "another process");
         }
+    }
+
+    #[test]
+    fn a_forked_child_leaves_the_lock_to_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let (file, _) = open(&path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let inherited = file.try_clone().unwrap();
+        drop(FileLock { file: inherited, creator: Creator::another_process() });
+        assert!(matches!(lock(&path), Ok(Lock::Others(_))));
+        drop(FileLock { file, creator: Creator::this_process() });
+        assert!(matches!(lock(&path), Ok(Lock::Ours(_))));
     }
 }

@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::aligned::AlignedBuffer;
+use crate::creator::Creator;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
@@ -25,10 +26,11 @@ struct Job {
 }
 
 pub(crate) struct ThreadQueue {
+    creator: Creator,
     depth: usize,
     /// Reads that the threads have or are about to have.
     running: usize,
-    /// Taken when the queue is dropped, which ends the threads.
+    /// Taken when the queue is dropped, which ends the threads, and in a forked child.
     jobs: Option<Sender<Job>>,
     done: Receiver<Completion>,
     ready: VecDeque<Completion>,
@@ -41,6 +43,7 @@ impl ThreadQueue {
         let (job_sender, jobs) = unbounded();
         let (done_sender, done) = unbounded();
         let mut queue = Self {
+            creator: Creator::this_process(),
             depth,
             running: 0,
             jobs: Some(job_sender),
@@ -55,6 +58,17 @@ impl ThreadQueue {
             queue.threads.push(builder.spawn(move || work(&jobs, &done, &stop))?);
         }
         Ok(queue)
+    }
+
+    /// Gives up the threads in a forked child, which has none of them. The reads that they had never end there.
+    fn abandon_if_forked(&mut self) {
+        if self.creator.is_this_process() || self.jobs.is_none() {
+            return;
+        }
+        self.running = 0;
+        self.threads.drain(..).for_each(std::mem::forget);
+        // A channel has locks of its own, which one of the threads may have held.
+        std::mem::forget((self.jobs.take(), std::mem::replace(&mut self.done, unbounded().1)));
     }
 
     fn next_done(&mut self) -> Completion {
@@ -82,13 +96,19 @@ impl ReadQueue for ThreadQueue {
         _cause: Cause,
         file: &Arc<dyn ReadFile>,
         offset: u64,
-        buffer: AlignedBuffer,
+        mut buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
+        self.abandon_if_forked();
+        if self.jobs.is_none() {
+            let result = file.read_at(offset, &mut buffer);
+            self.ready.push_back(Completion { token, buffer, result });
+            return Ok(());
+        }
         while self.running == self.depth {
             let done = self.next_done();
             self.ready.push_back(done);
         }
-        let jobs = self.jobs.as_ref().expect("taken only when the queue is dropped");
+        let jobs = self.jobs.as_ref().expect("as seen above");
         let sent = jobs.send(Job { token, file: file.clone(), offset, buffer });
         assert!(sent.is_ok(), "a thread ends only when the queue does");
         self.running += 1;
@@ -96,6 +116,7 @@ impl ReadQueue for ThreadQueue {
     }
 
     fn wait(&mut self) -> Option<Completion> {
+        self.abandon_if_forked();
         self.ready.pop_front().or_else(|| (self.running > 0).then(|| self.next_done()))
     }
 
@@ -106,10 +127,32 @@ impl ReadQueue for ThreadQueue {
 
 impl Drop for ThreadQueue {
     fn drop(&mut self) {
+        self.abandon_if_forked();
         self.stop.store(true, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic there was told where it arose
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_file::OpenFile;
+
+    #[test]
+    fn a_forked_child_reads_without_the_threads_of_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1; 8192]).unwrap();
+        let file: Arc<dyn ReadFile> = Arc::new(OpenFile::open(&path).unwrap());
+        let mut queue = ThreadQueue::new(2).unwrap();
+        queue.submit(0, Cause::UNKNOWN, &file, 0, AlignedBuffer::zeroed(4096)).unwrap();
+        queue.creator = Creator::another_process();
+        queue.submit(1, Cause::UNKNOWN, &file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
+        let ends: Vec<_> = std::iter::from_fn(|| queue.wait()).map(|end| (end.token, end.result.is_ok())).collect();
+        assert_eq!(ends, [(1, true)]);
+        assert!(queue.threads.is_empty() && queue.in_flight() == 0);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 
 use crate::aligned::AlignedBuffer;
+use crate::creator::Creator;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 use crate::read_file::OpenFile;
@@ -30,6 +31,7 @@ struct Slot {
 
 pub(crate) struct UringQueue {
     ring: IoUring,
+    creator: Creator,
     /// A place for each read in flight. While a place is taken, its buffer may be written by the kernel.
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
@@ -61,7 +63,8 @@ impl UringQueue {
         // Only `reap` looks for events, by a call to the kernel: nobody need be interrupted for them. Old kernels do not know.
         let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
         let slots = std::iter::repeat_with(|| None).take(depth).collect();
-        Ok(Self { ring, slots, free: (0..depth).collect(), ready: VecDeque::new(), broken: false })
+        let (creator, free) = (Creator::this_process(), (0..depth).collect());
+        Ok(Self { ring, creator, slots, free, ready: VecDeque::new(), broken: false })
     }
 
     /// Hands the rest of a slot's read to the ring; it starts with the next call to the kernel.
@@ -127,6 +130,15 @@ impl UringQueue {
         }
     }
 
+    /// Gives up a ring that a forked child has from its parent: its entries and events are those of the parent.
+    fn abandon_if_forked(&mut self) {
+        if !self.broken
+            && let Err(forked) = self.creator.check()
+        {
+            self.abandon(&forked);
+        }
+    }
+
     fn with_kernel(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -164,8 +176,10 @@ impl ReadQueue for UringQueue {
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
         self.submit_later(token, cause, file, offset, buffer)?;
-        // Where this fails, the entries stay in the ring and go with the next call, which tells what is wrong.
-        let _ = self.ring.submit();
+        if !self.broken {
+            // Where this fails, the entries stay in the ring and go with the next call, which tells what is wrong.
+            let _ = self.ring.submit();
+        }
         Ok(())
     }
 
@@ -177,6 +191,7 @@ impl ReadQueue for UringQueue {
         offset: u64,
         mut buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
+        self.abandon_if_forked();
         let within = offset.checked_add(buffer.len() as u64).is_some_and(|end| i64::try_from(end).is_ok());
         let for_ring = within && !buffer.is_empty() && own_file(file).is_some_and(|own| own.takes(offset, &buffer));
         while for_ring && !self.broken && self.free.is_empty() {
@@ -194,6 +209,7 @@ impl ReadQueue for UringQueue {
     }
 
     fn wait(&mut self) -> Option<Completion> {
+        self.abandon_if_forked();
         while self.ready.is_empty() && self.with_kernel() > 0 {
             self.reap();
         }
@@ -207,6 +223,7 @@ impl ReadQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
+        self.abandon_if_forked();
         while self.with_kernel() > 0 {
             self.reap();
         }
@@ -280,5 +297,17 @@ mod tests {
         assert_eq!(ends.iter().map(|end| end.token).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(ends.iter().map(|end| end.result.is_ok()).collect::<Vec<_>>(), [false, false, false, true]);
         assert!(queue.in_flight() == 0 && queue.wait().is_none());
+    }
+
+    #[test]
+    fn a_forked_child_reads_without_the_ring_of_its_parent() {
+        let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
+        let (_folder, slot) = slot(4096);
+        queue.submit(0, Cause::UNKNOWN, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
+        queue.creator = Creator::another_process();
+        queue.submit(1, Cause::UNKNOWN, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
+        let ends: Vec<_> = std::iter::from_fn(|| queue.wait()).map(|end| (end.token, end.result.is_ok())).collect();
+        assert_eq!(ends, [(0, false), (1, true)]);
+        assert!(queue.broken && queue.in_flight() == 0);
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
+use crate::creator::Creator;
 use crate::device::WriteFile;
 use crate::error::{DeviceError, Operation};
 use crate::read_file::direct_alignment;
@@ -25,6 +26,7 @@ const DIRECT_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
+    creator: Creator,
     /// Bytes that direct writes are aligned to; `None` where they are refused.
     direct: Option<usize>,
     /// Whether the file is in direct mode now.
@@ -64,6 +66,7 @@ impl AppendFile {
             direct: direct_alignment(&file),
             file,
             path: path.to_owned(),
+            creator: Creator::this_process(),
             in_direct_mode: false,
             buffer: AlignedBuffer::zeroed(WRITE_BUFFER_BYTES),
             start: 0,
@@ -144,7 +147,11 @@ impl AppendFile {
         operation: Operation,
         work: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> Result<(), DeviceError> {
-        let done = if self.failed { Err(io::Error::other("an earlier write to it failed")) } else { work(self) };
+        let done = match self.creator.check() {
+            Ok(()) if self.failed => Err(io::Error::other("an earlier write to it failed")),
+            Ok(()) => work(self),
+            Err(forked) => Err(forked),
+        };
         self.failed |= done.is_err();
         done.map_err(|source| DeviceError::new(operation, &self.path, source))
     }
@@ -167,7 +174,8 @@ impl WriteFile for AppendFile {
 
 impl Drop for AppendFile {
     fn drop(&mut self) {
-        if !self.failed {
+        // A forked child shares the file with its parent, which writes these bytes itself.
+        if !self.failed && self.creator.is_this_process() {
             let _ = self.write_out(); // who wants to know calls flush or sync
         }
     }
@@ -229,5 +237,19 @@ mod tests {
         file.append(b"a few bytes").unwrap();
         assert_eq!(file.sync().unwrap_err().source.kind(), io::ErrorKind::StorageFull);
         assert!(file.append(b"more").unwrap_err().to_string().contains("earlier write"));
+    }
+
+    #[test]
+    fn a_forked_child_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = AppendFile::create(&path).unwrap();
+        file.append(b"of the parent").unwrap();
+        file.creator = Creator::another_process();
+        for refused in [file.append(b"x"), file.flush(), file.sync()] {
+            assert!(refused.unwrap_err().to_string().contains("open it in the child"));
+        }
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 }

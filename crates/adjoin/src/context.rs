@@ -11,7 +11,7 @@ use adjoin_device::{
 use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
-use crate::locks::OwnFolder;
+use crate::locks::{OwnFolder, check_creator};
 use crate::message::{Argument, message};
 use crate::options::{MemorySize, format_bytes, parse_memory};
 use crate::report::{Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent};
@@ -222,6 +222,7 @@ impl Context {
     /// # Errors
     /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
+        self.check_creator()?;
         let waiting = || self.progress.note("waiting for memory that another run holds");
         match self.budget.reserve_for_run(least, || self.cancel.check().is_err(), waiting) {
             Ok(Some(reservation)) => Ok(Self { budget: MemoryBudget::within(reservation), ..self.clone() }),
@@ -254,6 +255,7 @@ impl Context {
     /// # Errors
     /// Where it does not fit: says the least budget that would do.
     pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
+        self.check_creator()?;
         let reserved = self.budget.reserve(bytes);
         reserved.map_err(|BudgetExceeded { wanted, free, total }| self.too_small(wanted + total - free, purpose))
     }
@@ -263,12 +265,18 @@ impl Context {
     /// # Errors
     /// As [`Context::for_run`].
     pub(crate) fn reserve_between_runs(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
+        self.check_creator()?;
         loop {
             if let Ok(reserved) = self.budget.reserve(bytes) {
                 return Ok(reserved);
             }
             drop(self.for_run(bytes, purpose)?);
         }
+    }
+
+    /// Refuses to reserve in a forked child, in which a lock of the budget may never be released.
+    fn check_creator(&self) -> Result<()> {
+        check_creator(self.budget.creator(), "the memory budget of this work")
     }
 
     /// Makes a reservation one of `bytes`, for `purpose`.

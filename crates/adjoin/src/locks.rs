@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{Device, DeviceError, FileKind, HeldLock, Lock};
+use adjoin_device::{Creator, Device, DeviceError, FileKind, HeldLock, Lock};
 
 use crate::error::{Error, Result};
 
@@ -20,6 +20,22 @@ pub(crate) const OWNER_FILE: &str = "owner.lock";
 /// The file in another folder whose lock is held by who writes there.
 const WRITER_FILE: &str = "writer.lock";
 
+/// Refuses to use `what` in a forked child of the process that created it: neither the threads nor the right to write are
+/// inherited.
+///
+/// # Errors
+/// In any other process than the creator.
+pub fn check_creator(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
+    if creator.is_this_process() {
+        return Ok(());
+    }
+    let (creator, child) = (creator.id(), std::process::id());
+    Err(Error::option(format!(
+        "{what} was opened by process {creator}, and cannot be used in its forked child {child}; open it in the child, or \
+         start the child with the method spawn"
+    )))
+}
+
 /// A folder that nobody else has, neither another run at the same time nor one that was killed; removed, with what is in
 /// it, when dropped.
 ///
@@ -28,6 +44,7 @@ const WRITER_FILE: &str = "writer.lock";
 pub struct OwnFolder {
     device: Arc<dyn Device>,
     path: PathBuf,
+    creator: Creator,
     /// None where there are no locks.
     owned: Option<HeldLock>,
 }
@@ -55,7 +72,7 @@ impl OwnFolder {
                     return Err(error.into());
                 }
             };
-            let folder = Self { device: device.clone(), path, owned };
+            let folder = Self { device: device.clone(), path, creator: Creator::this_process(), owned };
             if folder.owned.is_some() {
                 remove_abandoned(&**device, at, &folder.path)?;
             }
@@ -72,7 +89,10 @@ impl OwnFolder {
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        let _ = remove(&*self.device, &self.path); // left over at worst: nothing in it was promised
+        // In a forked child it is still the folder of the parent.
+        if self.creator.is_this_process() {
+            let _ = remove(&*self.device, &self.path); // left over at worst: nothing in it was promised
+        }
     }
 }
 
@@ -130,6 +150,7 @@ pub(crate) fn is_own_for(what: &str, name: &OsStr) -> bool {
 pub(crate) struct WriterLock {
     device: Arc<dyn Device>,
     path: PathBuf,
+    creator: Creator,
     held: Option<HeldLock>,
 }
 
@@ -150,7 +171,7 @@ impl WriterLock {
                 )));
             }
         };
-        Ok(Self { device: device.clone(), path, held })
+        Ok(Self { device: device.clone(), path, creator: Creator::this_process(), held })
     }
 
     /// Whether nobody else can have it.
@@ -163,6 +184,7 @@ impl WriterLock {
     /// # Errors
     /// Where its file cannot be removed, which is no obstacle to who takes it next.
     pub(crate) fn release(mut self) -> Result<()> {
+        check_creator(self.creator, self.path.display())?;
         let Some(_held) = self.held.take() else { return Ok(()) };
         match self.device.remove(&self.path) {
             Err(error) if error.source.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -173,7 +195,8 @@ impl WriterLock {
 
 impl Drop for WriterLock {
     fn drop(&mut self) {
-        if self.is_exclusive() {
+        // In a forked child the parent has the lock, by the name of its file.
+        if self.is_exclusive() && self.creator.is_this_process() {
             let _ = self.device.remove(&self.path); // left over at worst, and no obstacle
         }
     }

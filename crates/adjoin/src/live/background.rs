@@ -129,6 +129,11 @@ impl Merger {
 
 impl Drop for Merger {
     fn drop(&mut self) {
+        // A forked child does not have the thread, and may find the locks locked.
+        if self.collection.check_creator().is_err() {
+            self.thread.take().into_iter().for_each(std::mem::forget);
+            return;
+        }
         self.cancel.cancel();
         let Ok(writer) = self.collection.writer() else { return };
         if let Some(pacing) = &mut lock(&writer.pressure.state).merger {

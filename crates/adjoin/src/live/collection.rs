@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin_device::Reservation;
+use adjoin_device::{Creator, Reservation};
 use serde::Serialize;
 
 use super::background::Pressure;
@@ -19,7 +19,7 @@ use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::locks::WriterLock;
+use crate::locks::{WriterLock, check_creator};
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
 
@@ -34,6 +34,7 @@ const MERGED_BYTES: u64 = 256 << 20;
 /// acknowledged may be found too. One process writes, any number read what was there when they opened it.
 pub struct Collection {
     pub(super) context: Context,
+    creator: Creator,
     folder: PathBuf,
     manifest: RwLock<LiveManifest>,
     state: RwLock<State>,
@@ -166,7 +167,8 @@ impl Collection {
         let log = (found.files, found.bytes, found.is_torn);
         let (manifest, state) = (RwLock::new(manifest), RwLock::new(state));
         let (context, folder) = (context.clone(), folder.to_owned());
-        Ok((Self { context, folder, manifest, state, log, writer: None }, found))
+        let creator = Creator::this_process();
+        Ok((Self { context, creator, folder, manifest, state, log, writer: None }, found))
     }
 
     /// What it says of itself.
@@ -198,6 +200,7 @@ impl Collection {
     /// Where an id that is inserted is there already, or one comes twice; a vector or id is of another kind than those that are
     /// there; memory does not suffice; or the log cannot be written, and then nothing more is taken until it is opened again.
     pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
+        self.check_creator()?;
         let incoming = Incoming::read(&self.context, self, write)?;
         let written = self.put(&incoming)?;
         self.writer()?.log.commit(written.sequence, durability)?;
@@ -210,6 +213,7 @@ impl Collection {
     /// # Errors
     /// As [`Self::write`]; the rows before the write that fails are there.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
+        self.check_creator()?;
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
         let mut may_merge = !self.has_merger();
         let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
@@ -304,6 +308,7 @@ impl Collection {
     /// # Errors
     /// Where the log cannot be written.
     pub fn close(self) -> Result<()> {
+        self.check_creator()?;
         let Some(writer) = &self.writer else { return Ok(()) };
         if writer.log.flush()? == writer.opened_at {
             return Ok(());
@@ -312,7 +317,16 @@ impl Collection {
         writer.log.commit(closing, Durability::Buffered)
     }
 
+    /// Refuses to go on in a forked child, which shares the log with its parent and has none of its threads.
+    ///
+    /// # Errors
+    /// In a forked child of the process that opened the collection.
+    pub fn check_creator(&self) -> Result<()> {
+        check_creator(self.creator, self.folder.display())
+    }
+
     pub(super) fn writer(&self) -> Result<&Writer> {
+        self.check_creator()?;
         self.writer.as_ref().ok_or_else(|| {
             let at = self.folder.display();
             Error::input(format!("{at} was opened to be read only; open it to write"))

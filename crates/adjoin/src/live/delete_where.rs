@@ -28,6 +28,7 @@ impl Collection {
     /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
     /// or the log cannot be written.
     pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
+        self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let writer = self.writer()?;
         let written = {

@@ -96,6 +96,7 @@ impl Collection {
 
     /// Where the rows of some ids are, at one moment.
     fn locate(&self, ids: &Ids) -> Result<Located> {
+        self.check_creator()?;
         check_kind(self, ids.kind())?;
         let (mut rows, base, gone): (Vec<Option<Found>>, _, _) = {
             let state = self.state();

@@ -40,6 +40,7 @@ impl Collection {
         options: &IndexSearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
+        self.check_creator()?;
         options.check()?;
         let manifest = self.manifest();
         let space = manifest.space();

@@ -69,6 +69,7 @@ impl Collection {
     /// # Errors
     /// Where the files of its log cannot be looked at.
     pub fn statistics(&self) -> Result<LiveStatistics> {
+        self.check_creator()?;
         let (log_files, log_bytes) = on_disk(&self.context, self.folder())?;
         let facts = LiveFacts { log_files, log_bytes, ..self.facts() };
         let vector_bytes = self.manifest().vectors.bytes() as u64;

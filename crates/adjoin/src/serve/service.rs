@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
+use adjoin_device::Creator;
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use super::PURPOSE;
@@ -15,12 +16,14 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::Buckets;
+use crate::locks::check_creator;
 use crate::search::Searcher;
 use crate::store::Store;
 use crate::workers::{lock, no_thread};
 
 /// Answers queries of a store until it is dropped; whoever waits then is still answered.
 pub struct Service {
+    creator: Creator,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -60,7 +63,7 @@ impl Service {
             }
         };
         let thread = Builder::new().name("adjoin serve".to_owned()).spawn(serve).map_err(no_thread)?;
-        let service = Self { shared, thread: Some(thread) };
+        let service = Self { creator: Creator::this_process(), shared, thread: Some(thread) };
         opened.recv().unwrap_or_else(|_| Err(ended()))?;
         Ok(service)
     }
@@ -68,12 +71,19 @@ impl Service {
     /// Lets a query wait for its answer, which `reply` is given on a thread of the service, or at once where it is refused: it must
     /// be quick. It is dropped where the service fails.
     pub fn submit(&self, request: Request, reply: impl FnOnce(Result<Answer>) + Send + 'static) {
+        if let Err(forked) = self.check_creator() {
+            return reply(Err(forked));
+        }
         self.shared.queue.push(vec![Waiting { request, arrived: Instant::now(), reply: Box::new(reply) }]);
     }
 
     /// Tells what each of some queries finds, with its number, as soon as it is known; returns when all were told. They are
     /// answered together. May be called from any thread. Of more than may wait, some are refused.
     pub fn answer_each(&self, requests: Vec<Request>, mut told: impl FnMut(usize, Result<Answer>)) {
+        if self.check_creator().is_err() {
+            let refuse = || self.check_creator().map(|()| unreachable!("it was refused"));
+            return (0..requests.len()).for_each(|number| told(number, refuse()));
+        }
         let ((sender, replies), arrived) = (unbounded(), Instant::now());
         let mut is_open = vec![true; requests.len()];
         let waiting = requests.into_iter().enumerate().map(|(number, request)| {
@@ -96,6 +106,10 @@ impl Service {
         let mut answers: Vec<Option<Result<Answer>>> = requests.iter().map(|_| None).collect();
         self.answer_each(requests, |number, answer| answers[number] = Some(answer));
         answers.into_iter().map(|answer| answer.expect("each was told")).collect()
+    }
+
+    fn check_creator(&self) -> Result<()> {
+        check_creator(self.creator, "this service of a store")
     }
 
     /// How many queries may wait to be answered.
@@ -121,6 +135,11 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        // A forked child does not have the thread, and may find the queue locked.
+        if self.check_creator().is_err() {
+            self.thread.take().into_iter().for_each(std::mem::forget);
+            return;
+        }
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
             // Its panic was told to those who waited.

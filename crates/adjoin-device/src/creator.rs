@@ -1,0 +1,49 @@
+//! The process that created an object, so that a copy of the object in a forked child can be recognized.
+
+use std::io;
+
+/// The process that created an object.
+///
+/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files, file
+/// locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be joined, and
+/// a write goes into the parent's file. Objects that hold such things therefore remember their creator, and do nothing in any
+/// other process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Creator(u32);
+
+impl Creator {
+    /// Returns the process that is running.
+    pub fn this_process() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether the creator is the process that is running, not a parent of it.
+    pub fn is_this_process(self) -> bool {
+        self.0 == std::process::id()
+    }
+
+    /// The number of the process.
+    pub fn id(self) -> u32 {
+        self.0
+    }
+
+    /// Refuses to go on in any other process than the creator.
+    ///
+    /// # Errors
+    /// In a forked child.
+    pub(crate) fn check(self) -> io::Result<()> {
+        if self.is_this_process() {
+            return Ok(());
+        }
+        let (creator, child) = (self.0, std::process::id());
+        Err(io::Error::other(format!(
+            "process {creator} opened it, not its forked child {child}; open it in the child"
+        )))
+    }
+
+    /// Returns a creator that is not this process, as a forked child sees its parent.
+    #[cfg(test)]
+    pub(crate) fn another_process() -> Self {
+        Self(std::process::id() ^ 1)
+    }
+}
