@@ -8,12 +8,13 @@ use adjoin::context::Context;
 use adjoin::device::Reservation;
 use adjoin::error::{Error, Result};
 use adjoin::sink::Components;
+use adjoin::source::TableFile;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_schema::DataType;
 
-use super::table::{Table, texts_of};
+use super::table::{column, open, texts_of};
 
 /// Pairs that are shown; of more, the closest.
 const SHOWN: usize = 100_000;
@@ -21,8 +22,8 @@ const SHOWN: usize = 100_000;
 const PAIR: [&str; 2] = ["left", "right"];
 /// Thresholds of the curve.
 const STEPS: usize = 200;
-/// Ids for which memory is taken at once.
-const IDS_AT_ONCE: usize = 1 << 14;
+/// Bytes for which memory is reserved at once.
+const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
 /// Bytes that an id takes beside its text: in the map, in its cluster, and on the page.
 const BYTES_AN_ID: u64 = 144;
 
@@ -45,6 +46,7 @@ pub(super) struct Pairs {
 /// A file of pairs.
 struct PairFile {
     path: PathBuf,
+    table: TableFile,
     value: String,
 }
 
@@ -77,7 +79,7 @@ impl Eq for Close {}
 
 impl Pairs {
     pub(super) fn read(context: &Context, path: &Path) -> Result<Self> {
-        let file = PairFile::of(path)?;
+        let file = PairFile::of(context, path)?;
         let is_similarity = file.value == "similarity";
         let mut interned = Interned::default();
         let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
@@ -126,27 +128,28 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
 }
 
 impl PairFile {
-    fn of(path: &Path) -> Result<Self> {
-        let table = Table::open(path, &[])?;
-        let is_named = |name: &&str| table.schema.index_of(name).is_ok() || table.schema.fields().is_empty();
+    fn of(context: &Context, path: &Path) -> Result<Self> {
+        let table = open(context, path, &PAIR)?;
+        let schema = table.schema();
+        let is_named = |name: &&str| schema.index_of(name).is_ok() || schema.fields().is_empty();
         let value = ["distance", "similarity"].into_iter().find(is_named);
         let no_pairs = || {
             let at = path.display();
             Error::input(format!("{at} has no column distance or similarity; name the pairs that a join wrote"))
         };
-        Ok(Self { path: path.to_owned(), value: value.ok_or_else(no_pairs)?.to_owned() })
+        let value = value.ok_or_else(no_pairs)?.to_owned();
+        Ok(Self { path: path.to_owned(), table, value })
     }
 
     fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
-        let table = Table::open(&self.path, &PAIR)?;
-        if table.schema.fields().is_empty() {
+        if self.table.schema().fields().is_empty() {
             return Ok(()); // no line of JSON, no pair
         }
-        let [left, right] = PAIR.map(|name| table.column(name));
-        let (left, right, value) = (left?, right?, table.column(&self.value)?);
-        table.each(context, |first, batch| {
-            let values = self.values(first, batch, value)?;
-            let (left, right) = (texts_of(batch.column(left))?, texts_of(batch.column(right))?);
+        let place = |name| column(&self.table, &self.path, name);
+        let columns = [place(PAIR[0])?, place(PAIR[1])?, place(&self.value)?];
+        self.table.each(context, &columns, |first, batch| {
+            let values = self.values(first, batch, 2)?;
+            let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
             values.into_iter().enumerate().try_for_each(|(k, value)| take(left(k)?, right(k)?, value))
         })
     }
@@ -176,7 +179,8 @@ impl PairFile {
 #[derive(Default)]
 struct Interned {
     places: HashMap<String, u32>,
-    bytes: u64,
+    /// Bytes that may still be added before more memory is reserved.
+    granted_bytes: u64,
     memory: Vec<Reservation>,
 }
 
@@ -186,11 +190,13 @@ impl Interned {
         if let Some(&place) = self.places.get(&id) {
             return Ok(place);
         }
-        self.bytes += 2 * id.len() as u64 + BYTES_AN_ID;
-        if next.is_multiple_of(IDS_AT_ONCE) {
-            let bytes = self.bytes / (next as u64 + 1) * IDS_AT_ONCE as u64;
-            self.memory.push(context.reserve(bytes, "this report")?);
+        let bytes = 2 * id.len() as u64 + BYTES_AN_ID;
+        if bytes > self.granted_bytes {
+            let granted = bytes.max(IDS_BYTES_AT_ONCE);
+            self.memory.push(context.reserve(granted, "this report")?);
+            self.granted_bytes = granted;
         }
+        self.granted_bytes -= bytes;
         let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
         self.places.insert(id, place);
         Ok(place)

@@ -13,6 +13,7 @@ use arrow_json::reader::Decoder;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::columns::{ColumnScan, Holding, TableColumns, Tables};
+use super::csv::RecordEnd;
 use super::facts::{Facts, ScanMemory};
 use super::foreign::guarded;
 use super::json_types::{CONFLICT, Conflict, Count, Seen};
@@ -114,6 +115,11 @@ pub(super) fn tables(
 ) -> Result<Tables> {
     let held = context.reserve(facts.held_bytes(), &format!("{}: some columns", path.display()))?;
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, facts, places, first_row)?), held)))
+}
+
+/// Reads a file through for its columns and what its lines take.
+pub(super) fn facts(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<LineFacts> {
+    Ok(read_through(context, path, file)?.0)
 }
 
 fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<(LineFacts, Seen)> {
@@ -234,6 +240,25 @@ pub(super) struct Lines {
     number: u64,
     /// Takes memory for lines longer than the buffer; without it they are not what was there when the file was opened.
     growth: Option<(Context, Reservation)>,
+    ending: Ending,
+}
+
+/// What ends a line.
+pub(super) enum Ending {
+    /// A line break.
+    LineBreak,
+    /// The end of a record of CSV, which may have line breaks within quotes.
+    Record(RecordEnd),
+}
+
+impl Ending {
+    /// Returns the length of the line that ends within `bytes`, which follow those that were searched before.
+    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Self::LineBreak => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
+            Self::Record(end) => end.find(bytes),
+        }
+    }
 }
 
 impl Lines {
@@ -244,15 +269,26 @@ impl Lines {
 
     fn new(path: &Path, file: Arc<dyn ReadFile>, buffer_bytes: usize) -> Self {
         let (path, buffer) = (path.to_owned(), vec![0; buffer_bytes]);
-        Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None }
+        let ending = Ending::LineBreak;
+        Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None, ending }
+    }
+
+    /// The records of a file of CSV.
+    ///
+    /// # Errors
+    /// If the budget does not hold a block.
+    pub(super) fn of_csv(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
+        let memory =
+            context.reserve_between_runs(2 * BLOCK_BYTES as u64, &format!("{}: its records", path.display()))?;
+        let (growth, ending) = (Some((context.clone(), memory)), Ending::Record(RecordEnd::default()));
+        Ok(Self { growth, ending, ..Self::new(path, file, BLOCK_BYTES) })
     }
 
     /// The next line, the last one also where nothing ends it.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
         loop {
             let unsearched = self.present.start + self.searched;
-            let end = self.buffer[unsearched..self.present.end].iter().position(|byte| *byte == b'\n');
-            let end = end.map(|at| unsearched + at + 1);
+            let end = self.ending.find(&self.buffer[unsearched..self.present.end]).map(|bytes| unsearched + bytes);
             let is_over = self.position == self.file.len();
             let Some(end) = end.or((is_over && !self.present.is_empty()).then_some(self.present.end)) else {
                 if is_over {
@@ -289,7 +325,7 @@ impl Lines {
         let bytes = 2 * self.buffer.len();
         if bytes > LINE_BYTES_MAX {
             return Err(Error::input(format!(
-                "{path}: line {line} has more than {} bytes; write one object a line",
+                "{path}: line {line} has more than {} bytes; write one row a line",
                 LINE_BYTES_MAX / 2
             )));
         }

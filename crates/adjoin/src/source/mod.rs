@@ -6,6 +6,7 @@ mod arrow;
 mod arrow_table;
 mod attributes;
 mod columns;
+mod csv;
 mod dense;
 mod digest;
 mod elements;
@@ -29,9 +30,11 @@ mod parquet;
 mod parquet_footer;
 mod parquet_pages;
 mod parquet_schema;
+mod parquet_texts;
 mod raw;
 mod shards;
 mod split;
+mod table_file;
 mod vectors;
 mod window;
 mod without;
@@ -47,6 +50,7 @@ pub(crate) use id_column::IdColumn;
 pub(crate) use named::Named;
 pub(crate) use nested::ColumnPlace;
 pub use open::{IdChoice, SourceOptions, expand, open, open_counted, open_nonempty};
+pub use table_file::TableFile;
 pub use vectors::{
     AttributeTables, Fault, IdKind, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource,
 };

@@ -33,6 +33,16 @@ impl ColumnPlace {
         })
     }
 
+    /// Returns the field at this place, which lies in a schema with these fields.
+    pub(super) fn field<'a>(&self, fields: &'a Fields) -> &'a FieldRef {
+        let (mut field, rest) = (&fields[self.0[0]], &self.0[1..]);
+        for step in rest {
+            let DataType::Struct(inner) = field.data_type() else { return field };
+            field = &inner[*step];
+        }
+        field
+    }
+
     /// The number of the column that it is or lies in.
     pub(super) fn top_index(&self) -> usize {
         self.0[0]

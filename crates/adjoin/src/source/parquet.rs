@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::ReadFile;
+use adjoin_device::{ReadFile, Reservation};
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::{Encoding, Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
-    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    RowGroupMetaData,
 };
 
 use super::columns::{ColumnScan, Holding, TableColumns, Tables, rows_per_batch};
@@ -23,6 +25,7 @@ use super::open::{ScanOptions, SourceOptions};
 use super::parquet_footer::{footer_place, read_footer};
 use super::parquet_pages::page_memory;
 use super::parquet_schema::{leaves_at, plain_columns, schema_with_uuids};
+use super::parquet_texts::{COPIED_BYTES, TextPieces, with_views};
 use super::vectors::VectorScan;
 use super::window::{Failure, WindowedFile};
 use crate::context::Context;
@@ -30,6 +33,9 @@ use crate::error::{Error, Result};
 
 /// Rows that are decoded at a time while the first vector is looked for.
 const PROBED_ROWS: usize = 64;
+
+/// Bytes that a value of a fixed width takes once decoded, in arrays that grow.
+const VALUE_BYTES: u64 = 24;
 
 /// The footer in messages.
 const FOOTER: &str = "its Parquet footer";
@@ -53,9 +59,7 @@ pub(super) fn inspect(
     options: &SourceOptions,
 ) -> Result<Facts> {
     let file = WindowedFile::new(file);
-    let footer_bytes = decode(path, &file, FOOTER, || footer_place(&file).map(|place| place.end - place.start))?;
-    let purpose = format!("{}: {FOOTER}", path.display());
-    let _room = context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)?;
+    let _room = reserve_footer(context, path, &file)?;
     let footer = Footer::read(path, file)?;
     let columns = footer.choose(options)?;
     let (memory, elements) = (footer.scan_memory(&columns.places())?, footer.vector_elements(&columns));
@@ -92,12 +96,36 @@ pub(super) fn tables(
 ) -> Result<Tables> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
-    // Rows of average size, and all of the largest page, as it is decoded into arrays that grow.
-    let batch = footer.bytes_a_row(places).saturating_mul(batch_rows as u64);
-    let batch = batch.saturating_add(memory.piece.saturating_mul(2));
-    let held = context.reserve(memory.held.saturating_add(batch), &format!("{}: some columns", path.display()))?;
-    let tables = footer.with_piece_bytes_max(memory.piece).tables_from(places, batch_rows, first_row)?;
-    Ok(Box::new(Holding::new(tables, held)))
+    let batch = footer.batch_memory(places, batch_rows, memory.piece);
+    let bytes = memory.held.saturating_add(batch.pages).saturating_add(batch.copied);
+    let held = context.reserve(bytes, &format!("{}: some columns", path.display()))?;
+    let footer = footer.with_piece_bytes_max(memory.piece);
+    let tables = PiecewiseTables::new(footer, places, (batch_rows, first_row), batch)?;
+    Ok(Box::new(Holding::new(Box::new(tables), held)))
+}
+
+/// Reserves what the footer of a file takes while it is decoded, and returns the columns of the file and its rows.
+pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
+    let file = WindowedFile::new(file);
+    let _room = reserve_footer(context, path, &file)?;
+    Ok(Arc::new(schema_with_uuids(&Footer::read(path, file)?.metadata)))
+}
+
+fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result<Reservation> {
+    let footer_bytes = decode(path, file, FOOTER, || footer_place(file).map(|place| place.end - place.start))?;
+    let purpose = format!("{}: {FOOTER}", path.display());
+    context.reserve_between_runs(FOOTER_GROWTH * footer_bytes, &purpose)
+}
+
+/// What a batch of rows of some columns takes.
+#[derive(Debug, Clone, Copy)]
+struct BatchMemory {
+    /// Pages that its texts refer to, and arrays of its other columns.
+    pages: u64,
+    /// Texts that are copied out at once.
+    copied: u64,
+    /// Whether many rows may be decoded at once.
+    takes_many: bool,
 }
 
 impl Footer {
@@ -164,22 +192,49 @@ impl Footer {
         self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
     }
 
-    /// Some columns, so many rows at a time.
-    fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
-        self.tables_from(places, rows, 0)
+    /// Returns what `batch_rows` rows of some columns take: those of average size, and the largest page of each column. A
+    /// list may have all elements of its row group. Of texts that are stored as changes to the one before, each may take as
+    /// much as a page, so that they are decoded one row at a time.
+    fn batch_memory(&self, places: &[ColumnPlace], batch_rows: usize, page_bytes: u64) -> BatchMemory {
+        let (schema, groups) = (self.metadata.parquet_schema(), self.metadata.metadata().row_groups());
+        let mut batch = BatchMemory { pages: 0, copied: COPIED_BYTES, takes_many: true };
+        for leaf in self.leaves(places) {
+            let most = |of: &dyn Fn(&ColumnChunkMetaData) -> u64| {
+                groups.iter().map(|group| of(group.column(leaf))).max().unwrap_or(0)
+            };
+            let page = page_bytes.min(most(&|chunk| chunk.uncompressed_size().unsigned_abs()));
+            batch.pages = batch.pages.saturating_add(page);
+            let column = schema.column(leaf);
+            if column.max_rep_level() > 0 {
+                let elements = most(&|chunk| chunk.num_values().unsigned_abs());
+                batch.pages = batch.pages.saturating_add(elements.saturating_mul(VALUE_BYTES));
+            } else if column.physical_type() == Type::BYTE_ARRAY {
+                batch.copied = batch.copied.saturating_add(page);
+                batch.takes_many &= most(&|chunk| chunk.encodings().any(is_incremental).into()) == 0;
+            }
+            batch.pages = batch.pages.saturating_add(batch_rows as u64 * VALUE_BYTES);
+        }
+        let rows = if batch.takes_many { batch_rows as u64 } else { 1 };
+        batch.pages = batch.pages.saturating_add(self.bytes_a_row(places).saturating_mul(rows));
+        batch
     }
 
-    /// The same from a row on.
-    fn tables_from(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<Tables> {
-        let reader = decode(&self.path, &self.file, "its Parquet columns", || {
+    /// Some columns, so many rows at a time.
+    fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
+        let reader = self.reader(places, rows, 0)?;
+        let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
+        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
+    }
+
+    /// Reads some columns from a row on.
+    fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
+        decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_projection(self.mask(places))
                 .with_batch_size(rows)
                 .with_offset(first_row as usize)
                 .build()
-        })?;
-        let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
-        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: first_row }))
+        })
     }
 }
 
@@ -198,14 +253,113 @@ pub(super) fn decode<T>(
     read: impl FnOnce() -> std::result::Result<T, ParquetError>,
 ) -> Result<T> {
     let decoded = guarded(path, place, read);
-    match file.take_failure() {
+    conclude(path, place, file.take_failure(), decoded)
+}
+
+/// Returns what was decoded, or why a read failed under it.
+fn conclude<T>(path: &Path, place: &str, failure: Option<Failure>, decoded: Result<T>) -> Result<T> {
+    match failure {
         Some(Failure::Device(failure)) => Err(failure.into()),
         Some(Failure::LargePage { bytes, expected }) => Err(Error::input(format!(
             "{}: cannot read {place}: a page takes {bytes} bytes, and the others promise at most {expected}; write the \
              file again with pages of about one size",
             path.display()
         ))),
-        None => decoded,
+        Some(Failure::LargeBatch) | None => decoded,
+    }
+}
+
+/// Whether values of a page are stored as changes to the one before.
+fn is_incremental(encoding: Encoding) -> bool {
+    encoding == Encoding::DELTA_BYTE_ARRAY
+}
+
+/// Columns that hold no vectors. Texts are copied out of their pages in pieces; if the pages of a batch take more than was
+/// reserved, as rows at one place are larger than average, the rest of the file is decoded row by row.
+struct PiecewiseTables {
+    footer: Footer,
+    places: Vec<ColumnPlace>,
+    /// Types of the columns in the file.
+    types: Vec<DataType>,
+    batch: BatchMemory,
+    batch_rows: usize,
+    reader: ParquetRecordBatchReader,
+    flattening: Flattening,
+    next_row: u64,
+    /// Whether the next batch passes over the pages of rows before it.
+    skips: bool,
+    pieces: Option<TextPieces>,
+}
+
+impl PiecewiseTables {
+    fn new(
+        footer: Footer,
+        places: &[ColumnPlace],
+        (batch_rows, first_row): (usize, u64),
+        batch: BatchMemory,
+    ) -> Result<Self> {
+        let batch_rows = if batch.takes_many { batch_rows } else { 1 };
+        let types = places.iter().map(|place| place.field(footer.metadata.schema().fields()).data_type().clone());
+        let types = types.collect();
+        let footer = Footer { metadata: with_views(&footer.metadata), ..footer };
+        let reader = footer.reader(places, batch_rows, first_row)?;
+        let (places, flattening) = (places.to_vec(), Flattening::of(places));
+        let skips = first_row > 0;
+        Ok(Self {
+            footer,
+            places,
+            types,
+            batch,
+            batch_rows,
+            reader,
+            flattening,
+            next_row: first_row,
+            skips,
+            pieces: None,
+        })
+    }
+
+    fn next_table(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            let Footer { path, file, .. } = &self.footer;
+            let place = format!("the rows from {} on", self.next_row);
+            if let Some(pieces) = &mut self.pieces {
+                let piece = guarded(path, &place, || pieces.next_piece(self.batch.copied))?;
+                if let Some(piece) = piece {
+                    self.next_row += piece.num_rows() as u64;
+                    return Ok(Some(piece));
+                }
+                self.pieces = None; // its pages are not held while the next are read
+            }
+            let is_bounded = self.batch_rows > 1 && !self.skips;
+            file.begin_batch(is_bounded.then_some(self.batch.pages));
+            self.skips = false;
+            let (reader, flattening) = (&mut self.reader, &self.flattening);
+            let next =
+                || Ok::<_, ArrowError>(reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose()?);
+            let decoded = guarded(path, &place, next);
+            match file.take_failure() {
+                Some(Failure::LargeBatch) => self.read_row_by_row()?,
+                failure => match conclude(path, &place, failure, decoded)? {
+                    None => return Ok(None),
+                    Some(table) => self.pieces = Some(TextPieces::new(table, &self.types)),
+                },
+            }
+        }
+    }
+
+    fn read_row_by_row(&mut self) -> Result<()> {
+        self.batch_rows = 1;
+        self.reader = self.footer.reader(&self.places, self.batch_rows, self.next_row)?;
+        Ok(())
+    }
+}
+
+impl Iterator for PiecewiseTables {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_table().transpose()
     }
 }
 

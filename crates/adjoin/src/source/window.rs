@@ -33,6 +33,15 @@ pub(super) struct WindowedFile {
     page_bytes_max: u64,
 }
 
+/// Pages that may be read for one batch of rows.
+#[derive(Default)]
+struct BatchPages {
+    /// Bytes of those read so far, decompressed.
+    read: u64,
+    /// `None` if any amount may be read.
+    limit: Option<u64>,
+}
+
 #[derive(Default)]
 struct Windows {
     /// Most recently used first.
@@ -41,6 +50,7 @@ struct Windows {
     failure: Option<Failure>,
     /// Sizes of the page whose header was read last.
     page: PageSizes,
+    batch: BatchPages,
 }
 
 /// Why a read ended.
@@ -49,6 +59,8 @@ pub(super) enum Failure {
     Device(DeviceError),
     /// A page takes so many bytes, which is more than was expected of the file's pages.
     LargePage { bytes: u64, expected: u64 },
+    /// The pages of a batch of rows take more than its limit.
+    LargeBatch,
 }
 
 struct Window {
@@ -78,6 +90,11 @@ impl WindowedFile {
         Self { page_bytes_max, ..self }
     }
 
+    /// Begins a batch of rows whose pages may take `limit` bytes, decompressed; any amount if that is `None`.
+    pub(super) fn begin_batch(&self, limit: Option<u64>) {
+        self.lock().batch = BatchPages { read: 0, limit };
+    }
+
     /// What ended a read, if something did.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.lock().failure.take()
@@ -101,6 +118,11 @@ impl WindowedFile {
         if bytes > expected {
             windows.failure = Some(Failure::LargePage { bytes, expected });
             return Err(io::Error::other("a page is larger than expected"));
+        }
+        windows.batch.read = windows.batch.read.saturating_add(page.grown);
+        if windows.batch.limit.is_some_and(|limit| windows.batch.read > limit) {
+            windows.failure = Some(Failure::LargeBatch);
+            return Err(io::Error::other("the pages of a batch are larger than expected"));
         }
         Ok(())
     }

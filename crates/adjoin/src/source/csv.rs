@@ -1,0 +1,168 @@
+//! CSV, a record at a time: only the records at hand are in memory.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::{ReadFile, Reservation};
+use arrow_array::RecordBatch;
+use arrow_csv::reader::{Decoder, Format};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+
+use super::foreign::guarded;
+use super::json_lines::Lines;
+use crate::context::Context;
+use crate::error::Result;
+
+/// Records from which the types of columns are inferred, and most bytes of these.
+const INFERRED_RECORDS: usize = 1_000;
+const INFERRED_BYTES: usize = 1 << 20;
+/// Records that are decoded at a time, and bytes of them, unless a single one has more.
+const BATCH_RECORDS: usize = 1 << 10;
+const BATCH_BYTES: usize = 256 << 10;
+/// Bytes that the decoder keeps for a field, whatever its length.
+const FIELD_BYTES: usize = 32;
+/// What decoding takes: for a byte of a record, its copy, its place among the fields if it is a comma, and the column, each
+/// while it grows.
+const DECODED_BYTES_A_BYTE: u64 = 24;
+/// What a column takes beside its values: its field, its name, and what is inferred of it.
+const COLUMN_BYTES: u64 = 512;
+
+/// Where a record ends: at a line break that is not within quotes.
+#[derive(Default)]
+pub(super) struct RecordEnd(Place);
+
+#[derive(Default, Clone, Copy, PartialEq)]
+enum Place {
+    #[default]
+    FieldStart,
+    Field,
+    Quoted,
+    /// After a quote within quotes, which ends them unless another follows.
+    QuoteInQuoted,
+}
+
+impl RecordEnd {
+    /// Returns how many of `bytes`, which follow those searched before, belong to the record, if it ends among them.
+    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (at, byte) in bytes.iter().enumerate() {
+            self.0 = match (self.0, byte) {
+                (Place::Quoted, b'"') => Place::QuoteInQuoted,
+                (Place::Quoted, _) | (Place::FieldStart | Place::QuoteInQuoted, b'"') => Place::Quoted,
+                (_, b'\n' | b'\r') => {
+                    self.0 = Place::FieldStart;
+                    return Some(at + 1);
+                }
+                (_, b',') => Place::FieldStart,
+                _ => Place::Field,
+            };
+        }
+        None
+    }
+}
+
+/// Infers the columns of a file from its first records. Columns named in `texts` are texts, those named in `numbers` floats.
+///
+/// # Errors
+/// If the file cannot be read, or the budget does not hold its first records.
+pub(super) fn schema(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    texts: &[&str],
+    numbers: &[&str],
+) -> Result<SchemaRef> {
+    let mut lines = Lines::of_csv(context, path, file)?;
+    let mut room = context.reserve((2 * INFERRED_BYTES) as u64, &format!("{}: its first records", path.display()))?;
+    let mut first = Vec::new();
+    for _ in 0..=INFERRED_RECORDS {
+        let Some(line) = lines.next_line()?.filter(|_| first.len() < INFERRED_BYTES) else { break };
+        // the records, twice while they grow, and the fields of one as the library copies it
+        let commas = line.bytes.iter().filter(|byte| **byte == b',').count() as u64;
+        let record = DECODED_BYTES_A_BYTE * line.bytes.len() as u64 + COLUMN_BYTES * commas;
+        let bytes = 2 * (first.len() + line.bytes.len()) as u64 + record;
+        context.grow(&mut room, bytes, &format!("{}: record {}", path.display(), line.number))?;
+        first.extend_from_slice(line.bytes);
+    }
+    let format = Format::default().with_header(true);
+    let inferred = guarded(path, "its first records", || format.infer_schema(Cursor::new(&first), None))?.0;
+    let corrected = |field: &FieldRef| match field.name().as_str() {
+        name if numbers.contains(&name) => Field::new(name, DataType::Float64, true),
+        name if texts.contains(&name) => Field::new(name, DataType::Utf8, true),
+        _ => field.as_ref().clone(),
+    };
+    Ok(Arc::new(Schema::new(inferred.fields().iter().map(corrected).collect::<Vec<_>>())))
+}
+
+/// The records of a file as tables of some columns.
+pub(super) struct CsvTables {
+    context: Context,
+    path: PathBuf,
+    lines: Lines,
+    decoder: Decoder,
+    room: Reservation,
+    batch_records: usize,
+    records: u64,
+}
+
+impl CsvTables {
+    /// Reads the columns at some places, ascending.
+    ///
+    /// # Errors
+    /// If the budget does not hold what is decoded at a time.
+    pub(super) fn new(
+        context: &Context,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        schema: SchemaRef,
+        columns: &[usize],
+    ) -> Result<Self> {
+        let lines = Lines::of_csv(context, path, file)?;
+        let fields = schema.fields().len().max(1);
+        let batch_records = (BATCH_BYTES / (FIELD_BYTES * fields)).clamp(1, BATCH_RECORDS);
+        let bytes = DECODED_BYTES_A_BYTE * BATCH_BYTES as u64 + (COLUMN_BYTES + 2 * FIELD_BYTES as u64) * fields as u64;
+        let room = context.reserve(bytes, &format!("{}: its records", path.display()))?;
+        let builder = arrow_csv::ReaderBuilder::new(schema).with_format(Format::default().with_header(true));
+        let builder = builder.with_batch_size(batch_records).with_projection(columns.to_vec());
+        let (context, path, decoder) = (context.clone(), path.to_owned(), builder.build_decoder());
+        Ok(Self { context, path, lines, decoder, room, batch_records, records: 0 })
+    }
+
+    fn next_table(&mut self) -> Result<Option<RecordBatch>> {
+        let Self { context, path, lines, decoder, room, .. } = self;
+        let (mut bytes, mut is_over) = (0, false);
+        while decoder.capacity() > 0 && bytes < BATCH_BYTES {
+            let place = format!("record {}", self.records);
+            let Some(line) = lines.next_line()? else {
+                // the decoder is told of the end, as nothing may end the last record
+                guarded(path, place, || decoder.decode(&[]))?;
+                is_over = true;
+                break;
+            };
+            bytes += line.bytes.len();
+            if bytes > BATCH_BYTES {
+                context.grow(room, DECODED_BYTES_A_BYTE * bytes as u64, &format!("{}: {place}", path.display()))?;
+            }
+            let mut rest = line.bytes;
+            while !rest.is_empty() {
+                let taken = guarded(path, &place, || decoder.decode(rest))?;
+                rest = &rest[taken..];
+            }
+            self.records += u64::from(!line.is_blank());
+        }
+        let place = format!("the records before {}", self.records);
+        let table: Option<RecordBatch> = guarded::<_, ArrowError>(path, place, || decoder.flush())?;
+        match table {
+            None if !is_over => self.next_table(), // the header alone
+            table => Ok(table),
+        }
+    }
+}
+
+impl Iterator for CsvTables {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_table().transpose()
+    }
+}

@@ -1,0 +1,99 @@
+//! Tables of which some columns are read, for commands that read no vectors: Parquet, CSV and JSON lines.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+
+use super::columns::Tables;
+use super::csv::CsvTables;
+use super::json_lines::LineFacts;
+use super::nested::ColumnPlace;
+use super::{csv, json_lines, parquet};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::sink::TableFormat;
+
+/// Rows that are decoded at a time.
+const BATCH_ROWS: usize = 1 << 10;
+
+/// A table whose columns are read within the budget, whatever its file claims.
+pub struct TableFile {
+    path: PathBuf,
+    file: Arc<dyn ReadFile>,
+    schema: SchemaRef,
+    kind: Kind,
+}
+
+enum Kind {
+    Parquet,
+    Csv,
+    JsonLines(Box<LineFacts>),
+}
+
+impl TableFile {
+    /// Opens a table. Columns of CSV that are named in `texts` are read as texts, as 007 is another id than 7; those named
+    /// in `numbers` need not be whole because the first ones are.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not what its ending says, or its longest line or its footer does not fit into the
+    /// budget.
+    pub fn open(context: &Context, path: &Path, texts: &[&str], numbers: &[&str]) -> Result<Self> {
+        let format = TableFormat::of(path).map_err(|_| {
+            Error::option(format!("{}: a table is a .parquet, .csv or .jsonl file; name one", path.display()))
+        })?;
+        let file = context.device.open(path)?;
+        let (schema, kind) = match format {
+            TableFormat::Parquet => (parquet::schema_within(context, path, file.clone())?, Kind::Parquet),
+            TableFormat::Csv => (csv::schema(context, path, file.clone(), texts, numbers)?, Kind::Csv),
+            TableFormat::JsonLines => {
+                let facts = json_lines::facts(context, path, file.clone())?;
+                (facts.schema(), Kind::JsonLines(Box::new(facts)))
+            }
+        };
+        Ok(Self { path: path.to_owned(), file, schema, kind })
+    }
+
+    /// Its columns; none if no line of JSON says what they are.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Hands batches of rows to `take`, each with the number of its first row and the columns at some places, in this order.
+    ///
+    /// # Errors
+    /// If the file cannot be read, the budget does not hold what is decoded at a time, or `take` fails.
+    pub fn each(
+        &self,
+        context: &Context,
+        columns: &[usize],
+        mut take: impl FnMut(u64, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let mut ascending = columns.to_vec();
+        ascending.sort_unstable();
+        ascending.dedup();
+        let at = |column: &usize| ascending.binary_search(column).expect("each is among them");
+        let order: Vec<usize> = columns.iter().map(at).collect();
+        let mut row = 0;
+        for table in self.tables(context, &ascending)? {
+            context.cancel.check()?;
+            let table = table?.project(&order);
+            let table = table.map_err(|error| Error::input(format!("{}: {error}", self.path.display())))?;
+            take(row, &table)?;
+            row += table.num_rows() as u64;
+        }
+        Ok(())
+    }
+
+    fn tables(&self, context: &Context, columns: &[usize]) -> Result<Tables> {
+        let (path, file) = (&self.path, self.file.clone());
+        let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
+        Ok(match &self.kind {
+            Kind::Parquet => parquet::tables(context, path, file, (&places, BATCH_ROWS), 0)?,
+            Kind::Csv => Box::new(CsvTables::new(context, path, file, self.schema.clone(), columns)?),
+            Kind::JsonLines(facts) => json_lines::tables(context, path, file, (&places, 0), facts)?,
+        })
+    }
+}
