@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::heads::InspectedStream;
 use crate::metrics::Metrics;
 use crate::problem::{KIND, Problem};
 
@@ -103,7 +104,10 @@ fn admit(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router.clone()));
+        .serve_connection(
+            TokioIo::new(InspectedStream::new(Box::pin(stream))),
+            TowerToHyperService::new(router.clone()),
+        );
     let (connection, metrics) = (graceful.watch(connection), metrics.clone());
     tokio::spawn(async move {
         let _connected = metrics.connected();

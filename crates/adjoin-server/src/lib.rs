@@ -12,10 +12,13 @@
 
 mod access;
 mod answer;
+mod attributes;
 mod backend;
 mod batches;
 mod body;
 mod connections;
+mod encoding;
+mod heads;
 mod ids;
 mod json;
 mod load;
