@@ -32,6 +32,7 @@ mod parquet_schema;
 mod raw;
 mod shards;
 mod split;
+mod table_formats;
 mod vectors;
 mod window;
 mod without;
