@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 
 use crate::problem::Problem;
 
@@ -52,6 +52,26 @@ impl Access {
     }
 }
 
+/// Checks the headers that say for whom a request is and where it ends: RFC 9112, sections 3.2 and 6.1. A request with both
+/// `Transfer-Encoding` and `Content-Length` does not come here (`heads.rs`).
+///
+/// # Errors
+/// If there is not one `Host`, or a body is transferred in another way than in chunks.
+pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    let hosts = headers.get_all(header::HOST).iter().count();
+    if hosts > 1 || hosts == 0 && version >= Version::HTTP_11 {
+        let why = format!("the request has {hosts} headers `Host`; send one");
+        return Err(Problem::bad_request(why));
+    }
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if codings.next().is_some_and(|first| !is_chunked(first)) || codings.next().is_some() {
+        let why = "the transfer encoding is not `chunked` alone; send that, or the length of the body";
+        return Err(Problem::bad_request(why));
+    }
+    Ok(())
+}
+
 /// The key that a client shows.
 fn shown(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(KEY_HEADER) {
@@ -79,8 +99,6 @@ fn names_loopback(host: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     fn headers(name: &'static str, value: &[u8]) -> HeaderMap {
@@ -106,6 +124,31 @@ mod tests {
         ] {
             assert_eq!(access.check(&headers(name, value)).unwrap_err().status, 401, "{name}");
         }
+    }
+
+    #[test]
+    fn requests_that_may_be_understood_differently_are_refused() {
+        let check = |version, all: &[(&'static str, &'static str)]| {
+            let headers = all.iter().map(|&(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
+            check_framing(version, &HeaderMap::from_iter(headers)).map_err(|problem| problem.status.as_u16())
+        };
+        let host = ("host", "localhost");
+        for fine in [&[host][..], &[host, ("transfer-encoding", "Chunked")], &[("host", "")]] {
+            assert_eq!(check(Version::HTTP_11, fine), Ok(()), "{fine:?}");
+        }
+        assert_eq!(check(Version::HTTP_10, &[]), Ok(()));
+        for wrong in [
+            &[][..],
+            &[host, ("transfer-encoding", "gzip, chunked")],
+            &[host, ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")],
+            &[host, ("transfer-encoding", "identity")],
+        ] {
+            assert_eq!(check(Version::HTTP_11, wrong), Err(400), "{wrong:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(header::HOST, HeaderValue::from_static("localhost"));
+        twice.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert!(check_framing(Version::HTTP_10, &twice).is_err());
     }
 
     #[test]

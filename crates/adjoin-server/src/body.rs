@@ -5,10 +5,11 @@ use std::time::Duration;
 use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::options::format_bytes;
 use axum::body::Body;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
+use crate::encoding::Encoding;
 use crate::problem::Problem;
 
 /// How long the whole of a body may take to arrive.
@@ -31,11 +32,20 @@ pub(crate) struct Limits<'a> {
     pub(crate) clients: &'a MemoryBudget,
 }
 
-/// Takes in a body.
+/// Takes in a body, and decodes it as its headers say.
 ///
 /// # Errors
-/// Where it is too large, too slow or cut off, or there is no room for it now.
-pub(crate) async fn read(body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
+/// If it is too large, too slow, cut off or not encoded as it says, or there is no room for it now.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
+    let encoding = Encoding::of(headers)?;
+    if encoding == Encoding::Identity {
+        return arrived(body, limits).await;
+    }
+    let compressed = arrived(body, &Limits { times: 1, ..*limits }).await?;
+    tokio::task::block_in_place(|| encoding.decode(&compressed.bytes, limits))
+}
+
+async fn arrived(body: Body, limits: &Limits<'_>) -> Result<Held, Problem> {
     let declared = body.size_hint().lower();
     if declared > limits.bytes {
         return Err(too_large(limits));
@@ -46,7 +56,6 @@ pub(crate) async fn read(body: Body, limits: &Limits<'_>) -> Result<Held, Proble
 }
 
 async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<Held, Problem> {
-    let crowded = |_| Problem::crowded("other requests take the memory that is for bodies now; try again later", 1);
     let reserve = |bytes: u64| limits.clients.reserve(limits.times * bytes).map_err(crowded);
     let mut held = Held { bytes: Vec::new(), memory: reserve(0)? };
     let mut room = 0;
@@ -68,11 +77,16 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
     Ok(held)
 }
 
-fn too_large(limits: &Limits<'_>) -> Problem {
+/// The memory for bodies is taken.
+pub(crate) fn crowded<E>(_: E) -> Problem {
+    Problem::crowded("other requests take the memory that is for bodies now; try again later", 1)
+}
+
+pub(crate) fn too_large(limits: &Limits<'_>) -> Problem {
     let most = format_bytes(limits.bytes);
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("a body may have {most}; send less in each of several requests"),
+        format!("a body may have {most}, decompressed; send less in each of several requests"),
     )
 }
 
@@ -82,7 +96,7 @@ mod tests {
 
     fn read_from(body: Vec<u8>, limits: &Limits<'_>) -> Result<Held, Problem> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(read(Body::from(body), limits))
+        runtime.block_on(read(&HeaderMap::new(), Body::from(body), limits))
     }
 
     #[test]

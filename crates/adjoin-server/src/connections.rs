@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 
+use crate::heads::InspectedStream;
 use crate::metrics::Metrics;
 use crate::problem::{KIND, Problem};
 
@@ -176,7 +178,7 @@ impl Listening {
 
     fn serve(&self, stream: TcpStream, slot: OwnedSemaphorePermit) {
         let service = TowerToHyperService::new(self.router.clone());
-        let connection = http().serve_connection(TokioIo::new(with_timeout(stream)), service);
+        let connection = http().serve_connection(TokioIo::new(inspected(stream)), service);
         let (connection, metrics) = (self.graceful.watch(connection), self.metrics.clone());
         tokio::spawn(async move {
             let _connected = metrics.connected();
@@ -194,7 +196,7 @@ impl Listening {
             own.has_request.store(true, Ordering::Relaxed);
             router.call(request)
         });
-        let connection = http().serve_connection(TokioIo::new(with_timeout(stream)), service);
+        let connection = http().serve_connection(TokioIo::new(inspected(stream)), service);
         let (connection, metrics, all) = (self.graceful.watch(connection), self.metrics.clone(), self.kept.clone());
         tokio::spawn(async move {
             let _connected = metrics.connected();
@@ -213,11 +215,12 @@ fn http() -> http1::Builder {
     builder
 }
 
-fn with_timeout(stream: TcpStream) -> std::pin::Pin<Box<TimeoutStream<TcpStream>>> {
+/// The stream of a client, with a bound on how long a send takes and checks of request heads.
+fn inspected(stream: TcpStream) -> InspectedStream<Pin<Box<TimeoutStream<TcpStream>>>> {
     let _ = stream.set_nodelay(true); // answers are whole: nothing more comes to be sent with them
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(SEND_TIME));
-    Box::pin(stream)
+    InspectedStream::new(Box::pin(stream))
 }
 
 #[cfg(test)]

@@ -31,6 +31,11 @@ pub(crate) struct Members {
     pub(crate) element: Option<String>,
 }
 
+impl Members {
+    /// A request to search, for messages.
+    pub(crate) const EXAMPLE: &'static str = r#"{"queries": [[0.5, 1.5]], "k": 10}"#;
+}
+
 /// Some vectors, end to end, little-endian; those in JSON become f32.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Vectors {
@@ -39,7 +44,20 @@ pub(crate) struct Vectors {
     pub(crate) stored: Vec<u8>,
 }
 
-/// Reads members from JSON.
+/// Reads the members of an object, which serde would also take from a list, in the order of its declaration. `example` is an
+/// object that would be right.
+///
+/// # Errors
+/// If the body is no object, or has other members than `T`.
+pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8], example: &str) -> Result<T, Problem> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        let what = if body.trim_ascii().is_empty() { "the body is empty" } else { "the body is not a JSON object" };
+        return Err(Problem::bad_request(format!("{what}; send one such as {example}")));
+    }
+    parse(body)
+}
+
+/// Reads a value from JSON.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body is not as expected: {error}")))
 }
@@ -132,7 +150,7 @@ mod tests {
     use super::*;
 
     fn members(text: &str) -> Result<Members, Problem> {
-        parse(text.as_bytes())
+        object(text.as_bytes(), Members::EXAMPLE)
     }
 
     #[test]
@@ -150,7 +168,10 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         for (text, words) in [
             ("{", "EOF"),
-            ("[]", "the body is not as expected"),
+            ("[]", r#"the body is not a JSON object; send one such as {"queries""#),
+            ("[[[1, 2]], null, 1]", "the body is not a JSON object"),
+            (" ", "the body is empty"),
+            (r#"{"queries": [[1, 1e400]]}"#, "number out of range"),
             (r#"{"queries": [[1, 2], [3]]}"#, "vector 1 has 1 numbers, vector 0 has 2"),
             (r#"{"queries": [[1, 1e39]]}"#, "element 1 of vector 0 is 1e39"),
             (r#"{"queries": [[1, NaN]]}"#, "expected value"),
@@ -175,7 +196,7 @@ mod tests {
         /// Whatever comes is read or refused.
         #[test]
         fn no_body_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse::<Members>(&bytes);
+            let _ = object::<Members>(&bytes, "");
         }
 
         /// The same near what is right.
@@ -183,7 +204,7 @@ mod tests {
         fn no_body_that_is_almost_right_panics(at in 0..60usize, byte in any::<u8>()) {
             let mut text = br#"{"queries":[[1,2.5],[3,-4e3]],"k":10,"recall":0.9,"where":"a"}"#.to_vec();
             text[at] = byte;
-            let _ = parse::<Members>(&text);
+            let _ = object::<Members>(&text, "");
         }
 
         /// Numbers are those of the text, rounded to f32.

@@ -12,11 +12,14 @@
 
 mod access;
 mod answer;
+mod attributes;
 mod backend;
 mod batches;
 mod body;
 mod connections;
 mod costs;
+mod encoding;
+mod heads;
 mod ids;
 mod json;
 mod load;

@@ -6,6 +6,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::encoding::Encoding;
+
 /// The type of the body.
 pub(crate) const KIND: &str = "application/problem+json";
 
@@ -105,6 +107,9 @@ impl IntoResponse for Problem {
         let mut response = (self.status, [(header::CONTENT_TYPE, KIND)], self.body()).into_response();
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            response.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static(Encoding::KNOWN));
         }
         response
     }

@@ -14,13 +14,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::access::Access;
+use crate::access::{self, Access};
 use crate::answer::Answer;
 use crate::backend::{Backend, Lane};
 use crate::body::{self, Held, Limits};
@@ -95,6 +95,7 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
         .merge(open)
         .fallback(missing)
         .method_not_allowed_fallback(method)
+        .layer(from_fn(well_formed))
         .layer(from_fn_with_state(server.clone(), count))
         .with_state(server.clone())
 }
@@ -111,6 +112,14 @@ async fn count(State(server): State<Arc<Server>>, request: HttpRequest, next: Ne
     }
     tracing::debug!("{method} {path:?} {status} {:.1} ms", took.as_secs_f64() * 1e3);
     response
+}
+
+/// Refuses requests that servers and proxies may understand differently.
+async fn well_formed(request: HttpRequest, next: Next) -> Response {
+    match access::check_framing(request.version(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
 }
 
 /// Lets through who may ask.
@@ -177,7 +186,7 @@ async fn search(
     }
     let times = if kind == JSON { JSON_TIMES } else { RAW_TIMES };
     let limits = Limits { bytes: server.body_bytes, times, clients: server.backend.clients() };
-    let held = body::read(body, &limits).await?;
+    let held = body::read(&headers, body, &limits).await?;
     let (members, queries) = match kind {
         JSON => apart(held.bytes.len(), || of_json(held))?,
         ARROW => apart(held.bytes.len(), || of_arrow(&server, held, in_address))?,
@@ -218,7 +227,7 @@ async fn write(
     content_type(headers, &[JSON])?;
     let collection = server.backend.served().collection()?.clone();
     let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
-    let Held { bytes, memory } = body::read(body, &limits).await?;
+    let Held { bytes, memory } = body::read(headers, body, &limits).await?;
     let turn = server.writes.clone().acquire_owned().await.map_err(|_| Problem::draining())?;
     let written = tokio::task::spawn_blocking(move || {
         let _held = (turn, memory);
@@ -253,7 +262,7 @@ enum Queries {
 
 fn of_json(held: Held) -> Result<(Members, Queries), Problem> {
     let Held { bytes, memory } = held;
-    let mut members: Members = json::parse(&bytes)?;
+    let mut members: Members = json::object(&bytes, Members::EXAMPLE)?;
     drop(bytes);
     if members.element.is_some() {
         return Err(Problem::bad_request("element is for raw bodies; numbers in JSON are f32"));

@@ -1,21 +1,20 @@
 //! Rows of a live index that come and go.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
-use adjoin::live::{Attribute, Collection, Durability, Write, Written};
+use adjoin::live::{Collection, Durability, Write, Written};
 use adjoin::options::{Element, VectorType};
 use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 use arrow_array::RecordBatch;
-use arrow_json::ReaderBuilder;
-use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use half::f16;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::attributes::table_of;
 use crate::ids::GivenIds;
 use crate::json::{self, Vectors};
 use crate::problem::Problem;
@@ -82,13 +81,12 @@ impl From<DurabilityName> for Durability {
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`].
 pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
-    let coming: Coming<'_> = json::parse(body)?;
+    let coming: Coming<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
     let Vectors { rows, kind, stored } = coming.vectors;
     let given = coming.ids.0.len();
     if coming.ids.0.kind() != manifest.ids || given != rows {
-        let kind = if manifest.ids == IdKind::Utf8 { "a text" } else { "an integer" };
-        return Err(Problem::bad_request(format!("{rows} vectors have {given} ids; give {kind} for each in `ids`")));
+        return Err(Problem::bad_request(wrong_ids(rows, &coming.ids.0, manifest.ids)));
     }
     let stored = as_element(stored, manifest.vectors.element)?;
     let vectors = VectorType { element: manifest.vectors.element, ..kind };
@@ -102,12 +100,21 @@ pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<W
     Ok(collection.write(&write, coming.durability.into())?)
 }
 
+/// Says which ids `rows` vectors should have.
+fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
+    let (name, one) = if expected == IdKind::Utf8 { ("texts", "a text") } else { ("integers", "an integer") };
+    match (given.len(), given.kind()) {
+        (count, _) if count != rows => format!("{rows} vectors have {count} ids; give {one} for each in `ids`"),
+        _ => format!("the ids of this collection are {name}; give {one} for each vector in `ids`"),
+    }
+}
+
 /// Deletes the rows that a body in JSON names.
 ///
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
 pub(crate) fn delete(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
-    let Going { ids, r#where, durability } = json::parse(body)?;
+    let Going { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
         (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
         (Some(GivenIds(ids)), None) => {
@@ -143,37 +150,6 @@ fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>,
         }
     }
     Ok(stored)
-}
-
-/// The attributes of some rows as a table.
-///
-/// # Errors
-/// Where there are not as many objects as rows, or one has what the rows do not have.
-fn table_of(
-    attributes: &[Attribute],
-    objects: Option<Vec<&RawValue>>,
-    rows: usize,
-) -> std::result::Result<Option<RecordBatch>, Problem> {
-    let Some(objects) = objects else { return Ok(None) };
-    if objects.len() != rows {
-        let given = objects.len();
-        return Err(Problem::bad_request(format!("{rows} vectors have {given} attributes; give an object for each")));
-    }
-    let field = |attribute: &Attribute| Field::new(&attribute.name, attribute.kind.data_type(), true);
-    let schema = Arc::new(Schema::new(attributes.iter().map(field).collect::<Vec<_>>()));
-    let read = || {
-        let mut decoder = ReaderBuilder::new(schema).with_batch_size(rows).with_strict_mode(true).build_decoder()?;
-        for object in objects {
-            let _ = decoder.decode(object.get().as_bytes())?;
-            let _ = decoder.decode(b"\n")?; // an object that ends is not known as such before something follows
-        }
-        decoder.flush()
-    };
-    let table = read().map_err(|error: ArrowError| Problem::bad_request(format!("the attributes: {error}")))?;
-    match table {
-        Some(table) if table.num_rows() == rows => Ok(Some(table)),
-        _ => Err(Problem::bad_request("the attributes: give one object for each vector")),
-    }
 }
 
 /// Rows with their attributes.
@@ -217,9 +193,6 @@ impl SourceAttributes for Rows<'_> {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::live::AttributeKind;
-    use arrow_array::cast::AsArray;
-
     use super::*;
 
     #[test]
@@ -231,22 +204,6 @@ mod tests {
         for (value, element) in [(0.5, Element::U8), (-1.0, Element::U8), (128.0, Element::I8), (1e6, Element::F16)] {
             let problem = as_element(floats(&[0.0, value]), element).unwrap_err();
             assert!(problem.detail.contains("number 1 of vectors"), "{}", problem.detail);
-        }
-    }
-
-    #[test]
-    fn attributes_are_objects_that_become_columns() {
-        let attributes = |names: &[(&str, AttributeKind)]| -> Vec<Attribute> {
-            names.iter().map(|&(name, kind)| Attribute { name: name.into(), kind }).collect()
-        };
-        let known = attributes(&[("lang", AttributeKind::Text), ("year", AttributeKind::Int64)]);
-        let of = |text: &str, rows| table_of(&known, Some(serde_json::from_str(text).unwrap()), rows);
-        let table = of(r#"[{"lang": "en"}, {"year": 7, "lang": null}]"#, 2).unwrap().unwrap();
-        assert_eq!((table.num_rows(), table.column(0).as_string::<i32>().value(0)), (2, "en"));
-        assert_eq!((table.column(0).null_count(), table.column(1).null_count()), (1, 1));
-        for (text, rows) in [("[{}]", 2), (r#"[{"other": 1}]"#, 1), (r#"[{"year": "x"}]"#, 1), ("[7]", 1), ("[[]]", 1)]
-        {
-            assert_eq!(of(text, rows).unwrap_err().status, 400, "{text}");
         }
     }
 }

@@ -222,7 +222,7 @@ impl Job<'_> {
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
         let mut kept = self.resume.then(|| KeptJoin::open(context, self, &named)).transpose()?;
-        let mut opened = |set: usize, named, condition: &Option<Condition>| {
+        let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
             if let Named::Source(_) = named {
                 self.conditions.check_source(set, &attributes)?;
@@ -234,11 +234,14 @@ impl Job<'_> {
                 Some(kept) => kept.explain(error),
                 None => error,
             })?;
-            opened.among(context, condition.as_ref())
+            opened.among(context, condition.as_ref()).map_err(|error| match error.kind() {
+                ErrorKind::Option => error.after(&format!("{}: ", names.join(", "))),
+                _ => error,
+            })
         };
-        let first = opened(0, first, rows)?;
+        let first = opened((0, self.inputs), first, rows)?;
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
-        let second = second.map(|second| opened(set, second, condition)).transpose()?;
+        let second = second.map(|second| opened((set, beside), second, condition)).transpose()?;
         let opened = OpenedSets { first, second, is_grown, pairs: None, kept: Mutex::new(kept) };
         opened.among_pairs(context, pairs.as_ref())
     }

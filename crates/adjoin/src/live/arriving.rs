@@ -166,15 +166,37 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     if let Some(k) = (0..found.len()).find(|&k| found.is_null(k) && from.is_valid(k)) {
         return Err(refused(k));
     }
-    // Texts have several forms for one time; of all else what comes back must be what was.
-    if !from.data_type().is_string() {
-        let back = cast(&found, from.data_type())?;
-        let same: BooleanArray = not_distinct(&back, &from).map_err(|_| refused(0))?;
-        if let Some(k) = (0..same.len()).find(|&k| !same.value(k)) {
-            return Err(refused(k));
-        }
+    // Texts have several forms for one time, so those are compared as times; of all else what comes back must be what was.
+    if from.data_type().is_string() {
+        let is_exact = |k: usize| found.is_null(k) || is_exact_time(&text_of(&from, k), kind);
+        return (0..found.len()).find(|&k| !is_exact(k)).map_or(Ok(found.clone()), |k| Err(refused(k)));
+    }
+    let back = cast(&found, from.data_type())?;
+    let same: BooleanArray = not_distinct(&back, &from).map_err(|_| refused(0))?;
+    if let Some(k) = (0..same.len()).find(|&k| !same.value(k)) {
+        return Err(refused(k));
     }
     Ok(found)
+}
+
+fn text_of(texts: &ArrayRef, k: usize) -> String {
+    array_value_to_string(texts, k).unwrap_or_default()
+}
+
+/// Whether a text of a date or a time, which was parsed, says no more than a value of the kind holds: Arrow drops the time of
+/// day of a date, and what is less than a microsecond.
+fn is_exact_time(text: &str, kind: AttributeKind) -> bool {
+    let fraction = text.split_once(['.', ',']).map_or("", |(_, rest)| rest);
+    let digits = fraction.split(|character: char| !character.is_ascii_digit()).next().unwrap_or_default();
+    match kind {
+        AttributeKind::Date => {
+            let time = text.trim_start().get(10..).unwrap_or_default();
+            let zone = time.rfind(['Z', 'z', '+', '-']).unwrap_or(time.len());
+            !time.bytes().take(zone).any(|byte| (b'1'..=b'9').contains(&byte))
+        }
+        AttributeKind::Timestamp => digits.bytes().skip(6).all(|digit| digit == b'0'),
+        _ => true,
+    }
 }
 
 #[cfg(test)]
@@ -212,6 +234,8 @@ mod tests {
             (Arc::new(Date64Array::from(vec![86_400_000, 0])), date),
             (Arc::new(TimestampSecondArray::from(vec![86_400, 0])), date),
             (Arc::new(StringArray::from(vec!["2020-02-29T01:02:03.000004Z", "2020-02-29 01:02:03"])), time),
+            (Arc::new(StringArray::from(vec!["2020-02-29T01:02:03.000004000+02:00", "2020-02-29"])), time),
+            (Arc::new(StringArray::from(vec!["2020-02-29T00:00:00Z", "2020-02-29 00:00:00.0"])), date),
             (Arc::new(TimestampNanosecondArray::from(vec![1_000, -5_000])), time),
             (utc(TimestampNanosecondArray::from(vec![1_000, -5_000])), time),
             (Arc::new(NullArray::new(2)), text),
@@ -231,6 +255,11 @@ mod tests {
             (Arc::new(TimestampSecondArray::from(vec![0, 1])), date),
             (Arc::new(TimestampNanosecondArray::from(vec![0, 1])), time),
             (Arc::new(StringArray::from(vec!["2020-02-28", "noon"])), time),
+            (Arc::new(StringArray::from(vec!["2020-02-28", "2020-02-29T01:02:03.0000045Z"])), time),
+            (Arc::new(StringArray::from(vec!["2020-02-28", "2020-02-29T01:02:03"])), date),
+            (Arc::new(Float64Array::from(vec![1.0, -2.9])), int),
+            (Arc::new(Float64Array::from(vec![1.0, f64::INFINITY])), int),
+            (Arc::new(Float64Array::from(vec![1.0, 9_223_372_036_854_775_808.0])), int),
         ];
         for (column, kind) in wrong {
             let (found, column) = of(column, kind);

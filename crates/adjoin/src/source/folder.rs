@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::open::{ENDINGS, Format, unsupported};
 use super::split;
+use super::table_formats::{refuse_table_at, refuse_tables, saved_files};
 use crate::error::{Error, Result};
 
 /// Files that a line names.
@@ -30,6 +31,7 @@ impl FolderFiles {
     /// # Errors
     /// Where it holds no data, none of that split, or that of several formats, or cannot be read.
     pub(super) fn read(folder: &Path, split: Option<&str>) -> Result<Self> {
+        refuse_tables(&[folder.to_owned()])?;
         let mut found = Self::default();
         found.walk(folder, &mut Vec::new())?;
         found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
@@ -44,6 +46,8 @@ impl FolderFiles {
         };
         let first = (first.clone(), *format);
         let (first, format) = found.take_split(folder, split)?.unwrap_or(first);
+        let ending = first.extension().unwrap_or_default().to_string_lossy();
+        let glob = first.with_file_name(format!("*.{ending}"));
         match found.files.iter().find(|(_, other)| *other != format) {
             None => Ok(found),
             Some((other, _)) => Err(Error::input(format!(
@@ -51,7 +55,7 @@ impl FolderFiles {
                 folder.display(),
                 within(&first),
                 within(other),
-                folder.join("*.parquet").display()
+                glob.display()
             ))),
         }
     }
@@ -103,13 +107,16 @@ impl FolderFiles {
             )));
         }
         way.push(place);
+        refuse_table_at(folder)?;
+        let saved = saved_files(folder)?;
+        let is_cache = |path: &Path| saved.as_ref().is_some_and(|files| !files.iter().any(|file| file == path));
         for entry in fs::read_dir(folder).map_err(cannot_list)? {
             let path = entry.map_err(cannot_list)?.path();
             if is_left_out(&path) {
                 self.left_out.push(path);
             } else if path.is_dir() {
                 self.walk(&path, way)?;
-            } else if let Some(format) = Format::of(&path) {
+            } else if let Some(format) = Format::of(&path).filter(|_| !is_cache(&path)) {
                 self.files.push((path, format));
             } else if is_compressed_data(&path) {
                 return Err(unsupported(&path));

@@ -35,6 +35,7 @@ mod raw;
 mod shards;
 mod split;
 mod table_file;
+mod table_formats;
 mod vectors;
 mod window;
 mod without;

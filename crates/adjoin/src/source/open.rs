@@ -10,7 +10,9 @@ use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
 use super::file::changed;
 use super::folder::{FolderFiles, by_bytes, is_left_out};
+use super::foreign::guarded;
 use super::shards::Shards;
+use super::table_formats::{is_cache_of_saved, refuse_tables};
 use super::vectors::{VectorScan, VectorSource};
 use super::{arrow, json_lines, npz, parquet};
 use crate::context::Context;
@@ -163,7 +165,10 @@ fn no_splits(source: &str) -> Error {
 fn named_files(source: &str) -> Result<Vec<PathBuf>> {
     // a file may be called like a glob
     let path = Path::new(source);
-    if path.exists() || !source.contains(WILDCARDS) { Ok(vec![path.to_owned()]) } else { glob_files(source) }
+    let is_plain = path.exists() || !source.contains(WILDCARDS);
+    let files = if is_plain { vec![path.to_owned()] } else { glob_files(source)? };
+    refuse_tables(&files)?;
+    Ok(files)
 }
 
 fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
@@ -173,16 +178,28 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
             "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
         ))
     })?;
+    // The crate unwraps names that are not UTF-8.
+    let all = || Ok::<_, Error>(matches.collect::<Vec<_>>());
+    let all = guarded(Path::new(pattern), "", all).map_err(|_| {
+        Error::input(format!(
+            "{pattern}: a name that the glob meets is not UTF-8; name the folder in place of the glob, or rename what it holds"
+        ))
+    })?;
     let mut paths = Vec::new();
-    for path in matches {
+    for path in all {
         paths.push(path.map_err(|error| {
             let folder = error.path().display().to_string();
             let error = io::Error::from(error);
             Error::device(format!("cannot list {folder}: {error}")).caused_by(error)
         })?);
     }
-    let asks_for_left_out = is_left_out(Path::new(pattern));
-    let is_wanted = |path: &PathBuf| (asks_for_left_out || !is_left_out(path)) && !path.is_dir();
+    let asks_for = |start: &str| {
+        Path::new(pattern).file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
+    };
+    let (asks_for_left_out, asks_for_caches) = (is_left_out(Path::new(pattern)), asks_for("cache-"));
+    let is_left_out =
+        |path: &Path| !asks_for_left_out && is_left_out(path) || !asks_for_caches && is_cache_of_saved(path);
+    let is_wanted = |path: &PathBuf| !is_left_out(path) && !path.is_dir();
     let mut files: Vec<PathBuf> = paths.into_iter().filter(is_wanted).collect();
     files.sort_by(|a, b| by_bytes(a, b));
     if files.is_empty() {
@@ -336,6 +353,20 @@ mod tests {
         assert_eq!(firsts(&["part-*.u8bin"]), [10, 9]);
         assert_eq!(firsts(&["[pP]art-?.*"]), [1, 9]);
         assert_eq!(firsts(&["part-9.u8bin", "*", "part-9.u8bin"]), [9, 1, 10, 9, 9]);
+    }
+
+    #[test]
+    fn a_glob_over_names_that_are_not_text_is_refused_and_their_folder_is_read() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = Folder::new();
+        for name in [&b"a"[..], b"\xff"] {
+            let inner = folder.path("s").join(std::ffi::OsStr::from_bytes(name));
+            std::fs::create_dir_all(&inner).unwrap();
+            std::fs::write(inner.join("v.u8bin"), u8bin(1, &[name[0]])).unwrap();
+        }
+        let message = error_of(folder.open(&["s/*/v.u8bin"]));
+        assert!(message.contains("is not UTF-8; name the folder in place of the glob"), "{message}");
+        assert_eq!(read_all(folder.open(&["s"]).unwrap().as_ref(), 1).bytes, [b'a', 0xff]);
     }
 
     #[test]

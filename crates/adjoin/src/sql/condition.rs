@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Schema};
-use sqlparser::dialect::GenericDialect;
-use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Token;
 
-use super::TEXT_BYTES_MAX;
 use super::evaluate::cast;
 use super::expression::{Expression, place_of};
+use super::parse::{parse, quoted, refused};
 use crate::error::{Error, Result};
 
 /// A condition on the columns of a row.
@@ -27,22 +24,8 @@ impl Condition {
     /// # Errors
     /// Where that is no SQL, or more than can be carried out.
     pub fn parse(text: &str) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::option(format!(
-                "cannot read {text:?} as a condition, such as \"lang = 'en' AND year >= 2020\": {error}"
-            ))
-        };
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Error::option(format!("a condition of {} bytes; write at most {TEXT_BYTES_MAX}", text.len())));
-        }
-        let dialect = GenericDialect {};
-        let mut parser = Parser::new(&dialect).try_with_sql(text).map_err(|error| failed(&error))?;
-        let parsed = parser.parse_expr().map_err(|error| failed(&error))?;
-        let next = parser.peek_token();
-        if next.token != Token::EOF {
-            return Err(failed(&format!("{next} is not expected")));
-        }
-        let expression = Expression::of(&parsed).map_err(|error| failed(&error))?;
+        let kind = "a condition, such as \"lang = 'en' AND year >= 2020\"";
+        let expression = parse(text, kind, |parser| Expression::of(&parser.parse_expr().map_err(refused)?))?;
         Ok(Self { text: text.to_owned(), expression })
     }
 
@@ -97,7 +80,7 @@ impl Condition {
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::option(format!("cannot tell which rows have {}: {why}", self.text))
+        Error::option(format!("cannot tell which rows have {}: {why}", quoted(&self.text)))
     }
 }
 
@@ -180,6 +163,12 @@ mod tests {
     }
 
     #[test]
+    fn nested_conditions_evaluate_each_part_once() {
+        let nested = (0..45).fold("is_new".to_owned(), |inner, k| format!("({inner} {} is_new)", ["and", "or"][k % 2]));
+        assert_eq!(passing(&nested), [0, 3]); // if each level did so twice, this would not end
+    }
+
+    #[test]
     fn what_is_no_condition_is_refused() {
         for (condition, words) in [
             ("", "such as"),
@@ -202,7 +191,12 @@ mod tests {
             let message = refused.expect_err(condition).to_string();
             assert!(message.contains(words), "{condition}: {message}");
         }
-        assert!(Condition::parse(&"-".repeat(5_000)).is_err());
+        let long = Condition::parse(&"-".repeat(5_000)).unwrap_err().to_string();
+        assert!(long.contains("a condition has 5000 bytes; write at most 4096"), "{long}");
+        let of_texts = Condition::parse("lang = 1").unwrap();
+        let read = table().project(&of_texts.bind(&table().schema()).unwrap()).unwrap();
+        let message = of_texts.is_true(&read).unwrap_err().to_string();
+        assert!(message.contains("put the number in quotes to compare texts"), "{message}");
         let divided = Condition::parse("year / 0 = 1").unwrap();
         let table = table().project(&divided.bind(&table().schema()).unwrap()).unwrap();
         assert!(divided.is_true(&table).unwrap_err().to_string().contains("ivide"));

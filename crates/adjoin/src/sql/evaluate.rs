@@ -54,17 +54,15 @@ impl Expression {
             Self::Float(value) => one(Arc::new(Float64Array::from(vec![*value]))),
             Self::Boolean(value) => one(Arc::new(BooleanArray::from(vec![*value]))),
             Self::Null => one(Arc::new(NullArray::new(1))),
+            Self::Binary(operator @ (Operator::And | Operator::Or), both) => {
+                // Each side is evaluated once: twice would be a power of two in the depth of the condition.
+                let array = self.logic(*operator, [&both[0], &both[1]], table)?;
+                Ok(Values { array, is_scalar: false })
+            }
             Self::Binary(operator, both) => {
-                let (left, right) = (both[0].values(table)?, both[1].values(table)?);
-                let is_scalar = left.is_scalar && right.is_scalar;
-                let array = match operator {
-                    Operator::And | Operator::Or => self.logic(*operator, [&both[0], &both[1]], table)?,
-                    _ => {
-                        let (left, right) = self.alike(left, right)?;
-                        self.operate(*operator, &left, &right).map_err(|error| self.failed(&error))?
-                    }
-                };
-                Ok(Values { array, is_scalar: is_scalar && !matches!(operator, Operator::And | Operator::Or) })
+                let (left, right) = self.alike(both[0].values(table)?, both[1].values(table)?)?;
+                let array = self.operate(*operator, &left, &right).map_err(|error| self.failed(&error))?;
+                Ok(Values { array, is_scalar: left.is_scalar && right.is_scalar })
             }
             Self::Not(inner) => {
                 let array = self.truth(inner, table)?;
@@ -243,5 +241,9 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         return Ok(array.clone());
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &strict).map_err(|error| Error::option(format!("{error}; write it as {to}")))
+    let remedy = match array.data_type().is_string() && to.is_numeric() {
+        true => "put the number in quotes to compare texts, such as '1'".to_owned(),
+        false => format!("write it as {to}"),
+    };
+    cast_with_options(array, to, &strict).map_err(|error| Error::option(format!("{error}; {remedy}")))
 }

@@ -7,6 +7,7 @@ use sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, UnaryOperator, Value,
 };
 
+use super::parse::{Bounds, quoted};
 use crate::error::{Error, Result};
 
 /// An expression, of what can be carried out.
@@ -82,51 +83,60 @@ const FUNCTIONS: [(&str, Function); 7] = [
 ];
 
 impl Expression {
-    /// Of what was parsed.
+    /// Builds what was parsed.
     ///
     /// # Errors
-    /// Where it holds something that cannot be carried out.
+    /// If it holds something that cannot be carried out, or is nested too deeply.
     pub(super) fn of(parsed: &Expr) -> Result<Self> {
-        let boxed = |parsed: &Expr| Self::of(parsed).map(Box::new);
+        Self::build(parsed, &Bounds::default())
+    }
+
+    fn build(parsed: &Expr, bounds: &Bounds) -> Result<Self> {
+        bounds.within(|| Self::build_within(parsed, bounds))
+    }
+
+    fn build_within(parsed: &Expr, bounds: &Bounds) -> Result<Self> {
+        let build = |parsed: &Expr| Self::build(parsed, bounds);
+        let boxed = |parsed: &Expr| build(parsed).map(Box::new);
         Ok(match parsed {
             Expr::Identifier(name) => Self::Column(vec![Name::of(name)]),
             Expr::CompoundIdentifier(names) => Self::Column(names.iter().map(Name::of).collect()),
-            Expr::Nested(inner) => Self::of(inner)?,
+            Expr::Nested(inner) => build(inner)?,
             Expr::Value(value) => Self::literal(&value.value).ok_or_else(|| unsupported(parsed))?,
-            Expr::BinaryOp { op: BinaryOperator::And, .. } => Self::chain(parsed, Operator::And)?,
-            Expr::BinaryOp { op: BinaryOperator::Or, .. } => Self::chain(parsed, Operator::Or)?,
+            Expr::BinaryOp { op: BinaryOperator::And, .. } => Self::chain(parsed, Operator::And, build)?,
+            Expr::BinaryOp { op: BinaryOperator::Or, .. } => Self::chain(parsed, Operator::Or, build)?,
             Expr::BinaryOp { left, op, right } => {
                 let operator = operator(op).ok_or_else(|| unsupported(parsed))?;
-                Self::Binary(operator, Box::new([Self::of(left)?, Self::of(right)?]))
+                Self::Binary(operator, Box::new([build(left)?, build(right)?]))
             }
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::Not(boxed(expr)?),
             Expr::UnaryOp { op: UnaryOperator::Minus, expr } => Self::Negative(boxed(expr)?),
-            Expr::UnaryOp { op: UnaryOperator::Plus, expr } => Self::of(expr)?,
+            Expr::UnaryOp { op: UnaryOperator::Plus, expr } => build(expr)?,
             Expr::IsNull(inner) => Self::IsNull(boxed(inner)?),
             Expr::IsNotNull(inner) => Self::Not(Box::new(Self::IsNull(boxed(inner)?))),
-            Expr::InList { expr, list, negated } => Self::in_list(expr, list, *negated)?,
+            Expr::InList { expr, list, negated } => Self::in_list((expr, list), *negated, build)?,
             Expr::Between { expr, negated, low, high } => {
                 let compared = |operator, end: &Expr| -> Result<Self> {
-                    Ok(Self::Binary(operator, Box::new([Self::of(expr)?, Self::of(end)?])))
+                    Ok(Self::Binary(operator, Box::new([build(expr)?, build(end)?])))
                 };
                 let both = [compared(Operator::GreaterOrEqual, low)?, compared(Operator::LessOrEqual, high)?];
                 Self::Binary(Operator::And, Box::new(both)).negated(*negated)
             }
             Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
-                Self::like([expr, pattern], false)?.negated(*negated)
+                Self::Like { both: Box::new([build(expr)?, build(pattern)?]), ignores_case: false }.negated(*negated)
             }
             Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
-                Self::like([expr, pattern], true)?.negated(*negated)
+                Self::Like { both: Box::new([build(expr)?, build(pattern)?]), ignores_case: true }.negated(*negated)
             }
             Expr::Trim { expr, trim_where: None, trim_what: None, trim_characters: None } => {
-                Self::Call(Function::Trim, vec![Self::of(expr)?])
+                Self::Call(Function::Trim, vec![build(expr)?])
             }
             Expr::Function(call) => {
                 let name = call.name.to_string().to_ascii_lowercase();
                 let function = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function);
                 let FunctionArguments::List(arguments) = &call.args else { return Err(unsupported(parsed)) };
                 let of = |argument: &FunctionArg| match argument {
-                    FunctionArg::Unnamed(FunctionArgExpr::Expr(inner)) => Self::of(inner),
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(inner)) => build(inner),
                     _ => Err(unsupported(parsed)),
                 };
                 let arguments = arguments.args.iter().map(of).collect::<Result<Vec<_>>>()?;
@@ -149,8 +159,8 @@ impl Expression {
         })
     }
 
-    fn in_list(of: &Expr, list: &[Expr], negated: bool) -> Result<Self> {
-        let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([Self::of(of)?, Self::of(other)?])));
+    fn in_list((value, list): (&Expr, &[Expr]), negated: bool, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
+        let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([build(value)?, build(other)?])));
         let all = list.iter().map(equal).collect::<Result<Vec<_>>>()?;
         if all.is_empty() {
             return Err(Error::option("IN () lists nothing; name some values"));
@@ -159,7 +169,7 @@ impl Expression {
     }
 
     /// A chain of one logical operator, however long.
-    fn chain(parsed: &Expr, operator: Operator) -> Result<Self> {
+    fn chain(parsed: &Expr, operator: Operator, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
         let (mut parts, mut first) = (Vec::new(), parsed);
         while let Expr::BinaryOp { left, op, right } = first
             && self::operator(op) == Some(operator)
@@ -168,7 +178,7 @@ impl Expression {
             first = left;
         }
         parts.push(first);
-        Ok(Self::joined(operator, parts.into_iter().rev().map(Self::of).collect::<Result<_>>()?))
+        Ok(Self::joined(operator, parts.into_iter().rev().map(build).collect::<Result<_>>()?))
     }
 
     /// All of some, joined as a tree that is as flat as can be: whoever walks it needs little of the stack.
@@ -185,10 +195,6 @@ impl Expression {
             all = pairs;
         }
         all.pop().expect("there is at least one")
-    }
-
-    fn like([text, pattern]: [&Expr; 2], ignores_case: bool) -> Result<Self> {
-        Ok(Self::Like { both: Box::new([Self::of(text)?, Self::of(pattern)?]), ignores_case })
     }
 
     fn negated(self, negated: bool) -> Self {
@@ -330,14 +336,15 @@ fn operator(parsed: &BinaryOperator) -> Option<Operator> {
 
 fn unsupported(parsed: &Expr) -> Error {
     Error::option(format!(
-        "{parsed} cannot be carried out; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
+        "{} cannot be carried out; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
          BETWEEN, LIKE, ILIKE, IS NULL, {}",
+        quoted(&parsed.to_string()),
         functions()
     ))
 }
 
 fn unknown_function(name: &str) -> Error {
-    Error::option(format!("there is no function {name}; choose from {}", functions()))
+    Error::option(format!("there is no function {}; choose from {}", quoted(name), functions()))
 }
 
 fn functions() -> String {

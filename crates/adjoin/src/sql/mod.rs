@@ -7,12 +7,10 @@ mod evaluate;
 mod expression;
 mod order;
 mod pair_condition;
+mod parse;
 
 pub use condition::Condition;
 pub(crate) use evaluate::{cast, common};
 pub use order::OrderBy;
 pub use pair_condition::PairCondition;
 pub(crate) use pair_condition::{BoundPairs, NULL, Rank};
-
-/// The longest text that is parsed.
-const TEXT_BYTES_MAX: usize = 4_096;

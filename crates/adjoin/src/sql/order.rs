@@ -6,13 +6,11 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{DataType, Schema, SchemaRef, SortOptions};
 use sqlparser::ast::{OrderByExpr, OrderBySort};
-use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Token;
 
-use super::TEXT_BYTES_MAX;
 use super::evaluate::cast;
 use super::expression::{Expression, Name, place_of};
+use super::parse::{parse, refused};
 use crate::error::{Error, Result};
 
 /// Expressions, and in which direction each sorts; nulls come last where nothing else is said.
@@ -27,31 +25,21 @@ impl OrderBy {
     /// # Errors
     /// Where that is no SQL, or more than can be carried out.
     pub fn parse(text: &str) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::option(format!(
-                "cannot read {text:?} as columns to sort by, such as \"length(text) DESC, date\": {error}"
-            ))
-        };
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Error::option(format!("an order of {} bytes; write at most {TEXT_BYTES_MAX}", text.len())));
-        }
-        let dialect = GenericDialect {};
-        let mut parser = Parser::new(&dialect).try_with_sql(text).map_err(|error| failed(&error))?;
-        let keys = parser.parse_comma_separated(Parser::parse_order_by_expr).map_err(|error| failed(&error))?;
-        let next = parser.peek_token();
-        if next.token != Token::EOF {
-            return Err(failed(&format!("{next} is not expected")));
-        }
+        let kind = "columns to sort by, such as \"length(text) DESC, date\"";
         let key = |key: &OrderByExpr| {
             let descending = match &key.options.sort {
                 None | Some(OrderBySort::Asc) => false,
                 Some(OrderBySort::Desc) => true,
-                Some(OrderBySort::Using(_)) => return Err(failed(&"USING is not known; write ASC or DESC")),
+                Some(OrderBySort::Using(_)) => return Err(Error::option("USING is not known; write ASC or DESC")),
             };
             let nulls_first = key.options.nulls_first.unwrap_or(false);
             Ok((Expression::of(&key.expr)?, SortOptions { descending, nulls_first }))
         };
-        Ok(Self { keys: keys.iter().map(key).collect::<Result<_>>()? })
+        let keys = parse(text, kind, |parser| {
+            let keys = parser.parse_comma_separated(Parser::parse_order_by_expr).map_err(refused)?;
+            keys.iter().map(key).collect()
+        })?;
+        Ok(Self { keys })
     }
 
     /// How many keys it has.

@@ -4,13 +4,10 @@ use std::collections::BTreeSet;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Schema};
-use sqlparser::dialect::GenericDialect;
-use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Token;
 
-use super::TEXT_BYTES_MAX;
 use super::evaluate::{cast, common};
 use super::expression::{Expression, Name, Operator, place_of};
+use super::parse::{parse, quoted, refused};
 use crate::error::{Error, Result};
 
 /// What the rows of a pair are called.
@@ -44,23 +41,12 @@ impl PairCondition {
     /// # Errors
     /// Where that is no SQL, more than can be carried out, or compares within a row what should be compared between two.
     pub fn parse(text: &str) -> Result<Self> {
-        let failed = |error: &dyn std::fmt::Display| {
-            Error::option(format!(
-                "cannot read {text:?} as a condition on pairs, such as \"left.source <> right.source\": {error}"
-            ))
-        };
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Error::option(format!("a condition of {} bytes; write at most {TEXT_BYTES_MAX}", text.len())));
-        }
-        let mut parser = Parser::new(&GenericDialect {}).try_with_sql(text).map_err(|error| failed(&error))?;
-        let parsed = parser.parse_expr().map_err(|error| failed(&error))?;
-        let next = parser.peek_token();
-        if next.token != Token::EOF {
-            return Err(failed(&format!("{next} is not expected")));
-        }
-        let expression = Expression::of(&parsed).map_err(|error| failed(&error))?;
-        let mut comparisons = Vec::new();
-        let tree = Tree::of(expression, &mut comparisons).map_err(|error| failed(&error))?;
+        let kind = "a condition on pairs, such as \"left.source <> right.source\"";
+        let (tree, comparisons) = parse(text, kind, |parser| {
+            let expression = Expression::of(&parser.parse_expr().map_err(refused)?)?;
+            let mut comparisons = Vec::new();
+            Ok((Tree::of(expression, &mut comparisons)?, comparisons))
+        })?;
         Ok(Self { text: text.to_owned(), tree, comparisons })
     }
 
@@ -144,7 +130,7 @@ impl PairCondition {
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::option(format!("cannot tell which pairs have {}: {why}", self.text))
+        Error::option(format!("cannot tell which pairs have {}: {why}", quoted(&self.text)))
     }
 }
 

@@ -1,0 +1,220 @@
+//! Folders whose files mean something only together with a log: tables of Delta, Iceberg, Hudi and Lance, which keep the files
+//! of deleted and replaced rows, and data sets of Hugging Face, whose caches lie beside their data.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// Most bytes that are read of `state.json`.
+const STATE_BYTES_MAX: u64 = 8 << 20;
+
+/// A format of tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TableFormat {
+    Delta,
+    Iceberg,
+    Hudi,
+    Lance,
+}
+
+impl TableFormat {
+    /// The format of the table whose folder this is.
+    fn of(folder: &Path) -> Option<Self> {
+        let has = |name: &str, ending: &str| {
+            let names = fs::read_dir(folder.join(name)).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            names.into_iter().any(|name| name.as_encoded_bytes().ends_with(ending.as_bytes()))
+        };
+        if folder.join("_delta_log").is_dir() {
+            Some(Self::Delta)
+        } else if folder.join(".hoodie").is_dir() {
+            Some(Self::Hudi)
+        } else if has("metadata", ".metadata.json") || folder.join("metadata/version-hint.text").is_file() {
+            Some(Self::Iceberg)
+        } else if has("_versions", ".manifest") {
+            Some(Self::Lance)
+        } else {
+            None
+        }
+    }
+
+    /// Its name, and how Python reads the rows that are alive.
+    fn in_words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Delta => ("a Delta table", "deltalake.DeltaTable(PATH).to_pyarrow_dataset()"),
+            Self::Iceberg => ("an Iceberg table", "table.scan().to_arrow() of pyiceberg"),
+            Self::Hudi => ("a Hudi table", "pyarrow.Table.from_batches(hudi.HudiTable(PATH).read_snapshot())"),
+            Self::Lance => ("a Lance table", "lance.dataset(PATH)"),
+        }
+    }
+}
+
+/// Checks that files or folders are no parts of tables, and no tables. Links count as what they lead to.
+///
+/// # Errors
+/// If one is: names the table, and how its living rows are read.
+pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
+    let mut sound: HashSet<PathBuf> = HashSet::new();
+    for path in paths {
+        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
+        for folder in place.ancestors().skip_while(|folder| folder.is_file()) {
+            // What is above a folder that was checked was checked with it.
+            if !sound.insert(folder.to_owned()) {
+                break;
+            }
+            if let Some(format) = TableFormat::of(folder) {
+                return Err(refused(path, (folder != place).then_some(folder), format));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a folder is no table, whatever it lies in.
+///
+/// # Errors
+/// If it is one.
+pub(super) fn refuse_table_at(folder: &Path) -> Result<()> {
+    TableFormat::of(folder).map_or(Ok(()), |format| Err(refused(folder, None, format)))
+}
+
+fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {
+    let (name, rows) = format.in_words();
+    let place = table.map_or_else(|| format!("is {name}"), |table| format!("lies in {name}, {}", table.display()));
+    Error::input(format!(
+        "{}: {place}, whose files also hold deleted and replaced rows; read the rows that are alive from Python: pass \
+         {rows} to adjoin as the source",
+        path.display()
+    ))
+}
+
+/// What `save_to_disk` of Hugging Face's `datasets` writes beside its files.
+#[derive(Deserialize)]
+struct SavedState {
+    _data_files: Vec<SavedFile>,
+}
+
+#[derive(Deserialize)]
+struct SavedFile {
+    filename: PathBuf,
+}
+
+/// The files of the data set that `save_to_disk` of Hugging Face's `datasets` wrote to a folder, if it did: others that lie there
+/// are caches of what was computed from it.
+///
+/// # Errors
+/// If a file is missing, or `state.json` cannot be read.
+pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
+    let state = folder.join("state.json");
+    if !state.is_file() || !folder.join("dataset_info.json").is_file() {
+        return Ok(None);
+    }
+    let cannot_read = |error| Error::device(format!("cannot read {}: {error}", state.display())).caused_by(error);
+    let mut text = Vec::new();
+    let file = fs::File::open(&state).map_err(cannot_read)?;
+    file.take(STATE_BYTES_MAX).read_to_end(&mut text).map_err(cannot_read)?;
+    let Ok(SavedState { _data_files: files }) = serde_json::from_slice(&text) else { return Ok(None) };
+    let files: Vec<PathBuf> = files.into_iter().map(|file| folder.join(file.filename)).collect();
+    match files.iter().find(|file| !file.is_file()) {
+        None => Ok(Some(files)),
+        Some(missing) => Err(Error::input(format!(
+            "{}: it names {}, which is not there; save the data set again, or name the files to read by a glob",
+            state.display(),
+            missing.display()
+        ))),
+    }
+}
+
+/// Whether a file lies beside the files of a saved data set and is none of them.
+pub(super) fn is_cache_of_saved(path: &Path) -> bool {
+    let is_cache = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
+    let saved = || path.parent().and_then(|folder| saved_files(folder).ok().flatten());
+    is_cache && saved().is_some_and(|files| !files.iter().any(|file| file == path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
+
+    fn folder_with(files: &[(&str, &[u8])]) -> Folder {
+        let folder = Folder::new();
+        for (name, bytes) in files {
+            fs::create_dir_all(folder.path(name).parent().unwrap()).unwrap();
+            folder.write(name, bytes);
+        }
+        folder
+    }
+
+    #[test]
+    fn tables_with_a_log_are_refused_from_within_and_without() {
+        let rows = u8bin(2, &[1, 0]);
+        for (log, name, rows_of) in [
+            ("_delta_log/00000000000000000000.json", "Delta table", "DeltaTable(PATH).to_pyarrow_dataset()"),
+            ("metadata/v1.metadata.json", "Iceberg table", "to_arrow()"),
+            ("metadata/version-hint.text", "Iceberg table", "to_arrow()"),
+            (".hoodie/hoodie.properties", "Hudi table", "read_snapshot()"),
+            ("_versions/1.manifest", "Lance table", "lance.dataset(PATH)"),
+        ] {
+            let folder =
+                folder_with(&[(&format!("t/{log}"), b"{}"), ("t/a.u8bin", &rows), ("t/data/k=1/b.u8bin", &rows)]);
+            for (source, is_within) in [
+                ("t", false),
+                ("", false),
+                ("t/data", true),
+                ("t/data/k=1", true),
+                ("t/a.u8bin", true),
+                ("t/*.u8bin", true),
+                ("t/data/k=1/b.u8bin", true),
+                ("*/data/*/b.u8bin", true),
+            ] {
+                let message = error_of(folder.open(&[source]));
+                assert!(message.contains(name) && message.contains(rows_of), "{source}: {message}");
+                assert_eq!(message.contains("lies in"), is_within, "{source}: {message}");
+            }
+            std::os::unix::fs::symlink(folder.path("t/a.u8bin"), folder.path("link.u8bin")).unwrap();
+            assert!(error_of(folder.open(&["link.u8bin"])).contains(name));
+            fs::copy(folder.path("t/a.u8bin"), folder.path("copy.u8bin")).unwrap();
+            assert_eq!(read_all(folder.open(&["copy.u8bin"]).unwrap().as_ref(), 9).bytes, [1, 0]);
+        }
+    }
+
+    #[test]
+    fn folders_that_are_named_like_parts_of_tables_are_read() {
+        let rows = u8bin(2, &[1, 0]);
+        let folder =
+            folder_with(&[("s/metadata/about.json", b"{}"), ("s/_versions/notes.txt", b""), ("s/a.u8bin", &rows)]);
+        assert_eq!(read_all(folder.open(&["s"]).unwrap().as_ref(), 9).bytes, [1, 0]);
+    }
+
+    #[test]
+    fn of_a_saved_data_set_its_own_files_are_read() {
+        let state: &[u8] = br#"{"_data_files": [{"filename": "data-0.u8bin"}], "_fingerprint": "9"}"#;
+        let [data, cache, other] = [1, 2, 3].map(|first| u8bin(2, &[first, 0]));
+        let folder = folder_with(&[
+            ("d/train/state.json", state),
+            ("d/train/dataset_info.json", b"{}"),
+            ("d/train/data-0.u8bin", &data),
+            ("d/train/cache-5f.u8bin", &cache),
+            ("d/test/cache-0.u8bin", &other),
+        ]);
+        for (source, bytes) in [
+            ("d", &[3, 0, 1, 0][..]),
+            ("d/train", &[1, 0]),
+            ("d/train/*.u8bin", &[1, 0]),
+            ("d/train/cache-5f.u8bin", &[2, 0]),
+        ] {
+            let source = folder.open(&[source]).unwrap();
+            assert_eq!(read_all(source.as_ref(), 9).bytes, bytes);
+        }
+        assert!(folder.open(&["d/train"]).unwrap().notes()[0].contains("cache-5f.u8bin"));
+        fs::remove_file(folder.path("d/train/data-0.u8bin")).unwrap();
+        assert!(error_of(folder.open(&["d"])).contains("data-0.u8bin, which is not there; save the data set again"));
+        folder.write("d/train/state.json", b"{\"mine\": 1}");
+        assert_eq!(read_all(folder.open(&["d/train"]).unwrap().as_ref(), 9).bytes, [2, 0]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Parses SQL text from a user with bounds on its length, its nesting and the stack that it takes.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::thread;
+
+use sqlparser::dialect::GenericDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
+
+use crate::error::{Error, Result};
+use crate::workers::no_thread;
+
+/// The longest text that is parsed.
+const TEXT_BYTES_MAX: usize = 4_096;
+/// Stack of the thread that parses. The parser bounds nested parentheses, but builds a left-deep tree of a chain such as
+/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `a_text_of_any_shape_fits_the_stack` holds this
+/// figure against the deepest trees; only pages that are touched take memory.
+const STACK_BYTES: usize = 16 << 20;
+/// Most levels of an expression. Whoever walks one recurses on a thread of any stack.
+const DEPTH_MAX: usize = 100;
+/// Most parts of an expression: `BETWEEN` and `IN` repeat their left side, so nested ones grow with a power of their depth.
+const PARTS_MAX: usize = 20_000;
+/// Most characters of SQL that an error message quotes.
+const QUOTED_MAX: usize = 200;
+
+/// Parses `text` to its end by `read`, on a thread whose stack is large enough for any text. `kind` says what the text is and
+/// gives an example, for messages.
+///
+/// # Errors
+/// If the text is too long or no SQL, if `read` fails, or if no thread can be started.
+pub(super) fn parse<R: Send>(
+    text: &str,
+    kind: &str,
+    read: impl FnOnce(&mut Parser<'_>) -> Result<R> + Send,
+) -> Result<R> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(Error::option(format!(
+            "{} has {} bytes; write at most {TEXT_BYTES_MAX}",
+            kind.split(',').next().unwrap_or(kind),
+            text.len()
+        )));
+    }
+    thread::scope(|scope| {
+        let work = || read_all(text, kind, read);
+        let thread = thread::Builder::new().name("adjoin sql".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, work).map_err(no_thread)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn read_all<R>(text: &str, kind: &str, read: impl FnOnce(&mut Parser<'_>) -> Result<R>) -> Result<R> {
+    let failed = |why: &dyn Display| Error::option(format!("cannot read {:?} as {kind}: {why}", quoted(text)));
+    let mut parser = Parser::new(&GenericDialect {}).try_with_sql(text).map_err(|error| failed(&error))?;
+    let read = read(&mut parser).map_err(|error| failed(&error))?;
+    match parser.peek_token().token {
+        Token::EOF => Ok(read),
+        next => Err(failed(&format!("{next} is not expected"))),
+    }
+}
+
+/// What the parser reports, in words that name a remedy.
+pub(super) fn refused(error: ParserError) -> Error {
+    match error {
+        ParserError::RecursionLimitExceeded => too_deep(),
+        error => Error::option(quoted(&error.to_string())),
+    }
+}
+
+/// The beginning of a text, as much of it as a message of one line should quote.
+pub(super) fn quoted(text: &str) -> String {
+    let mut cut: String = text.chars().take(QUOTED_MAX).collect();
+    if cut.len() < text.len() {
+        cut.push_str(" ...");
+    }
+    cut
+}
+
+fn too_deep() -> Error {
+    Error::option(
+        "it is nested too deeply; use fewer parentheses and shorter chains of operators other than AND and OR",
+    )
+}
+
+/// Counts levels and parts of an expression while it is built.
+#[derive(Default)]
+pub(super) struct Bounds {
+    depth: Cell<usize>,
+    parts: Cell<usize>,
+}
+
+impl Bounds {
+    /// Runs `build` one level deeper.
+    ///
+    /// # Errors
+    /// If there are too many levels or parts, or `build` fails.
+    pub(super) fn within<R>(&self, build: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.parts.set(self.parts.get() + 1);
+        if self.parts.get() > PARTS_MAX {
+            return Err(Error::option(format!("it has more than {PARTS_MAX} parts; nest fewer of BETWEEN and IN")));
+        }
+        if self.depth.get() == DEPTH_MAX {
+            return Err(too_deep());
+        }
+        self.depth.set(self.depth.get() + 1);
+        let built = build();
+        self.depth.set(self.depth.get() - 1);
+        built
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Condition, OrderBy, PairCondition};
+    use super::*;
+
+    /// Texts of the greatest length that repeat `part` between two ends.
+    fn repeated([first, part, last]: [&str; 3]) -> String {
+        let times = (TEXT_BYTES_MAX - first.len() - last.len()) / part.len();
+        [first, &part.repeat(times), last].concat()
+    }
+
+    #[test]
+    fn a_text_of_any_shape_fits_the_stack() {
+        let small = thread::Builder::new().stack_size(128 << 10);
+        let parsed = small.spawn(|| {
+            for (ends, words) in [
+                (["a = 1", "+1", ""], "nested too deeply"),
+                (["a", " is null", ""], "nested too deeply"),
+                (["a", "::int", ""], "cannot be carried out"),
+                (["a", "||b", ""], "cannot be carried out"),
+                (["a", " between 1 and 2", ""], "nested too deeply"),
+                (["a", " in (1)", ""], "nested too deeply"),
+                (["", "not ", "a"], "cannot read"),
+                (["", "- ", "a"], "cannot read"),
+                (["", "(", ""], "cannot read"),
+                (["", "lower(", "a"], "cannot read"),
+                (["", "[", ""], "cannot read"),
+                (["", "{", ""], "cannot read"),
+                (["", "case when ", "a"], "cannot read"),
+                (["", "exists(select ", "a"], "cannot read"),
+                (["a", "[1]", ""], "cannot"),
+                (["a", " at time zone b", ""], "cannot be carried out"),
+                (["a", " and a || 1", ""], "cannot be carried out"),
+                (["interval ", "interval ", "1"], "cannot read"),
+            ] {
+                let text = repeated(ends);
+                let all = [
+                    Condition::parse(&text).map(drop),
+                    PairCondition::parse(&text).map(drop),
+                    OrderBy::parse(&text).map(drop),
+                ];
+                for refused in all.map(|parsed| parsed.expect_err(&text[..40]).to_string()) {
+                    assert!(refused.contains(words) && refused.len() < 1_000, "{text}: {refused}");
+                }
+            }
+            Condition::parse(&repeated(["a", " or a", ""])).unwrap();
+            Condition::parse(&repeated(["a in (1", ",1", ")"])).unwrap();
+        });
+        parsed.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn nested_lists_do_not_grow_without_bound() {
+        let nested = (0..9).fold("a".to_owned(), |inner, _| format!("({inner} in (1, 2, 3, 4, 5, 6, 7, 8))"));
+        let refused = Condition::parse(&nested).unwrap_err().to_string();
+        assert!(refused.contains("more than 20000 parts"), "{refused}");
+    }
+}
