@@ -55,6 +55,12 @@ impl Place {
         all
     }
 
+    /// The names of all files and folders in the place.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
     /// The files of a folder, by their names in it.
     pub(crate) fn names_and_bytes(&self, name: &str) -> Vec<(String, Vec<u8>)> {
         let of = |(path, bytes): (PathBuf, Vec<u8>)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes);

@@ -1,0 +1,341 @@
+//! Every command with `--memory`, over random sets, from the least budget upward: the budget that a refusal names suffices, every
+//! larger one does too, and the process never holds more than its budget. The peak is read from outside, by GNU `time`.
+//!
+//! Environment variables say how much is tried: `ADJOIN_MEMORY_RUNS` is the number of runs, `ADJOIN_MEMORY_SEED` the seed of the first
+//! set, `ADJOIN_MEMORY_ONLY` a part of the names of the commands, and `ADJOIN_MEMORY_PROGRAM` the program, if it is not the one
+//! that was built with the test.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness_sets::{IdLength, Shape, write_set};
+use crate::options::least_budget;
+use crate::place::{Place, Ran, ran, skip};
+use adjoin::random::Random;
+
+/// Runs if the environment does not say.
+const RUNS: u64 = 0;
+/// The budget with which folders are built.
+const AMPLE: &str = "--memory 2GB --quiet --force";
+/// Budgets that are tried after the one that a refusal named, as multiples of it.
+const LARGER: [f64; 4] = [1.07, 1.3, 1.9, 3.5];
+/// Budgets that may be refused before one suffices.
+const REFUSALS_MAX: u64 = 1;
+/// The budget of the first run.
+const FIRST_BUDGET: &str = "16MB";
+/// Bytes of the unit in which GNU `time` reports.
+const KIB: u64 = 1 << 10;
+/// What a program that was built without optimization holds beyond a budget: its code takes more pages.
+const UNOPTIMIZED_BYTES: f64 = 4e6;
+
+/// A command, as a line in which a word in braces stands for something that is drawn.
+struct Tried {
+    name: &'static str,
+    line: &'static str,
+    /// The folder that it changes, which every run gets a copy of.
+    changes: Option<&'static str>,
+}
+
+const fn reads(name: &'static str, line: &'static str) -> Tried {
+    Tried { name, line, changes: None }
+}
+
+const fn changes(name: &'static str, line: &'static str, folder: &'static str) -> Tried {
+    Tried { name, line, changes: Some(folder) }
+}
+
+/// Every command that has `--memory`, some with several results.
+const COMMANDS: &[Tried] = &[
+    reads("build", "build set.parquet {columns} -o out.store"),
+    changes("append", "append store --new beyond.parquet", "store"),
+    reads("join pairs", "join store --eps {eps} {promise} -o out.{table}"),
+    reads("join without -o", "join store --eps {eps} {promise}"),
+    reads("join counts", "join store --eps {eps} {promise} --output counts -o out.{table}"),
+    reads("join clusters", "join store --eps {eps} {promise} --output clusters -o out.{table}"),
+    reads("join keep", "join store --eps {eps} {promise} --output keep -o out.{table} --kept kept.{table}"),
+    reads("join source", "join set.parquet --eps {eps} {promise} -o out.{table}"),
+    reads("join --with", "join store --with other --eps {eps} {promise} -o out.{table}"),
+    reads("join --new", "join store --new other --eps {eps} {promise} -o out.{table}"),
+    reads("join --where", "join store --where \"number < 500\" --eps {eps} {promise} -o out.{table}"),
+    reads("join --nearest", "join store --nearest {k} {promise} -o out.{table}"),
+    reads("join --nearest source", "join set.parquet --nearest {k} {promise} -o out.{table}"),
+    reads("dedupe", "dedupe set.parquet --eps {eps} -o out.parquet --removed removed.{table}"),
+    reads("explain source", "explain set.parquet --eps {eps}"),
+    reads("explain store", "explain store --eps {eps}"),
+    reads("search", "search store --queries queries.parquet -k {k} {promise} -o out.{table}"),
+    reads("search radius", "search store --queries queries.parquet --radius {radius} {promise} -o out.{table}"),
+    reads("search --where", "search store --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}"),
+    reads("search itself", "search store --queries store -k {k} {promise} -o out.{table}"),
+    reads("index build", "index build store -o out.index"),
+    reads("index build source", "index build set.parquet {columns} -o out.index"),
+    changes("index relayout", "index relayout index --layout {layout}", "index"),
+    reads("index search", "index search index --queries queries.parquet -k {k} -o out.{table}"),
+    reads("index search --list", "index search index --queries queries.parquet -k 10 --list {k} -o out.{table}"),
+    reads("index search radius", "index search index --queries queries.parquet --radius {radius} -o out.{table}"),
+    reads(
+        "index search --where",
+        "index search index --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}",
+    ),
+    changes("live write", "live write live --upsert more.parquet", "live"),
+    changes("live write --delete-where", "live write live --delete-where \"number < 300\"", "live"),
+    changes("live merge", "live merge live", "live"),
+    reads("live search", "live search live --queries queries.parquet -k {k} -o out.{table}"),
+    reads("live search radius", "live search live --queries queries.parquet --radius {radius} -o out.{table}"),
+    reads("live search of new rows", "live search fresh --queries queries.parquet -k {k} -o out.{table}"),
+    reads("live snapshot", "live snapshot live -o out.parquet"),
+    reads("live backup", "live backup live out.live"),
+    reads("join live", "join live --eps {eps} -o out.{table}"),
+    reads("verify store", "verify store"),
+    reads("verify index", "verify index"),
+    reads("verify live", "verify live"),
+    reads("report", "report pairs.parquet --names set.parquet --name-column text -o out.html"),
+    reads("groundtruth pairs", "groundtruth set.parquet --eps {eps} -o out.{table}"),
+    reads("groundtruth sample", "groundtruth set.parquet --eps {eps} --sample 100 -o out.{table}"),
+];
+
+/// What was not as it should be.
+struct Fault {
+    seed: u64,
+    name: &'static str,
+    line: String,
+    what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}: seed {}: adjoin {}", self.name, self.what, self.seed, self.line)
+    }
+}
+
+/// A place with a set of vectors, and all folders that commands of the table read.
+struct Sets {
+    place: Place,
+    shape: Shape,
+    seed: u64,
+}
+
+impl Sets {
+    fn new(seed: u64) -> Self {
+        let (place, shape) = (Place::new(), Shape::draw(&mut Random::new(seed, "memory harness")));
+        write_set(&place.path("set.parquet"), &shape, (0, shape.rows), seed);
+        write_set(&place.path("more.parquet"), &shape, (shape.rows - shape.rows / 10, shape.rows / 4 + 1), seed + 1);
+        write_set(&place.path("beyond.parquet"), &shape, (shape.rows, shape.rows / 4 + 1), seed + 2);
+        write_set(&place.path("queries.parquet"), &shape, (0, shape.queries), seed);
+        Self { place, shape, seed }
+    }
+
+    /// Builds what is not there yet.
+    fn has(&self, name: &str) {
+        if self.place.path(name).exists() {
+            return;
+        }
+        let columns = self.shape.columns();
+        match name {
+            "store" => self.done(&format!("build set.parquet {columns} -o store {AMPLE}")),
+            "other" => self.done(&format!("build beyond.parquet {columns} -o other {AMPLE}")),
+            "index" => self.done(&format!("index build set.parquet {columns} -o index {AMPLE}")),
+            "pairs.parquet" => {
+                self.has("store");
+                self.done(&format!("join store --eps {} --exact -o pairs.parquet {AMPLE}", self.shape.eps));
+            }
+            "live" | "fresh" => {
+                self.create(name);
+                self.done(&format!("live write {name} --upsert set.parquet --memory 2GB --quiet"));
+                if name == "live" {
+                    self.done("live merge live --memory 2GB --quiet");
+                    self.done("live write live --upsert more.parquet --memory 2GB --quiet");
+                }
+            }
+            _ => panic!("{name} is a file of the set"),
+        }
+    }
+
+    fn create(&self, name: &str) {
+        let Shape { dimensions, element, ids, text_bytes, .. } = &self.shape;
+        let ids = if matches!(ids, IdLength::Number) { "int64" } else { "text" };
+        let columns = if *text_bytes > 0 { "--attributes number:int64,text:text" } else { "--attributes number:int64" };
+        let element = element.name();
+        self.done(&format!("live create {name} --dimensions {dimensions} --element {element} --ids {ids} {columns}"));
+    }
+
+    fn done(&self, line: &str) {
+        let ran = self.place.run_words(&words(line));
+        assert_eq!(ran.code, Some(0), "seed {}: adjoin {line}: {}", self.seed, ran.said);
+    }
+
+    /// A command with what is drawn in it.
+    fn line(&self, command: &Tried, random: &mut Random) -> String {
+        let mut chosen = |of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
+        let table = chosen(&["parquet", "csv", "jsonl"]);
+        let (promise, layout) = (chosen(&["", "", "--exact", "--recall 0.8"]), chosen(&["grown", "bnf", "rows"]));
+        let k = chosen(&["1", "10", "100", "1000", "5000"]);
+        let threads = chosen(&["1", "2", "3"]);
+        let Shape { eps, .. } = self.shape;
+        let radius = eps * [0.5, 1.0, 4.0, 100.0][random.below(4) as usize];
+        let columns = self.shape.columns();
+        let said = [
+            ("{columns}", columns.to_owned()),
+            ("{eps}", eps.to_string()),
+            ("{radius}", radius.to_string()),
+            ("{promise}", promise),
+            ("{layout}", layout),
+            ("{table}", table),
+            ("{k}", k),
+        ];
+        let line = said.iter().fold(command.line.to_owned(), |line, (word, said)| line.replace(word, said));
+        if line.starts_with("verify") || line.starts_with("report") {
+            line
+        } else {
+            format!("{line} --threads {threads}")
+        }
+    }
+
+    /// Runs a command with a budget, on a copy of what it changes. Returns the peak of the process as well.
+    fn run(&self, command: &Tried, line: &str, budget: &str) -> (Ran, u64) {
+        if let Some(folder) = command.changes {
+            self.place.removed(folder);
+            copy(&self.place.path(&format!("{folder}.as-it-was")), &self.place.path(folder));
+        }
+        for name in self.place.names().iter().filter(|name| is_result(name)) {
+            self.place.removed(name);
+        }
+        let line = format!("{line} --memory {budget}");
+        let arguments = words(&line);
+        let measured = self.place.path("peak");
+        let mut timed = Command::new("/usr/bin/time");
+        timed.args(["--quiet", "--format=%M", "--output"]).arg(&measured);
+        timed.arg(program()).args(&arguments).current_dir(self.place.path("")).env("TMPDIR", self.place.path(""));
+        let ran = ran(timed);
+        let peak = std::fs::read_to_string(&measured).unwrap();
+        (ran, peak.trim().parse::<u64>().unwrap() * KIB)
+    }
+
+    /// Tries a command with the least budget that it names, and with larger ones.
+    fn try_command(&self, command: &'static Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
+        ["store", "other", "index", "live", "fresh", "pairs.parquet"]
+            .into_iter()
+            .filter(|name| command.line.split(' ').any(|word| word == *name))
+            .for_each(|name| self.has(name));
+        if let Some(folder) = command.changes {
+            let kept = self.place.path(&format!("{folder}.as-it-was"));
+            if !kept.exists() {
+                copy(&self.place.path(folder), &kept);
+            }
+        }
+        let line = self.line(command, random);
+        let (mut runs, mut refusals, mut budget) = (0, 0, FIRST_BUDGET.to_owned());
+        let mut fault = |budget: &str, what: String| {
+            let line = format!("{line} --memory {budget}");
+            faults.push(Fault { seed: self.seed, name: command.name, line, what });
+        };
+        loop {
+            let (ran, peak) = self.run(command, &line, &budget);
+            runs += 1;
+            if let Some(what) = over(&ran, peak, &budget) {
+                fault(&budget, what);
+            }
+            if ran.code != Some(2) {
+                break;
+            }
+            if !ran.said.contains("give --memory ") {
+                fault(&budget, format!("refused without a budget that would do: {}", ran.said.trim()));
+                return runs;
+            }
+            refusals += 1;
+            if refusals == REFUSALS_MAX + 1 {
+                fault(&budget, format!("the budget that was named is refused: {}", ran.said.trim()));
+            }
+            if refusals > 6 {
+                return runs;
+            }
+            budget = least_budget(&ran.said);
+        }
+        let least: f64 = budget.trim_end_matches("MB").parse().unwrap();
+        for times in LARGER {
+            let budget = format!("{:.1}MB", least * times);
+            let (ran, peak) = self.run(command, &line, &budget);
+            runs += 1;
+            if let Some(what) = over(&ran, peak, &budget) {
+                fault(&budget, what);
+            } else if ran.code == Some(2) {
+                fault(&budget, format!("refused, but {least} MB suffice: {}", ran.said.trim()));
+            }
+        }
+        runs
+    }
+}
+
+/// How a run was not within its budget, or ended as none should.
+fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
+    let bytes = budget.trim_end_matches("MB").parse::<f64>().unwrap() * 1e6;
+    let is_optimized = !program().contains("/debug/");
+    let allowed = bytes + if is_optimized { 0.0 } else { UNOPTIMIZED_BYTES };
+    if peak as f64 > allowed {
+        return Some(format!("held {:.1} of {budget}, exit code {:?}", peak as f64 / 1e6, ran.code));
+    }
+    // 1 says that a promise was not kept: that of the recall, if not that of memory.
+    let ends_well = matches!(ran.code, Some(0..=2));
+    (!ends_well).then(|| format!("ended with {:?}: {}", ran.code, ran.said.trim()))
+}
+
+/// The program that is run.
+fn program() -> String {
+    std::env::var("ADJOIN_MEMORY_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_adjoin").to_owned())
+}
+
+/// Whether a file or folder of a place is the result of a run.
+fn is_result(name: &str) -> bool {
+    ["out.", "kept.", "removed."].iter().any(|start| name.starts_with(start))
+}
+
+/// The words of a line; those in quotes are one.
+fn words(line: &str) -> Vec<&str> {
+    let parts = line.split('"').enumerate();
+    parts.flat_map(|(k, part)| if k % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
+}
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &target) } else { std::fs::copy(&path, &target).map(drop).unwrap() }
+    }
+}
+
+/// A number that a variable gives, or another one.
+fn number_of(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+#[test]
+fn every_command_keeps_every_budget_from_the_one_that_it_names() {
+    if !Path::new("/usr/bin/time").exists() {
+        return skip("time", "there is no GNU time, which reads the peak of a process");
+    }
+    let (most, first) = (number_of("ADJOIN_MEMORY_RUNS", RUNS), number_of("ADJOIN_MEMORY_SEED", 1));
+    let only = std::env::var("ADJOIN_MEMORY_ONLY").unwrap_or_default();
+    let commands: Vec<&Tried> = COMMANDS.iter().filter(|command| command.name.contains(&only)).collect();
+    let (mut runs, mut faults) = (0, Vec::new());
+    for seed in (first..).take_while(|_| most > 0) {
+        let sets = Sets::new(seed);
+        let mut random = Random::new(seed, "commands");
+        let mut order = commands.clone();
+        random.shuffle(&mut order);
+        for command in order {
+            let before = faults.len();
+            runs += sets.try_command(command, &mut random, &mut faults);
+            faults[before..].iter().for_each(|fault| println!("{fault}"));
+            if runs >= most {
+                break;
+            }
+        }
+        if runs >= most {
+            break;
+        }
+    }
+    println!("{runs} runs, {} faults", faults.len());
+    assert!(faults.is_empty(), "{}", faults.iter().map(|fault| format!("{fault}\n")).collect::<String>());
+}
