@@ -138,6 +138,8 @@ impl Backend {
         let Facts { rows, vectors, buckets, .. } = self.facts();
         let rows = match (sought.nprobe, buckets) {
             (Some(nprobe), Some(buckets)) => rows as f64 * f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
+            // Other searches say nothing about one that compares all rows.
+            _ if sought.compares_all() && buckets.is_none() => rows as f64,
             _ => lock(&self.rows_compared).unwrap_or(rows as f64),
         };
         queries as f64 * rows * vectors.bytes() as f64

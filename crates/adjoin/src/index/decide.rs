@@ -32,6 +32,9 @@ pub(super) fn decide<T: Coordinate>(
         (Wanted::Within(predicate), IndexEffort::List(list)) => {
             unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
+        // No sample supports a recall of 1: that everything is found takes a comparison with everything.
+        (_, IndexEffort::Exact) => Ok(Decided::whole(1.0, None)),
+        (_, IndexEffort::Recall(target)) if target >= 1.0 => Ok(Decided::whole(target, None)),
         (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
             promise::decide::<T>(context, index, (queries, like), (k, apart), (target, options))
         }
