@@ -25,7 +25,7 @@ use adjoin_kernels::Panel;
 
 use self::linking::Linking;
 use self::mixed::Mixed;
-use self::near::{Depth, Near};
+use self::near::{Depth, Near, among_bytes};
 use self::numbering::Numbering;
 use self::survey::Survey;
 use super::Index;
@@ -140,7 +140,7 @@ impl Merge<'_> {
     pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
-            let context = &self.context.for_run(self.least_bytes()?, PURPOSE)?;
+            let context = &self.context.for_run(self.least_bytes::<T>()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
             let (manifest, spilled) = merge.lay::<T>(&drafts, folder, repair)?;
@@ -149,7 +149,7 @@ impl Merge<'_> {
     }
 
     /// Bytes that it takes at least, about.
-    fn least_bytes(&self) -> Result<u64> {
+    fn least_bytes<T: Coordinate>(&self) -> Result<u64> {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
@@ -160,7 +160,8 @@ impl Merge<'_> {
             None => 0,
         };
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
-        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes))
+        let among = among_bytes::<T>(self.context, facts.space(), (rows, &facts.options().graph));
+        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
     }
 
     /// Writes all files but the calibration; returns how many bytes went to temporary files, too.
