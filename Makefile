@@ -106,7 +106,8 @@ tables-flash: build
 	python3 bench/flash.py $(CLI) $(FLASH) > target/benchmarks-flash.md
 	mv target/benchmarks-flash.md docs/benchmarks-flash.md
 
-# Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed.
+# Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed;
+# 200 histories of merges whose recall is checked by brute force.
 stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 $(TEST)
 
