@@ -107,7 +107,8 @@ tables-flash: build
 	mv target/benchmarks-flash.md docs/benchmarks-flash.md
 
 # Random tests, many times as long; faults with every way to lose what was not synced that is listed; hundreds of processes killed;
-# 2,000 runs of commands with budgets from the least upward; an hour of a server under everything at once.
+# 2,000 runs of commands with budgets from the least upward; 200 histories of merges whose recall is checked by brute force;
+# an hour of a server under everything at once.
 stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST)
 

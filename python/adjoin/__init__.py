@@ -201,6 +201,7 @@ class Index:
         radius: Optional[float] = None,
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
+        exact: bool = False,
         list: Optional[int] = None,
         where: Optional[str] = None,
         calibrate_with: Optional[PathLike] = None,
@@ -219,7 +220,8 @@ class Index:
         ``queries`` is what :func:`build` takes, with its options for columns. ``recall`` is the share of that to find at
         least, on average over queries, 0.95 where it is not given; that is promised for queries that are distributed as the
         rows of the index, or as the vectors of the file ``calibrate_with``, which takes a pass over the index, as does a
-        threshold. ``list`` keeps so many candidates, whatever that finds. ``where`` is a condition as in SQL on the attributes with
+        threshold. ``exact`` compares each query with every row and finds all of it. ``list`` keeps so many candidates, whatever that
+        finds. ``where`` is a condition as in SQL on the attributes with
         which the index was built: only rows of which it is true are found. A recall is then exact for few queries, at the cost of
         a pass over the pages that have such rows. ``memory`` bounds what the process holds beside what it held before the call.
 
@@ -227,7 +229,7 @@ class Index:
         was held than was given, or where no search that makes sense supports the recall. Ctrl-C stops it and removes what is
         temporary.
         """
-        wanted = _sought(k, radius, min_similarity, recall, list)
+        wanted = _sought(k, radius, min_similarity, recall, exact, list)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         wanted["condition"] = _options.text("where", where)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
@@ -240,11 +242,12 @@ class Index:
         return hits
 
 
-def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, candidates: Any) -> dict[str, Any]:
+def _sought(k: Any, radius: Any, min_similarity: Any, recall: Any, exact: Any, candidates: Any) -> dict[str, Any]:
     """What is wanted of each query of an index, and how far it is looked for."""
     numbers = {"radius": radius, "min_similarity": min_similarity, "recall": recall}
     wanted: dict[str, Any] = {name: _options.number(name, value) for name, value in numbers.items()}
     wanted["k"] = _options.optional_integer("k", k, _options.U64_MAX)
+    wanted["exact"] = _options.flag("exact", exact)
     wanted["list"] = _options.optional_integer("list", candidates, _options.U32_MAX)
     return {"calibrate_with": None, "condition": None, **wanted}
 
@@ -412,6 +415,7 @@ class Collection:
         radius: Optional[float] = None,
         min_similarity: Optional[float] = None,
         recall: Optional[float] = None,
+        exact: bool = False,
         list: Optional[int] = None,
         where: Optional[str] = None,
         calibrate_with: Optional[PathLike] = None,
@@ -428,7 +432,7 @@ class Collection:
         """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine), among
         those that are there when it begins. Rows that are not merged yet are all compared; among the others it finds what
         :meth:`Index.search` promises, with the same arguments."""
-        wanted = _sought(k, radius, min_similarity, recall, list)
+        wanted = _sought(k, radius, min_similarity, recall, exact, list)
         wanted["condition"] = _options.text("where", where)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")

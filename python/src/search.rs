@@ -140,14 +140,15 @@ pub(crate) struct WantedOfIndex {
     radius: Option<f64>,
     min_similarity: Option<f64>,
     recall: Option<f64>,
+    exact: bool,
     list: Option<usize>,
     condition: Option<String>,
 }
 
 impl WantedOfIndex {
     pub(crate) fn options(&self, seed: u64) -> Result<IndexSearchOptions> {
-        let Self { k, radius, min_similarity, recall, list, .. } = *self;
-        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, list)?);
+        let Self { k, radius, min_similarity, recall, exact, list, .. } = *self;
+        let (wanted, effort) = (Wanted::of(k, radius, min_similarity)?, IndexEffort::of(recall, exact, list)?);
         let mut options = IndexSearchOptions::new(wanted, effort, seed);
         options.condition = self.condition.as_deref().map(Condition::parse).transpose()?;
         options.check().map(|()| options)

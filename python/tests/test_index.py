@@ -36,6 +36,14 @@ def test_a_list_of_all_finds_what_numpy_finds(vectors, index):
         assert hits.to_arrow().column_names == ["query", "rank", "id", "distance"]
 
 
+@pytest.mark.parametrize("effort", [{"exact": True}, {"recall": 1.0}])
+def test_an_exact_search_finds_what_numpy_finds(vectors, index, effort):
+    queries = vectors[:50] + 0.01
+    with index.search(queries, 7, **effort) as hits:
+        assert (hits.ids == nearest(vectors, queries, 7)).all()
+        assert hits.stats["recall"]["at_k"]["low"] == 1.0 and hits.stats["strategy"]["probes"] == "whole"
+
+
 def test_the_recall_is_promised_and_told(vectors, index):
     queries = numpy.random.default_rng(2).standard_normal((300, 16), dtype="float32")
     wanted = nearest(vectors, queries, 10)
@@ -120,6 +128,8 @@ def test_a_recall_that_nothing_supports_is_warned_of(tmp_path):
         ({"k": "many"}, adjoin.OptionTypeError, "k is 'many'"),
         ({"k": 3, "recall": 2}, adjoin.OptionError, "recall is 2"),
         ({"k": 3, "recall": 0.9, "list": 10}, adjoin.OptionError, "at most one of"),
+        ({"k": 3, "exact": True, "list": 10}, adjoin.OptionError, "at most one of"),
+        ({"k": 3, "exact": "yes"}, adjoin.OptionTypeError, "exact"),
         ({"k": 3, "list": 0}, adjoin.OptionError, "list is 0; give 1 to"),
         ({"k": 3, "memory": "1MB"}, adjoin.BudgetError, "memory"),
     ],

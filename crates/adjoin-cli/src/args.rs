@@ -437,8 +437,11 @@ pub(crate) struct IndexBuild {
 #[derive(Debug, Args)]
 pub(crate) struct WalkEffort {
     /// Find at least this share of that, on average over queries; 0.95 where not given
-    #[arg(long, value_name = "R", conflicts_with = "list", allow_negative_numbers = true)]
+    #[arg(long, value_name = "R", conflicts_with_all = ["list", "exact"], allow_negative_numbers = true)]
     pub(crate) recall: Option<f64>,
+    /// Find all of it: compare each query with every row
+    #[arg(long, conflicts_with_all = ["list", "calibrate_with"])]
+    pub(crate) exact: bool,
     /// Candidates that a search keeps (L), whatever that finds: more find more, and read more (for experts)
     #[arg(short = 'L', long, value_name = "L", hide_short_help = true, conflicts_with = "calibrate_with")]
     pub(crate) list: Option<usize>,

@@ -103,7 +103,7 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
 
 /// How far a search of an index goes.
 pub(crate) fn effort(effort: &WalkEffort) -> Result<IndexEffort> {
-    IndexEffort::of(effort.recall, effort.list)
+    IndexEffort::of(effort.recall, effort.exact, effort.list)
 }
 
 /// Opens what is named as one set of vectors; one without rows is refused.

@@ -182,7 +182,7 @@ impl Backend {
             _ => true,
         };
         let is_short = sought.list.is_none_or(|list| list <= QUICK_LIST);
-        let is_plain = !sought.exact && sought.condition.is_none();
+        let is_plain = !sought.compares_all() && sought.condition.is_none();
         if is_quick && has_few_probes && is_short && is_plain && served.is_calibrated(sought) {
             Lane::Quick
         } else {
@@ -196,7 +196,7 @@ impl Backend {
         let Facts { rows, buckets, .. } = self.facts();
         let fraction = match (sought.nprobe, buckets) {
             (Some(nprobe), Some(buckets)) => f64::from(nprobe.min(buckets)) / f64::from(buckets.max(1)),
-            _ if sought.exact => 1.0,
+            _ if sought.compares_all() => 1.0,
             _ => lock(&self.costs).fraction(sought),
         };
         self.bytes_compared(queries, rows as f64 * fraction)

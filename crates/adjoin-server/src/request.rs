@@ -45,6 +45,11 @@ impl Sought {
         let condition = members.r#where.as_deref().map(Condition::parse).transpose()?;
         Ok(Self { wanted, recall, exact, nprobe, list, condition })
     }
+
+    /// Whether each query is compared with all rows.
+    pub(crate) fn compares_all(&self) -> bool {
+        self.exact || self.recall.is_some_and(|recall| recall >= 1.0)
+    }
 }
 
 /// A request to search.

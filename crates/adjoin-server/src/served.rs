@@ -221,10 +221,10 @@ pub(crate) fn effort(sought: &Sought) -> Result<Effort> {
 
 /// How far walks of an index go.
 fn walk(sought: &Sought) -> Result<IndexEffort> {
-    if sought.nprobe.is_some() || sought.exact {
-        return Err(Error::option("nprobe and exact are for stores; of a graph index give list or recall"));
+    if sought.nprobe.is_some() {
+        return Err(Error::option("nprobe is for stores; for a graph index give list, recall or exact"));
     }
-    IndexEffort::of(sought.recall, sought.list)
+    IndexEffort::of(sought.recall, sought.exact, sought.list)
 }
 
 /// When what is in a folder was published: changes with every generation.

@@ -141,10 +141,15 @@ pub(super) fn print_recall(common: &CommonStatistics, with_others: bool, (unprom
         return eprintln!("recall: 100 % (exact); at least {} requested", percent(recall.target));
     };
     let [estimate, low, high, p5, target] = [at_k.estimate, at_k.low, at_k.high, p5, recall.target].map(percent);
+    let inserted = recall.queries.as_deref().filter(|queries| queries.contains("merge"));
+    let (rows, others) = match (with_others, inserted) {
+        (true, _) => ("of --calibrate-with", ""),
+        (false, None) => (rows, " (of other queries, give some as --calibrate-with)"),
+        (false, Some(_)) => ("that the last merge inserted", ", whose recall is the lowest"),
+    };
     eprintln!(
         "recall: {estimate} of what a query is to find, on average (between {low} and {high}), {p5} or more for 95 % of \
-         queries, measured with {} {} as queries; at least {target} requested",
+         queries, measured with {} {rows} as queries{others}; at least {target} requested",
         format_count(sample, "row"),
-        if with_others { "of --calibrate-with" } else { rows }
     );
 }

@@ -161,6 +161,13 @@ fn a_recall_is_promised_and_told_or_said_not_to_be_kept() {
     assert!(statistics["strategy"]["t"].as_f64() >= Some(4.0), "{statistics}");
     let statistics = run("--recall 0.5 --calibrate-with queries.fbin", 0, &["with 100 rows of --calibrate-with"]);
     assert!(statistics["seconds"]["calibrate"].as_f64() > Some(0.0), "{statistics}");
+    for exact in ["--exact", "--recall 1"] {
+        let statistics = run(exact, 0, &["recall: 100 % (exact)"]);
+        assert_eq!(
+            (&statistics["recall"]["at_k"]["low"], &statistics["strategy"]["probes"]),
+            (&1.0.into(), &"whole".into())
+        );
+    }
     let words = ["at least 99.99 % requested", "adjoin: no search that makes sense supports a recall of 99.99 %"];
     assert_eq!(run("--recall 0.9999", 1, &words)["recall"]["kept"], Value::Bool(false));
 }
@@ -207,6 +214,7 @@ fn what_cannot_be_indexed_or_searched_is_refused_in_one_line() {
         ("index verify set.store", &["set.store", "not a graph index"]),
         ("index search set.index --queries queries.fbin -k 3 --recall 1.5", &["recall is 1.5"]),
         ("index search set.index --queries queries.fbin -k 3 --recall 0.9 -L 9", &["--recall", "--list"]),
+        ("index search set.index --queries queries.fbin -k 3 --exact -L 9", &["--exact", "--list"]),
         (
             "index search set.index --queries queries.fbin -k 3 -L 9 --calibrate-with queries.fbin",
             &["--calibrate-with"],

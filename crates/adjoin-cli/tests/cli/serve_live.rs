@@ -24,7 +24,18 @@ fn an_index_is_served() {
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
-    assert!(refused.contains("of a graph index give list or recall"), "{refused}");
+    assert!(refused.contains("for a graph index give list, recall or exact"), "{refused}");
+    // A recall of 1 is no estimate: everything is compared.
+    let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
+    let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
+    assert_eq!((ids_of(&exact), ids_of(&all)), (wanted.clone(), wanted));
+    for answer in [exact, all] {
+        assert_eq!(
+            answer["recall"],
+            json!({"target": answer["recall"]["target"], "low": 1.0, "kept": true}),
+            "{answer}"
+        );
+    }
     let refused = serving.post("/v1/vectors/delete", &json!({"ids": [1]})).problem(400);
     assert!(refused.contains("serve a live index to write"), "{refused}");
 }

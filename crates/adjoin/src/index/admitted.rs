@@ -16,6 +16,9 @@ const READ_COST: f64 = 2_500.0;
 const READS_OF_CANDIDATE: f64 = 0.6;
 /// The least share of the vertices that is left by deletes for walks among them to be like those among all.
 const MOST_LEFT: f64 = 0.1;
+/// Fraction of the rows whose deletion leaves a calibration by all rows as it is: the misses of the others weigh at most as many
+/// times more as there are fewer rows.
+const DELETED_MAX: f64 = 0.05;
 
 /// Rows that meet a condition or were not deleted, and the vertices that have any.
 pub(super) struct Admitted {
@@ -68,6 +71,21 @@ impl Admitted {
     /// do with where they lie, or few are left. Else a walk that keeps as many of them as it would of all finds as much.
     pub(super) fn is_apart(&self, index: &Index) -> bool {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
+    }
+
+    /// Whether so many rows were deleted that the recall of those that are left may differ from that of all.
+    pub(super) fn is_thinned(&self, index: &Index) -> bool {
+        !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
+    }
+
+    /// Whether the other rows were deleted, rather than left out by a condition.
+    pub(super) fn is_by_deletes(&self) -> bool {
+        !self.by_condition
+    }
+
+    /// Whether a row may be found, by its entry.
+    pub(super) fn admits(&self, entry: u32) -> bool {
+        self.rows.contains(entry)
     }
 
     /// How many rows meet the condition, where there is one.

@@ -1,9 +1,11 @@
 //! How long must the lists of walks be? For drawn queries, whose true hits are known, a ladder of lists, and for each hit the
 //! shortest of these from which on all of them find it. So the shortest list that finds enough for any k is looked up.
 
+use std::ops::Range;
+
 use crate::random::Random;
 use crate::report::Interval;
-use crate::truth::{NeighbourSample, setting_half};
+use crate::truth::NeighbourSample;
 
 /// The shortest list of a ladder.
 const SHORTEST: usize = 4;
@@ -11,6 +13,10 @@ const SHORTEST: usize = 4;
 pub(super) const NOTED: usize = 100;
 const NUMBER_BYTES: usize = size_of::<u32>();
 const HEAD_NUMBERS: usize = 5;
+/// At most one of so many queries may have lost hits of which it is not known what replaces them.
+const LOST_SHARE: usize = 100;
+/// Numbers before the entries of inserted rows: how many these are, and whether they are all that were inserted.
+const INSERTED_NUMBERS: usize = 2;
 
 /// What walks for drawn queries found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +32,18 @@ pub(super) struct Calibration {
     noted: Vec<u32>,
     from: Vec<u8>,
     queries: usize,
+    /// The last queries are rows that a merge has inserted.
+    inserted: Inserted,
+}
+
+/// Rows that the last merge has inserted and that are queries of a calibration. Few rows of a region that is new hardly count among
+/// rows drawn of all, so that their recall is measured apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Inserted {
+    /// Their entries, ascending.
+    pub(super) entries: Vec<u32>,
+    /// Whether these are all rows that were inserted, so that nothing about them is left to chance.
+    pub(super) whole: bool,
 }
 
 /// What a list reaches.
@@ -35,8 +53,10 @@ pub(super) struct Reached {
     pub(super) at_k: Interval,
     /// The recall that 95 % of the queries reach.
     pub(super) p5: f64,
-    /// Queries that were drawn, half of which say that.
+    /// Queries that were drawn.
     pub(super) queries: u64,
+    /// Whether that is the recall of the rows that the last merge inserted, which is lower than that of all.
+    pub(super) of_inserted: bool,
 }
 
 /// The list that follows on one in a ladder: powers of two, and one and a half times these.
@@ -61,11 +81,53 @@ pub(super) fn noted(mut hits: Vec<u32>, seed: u64) -> Vec<u32> {
 }
 
 impl Calibration {
-    /// Of queries that have so many true hits, of which these are noted; no list has been tried.
-    pub(super) fn new(walks: u32, hits_of_query: u32, noted: &[Vec<u32>]) -> Self {
+    /// Of queries that have so many true hits, of which these are noted; no list has been tried. The last queries are inserted rows.
+    pub(super) fn new(walks: u32, hits_of_query: u32, noted: &[Vec<u32>], inserted: Inserted) -> Self {
         let queries = noted.len();
         let noted = noted.concat();
-        Self { walks, hits_of_query, lists: Vec::new(), from: vec![0; noted.len()], noted, queries }
+        Self { walks, hits_of_query, lists: Vec::new(), from: vec![0; noted.len()], noted, queries, inserted }
+    }
+
+    /// The queries that are rows which the last merge inserted.
+    pub(super) fn inserted(&self) -> &Inserted {
+        &self.inserted
+    }
+
+    /// How many queries there are.
+    pub(super) fn queries(&self) -> usize {
+        self.queries
+    }
+
+    /// Queries that were drawn of all rows.
+    fn drawn(&self) -> usize {
+        self.queries - self.inserted.entries.len()
+    }
+
+    /// Returns the calibration by the queries and hits that are left after deletes, given the entry of each drawn query. A query that
+    /// has lost more hits than were noted beyond `k` misses what replaces them, of which nothing is known. `None` if that is so for
+    /// many queries, or none is left.
+    pub(super) fn of_left(&self, k: u64, own: &[u32], is_left: impl Fn(u32) -> bool) -> Option<Self> {
+        let (of_query, hits) = (self.noted_of_query(), k.min(self.hits_of_query.into()) as usize);
+        let entries = own.iter().chain(&self.inserted.entries);
+        let (mut noted, mut from, mut queries, mut lost) = (Vec::new(), Vec::new(), 0, 0);
+        for (query, &entry) in entries.enumerate().filter(|&(_, &entry)| is_left(entry)) {
+            let all = query * of_query..(query + 1) * of_query;
+            for at in all.filter(|&at| is_left(self.noted[at])).take(hits) {
+                noted.push(self.noted[at]);
+                from.push(self.from[at]);
+            }
+            queries += 1;
+            if noted.len() < queries * hits {
+                lost += 1;
+                noted.resize(queries * hits, entry);
+                from.resize(queries * hits, self.lists.len() as u8);
+            }
+        }
+        let mut inserted = self.inserted.clone();
+        inserted.entries.retain(|&entry| is_left(entry));
+        let is_enough = queries > inserted.entries.len() && lost * LOST_SHARE <= queries;
+        let (walks, hits_of_query, lists) = (self.walks, hits as u32, self.lists.clone());
+        is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
     }
 
     /// Which walks these were.
@@ -108,12 +170,12 @@ impl Calibration {
     }
 
     /// Some of the queries, each of `k` of its hits with the list that finds it.
-    fn sample(&self, k: u64, takes: impl Fn(usize) -> bool) -> NeighbourSample {
-        let mut sample = NeighbourSample::default();
+    fn sample(&self, k: u64, queries: Range<usize>, whole: bool) -> NeighbourSample {
+        let mut sample = NeighbourSample { whole, ..NeighbourSample::default() };
         let of_query = self.noted_of_query();
         let hits = k.min(self.hits_of_query.into());
         let counted = of_query.min(hits as usize);
-        for query in (0..self.queries).filter(|&query| takes(query)) {
+        for query in queries {
             sample.vectors += 1;
             let from = &self.from[query * of_query..][..counted];
             let list = |&from: &u8| self.lists.get(usize::from(from)).map_or(f32::INFINITY, |&list| list as f32);
@@ -125,34 +187,57 @@ impl Calibration {
         sample
     }
 
-    /// The shortest list of the ladder by which one half of the queries support the promise; none where none does.
+    /// The queries that were drawn of all rows, and those that were inserted, if any: a promise holds for both.
+    fn samples(&self, k: u64) -> impl Iterator<Item = NeighbourSample> {
+        let inserted =
+            (self.drawn() < self.queries).then(|| self.sample(k, self.drawn()..self.queries, self.inserted.whole));
+        std::iter::once(self.sample(k, 0..self.drawn(), false)).chain(inserted)
+    }
+
+    /// Returns the shortest list of the ladder that supports the promise. `None` if no list does.
+    ///
+    /// A list holds at least as many candidates as hits are wanted, so that walks go as far as was measured. The bootstrap must be
+    /// content, and the lower bound that is reported must reach the recall. One sample decides and reports: a
+    /// longer list finds at least as much of it, as hits count from where all longer lists find them, so that a list that is too short
+    /// passes no more often than the longest of those that are.
     pub(super) fn choose(&self, k: u64, (recall, seed): (f64, u64)) -> Option<usize> {
-        let sets = setting_half(self.queries, seed);
-        let list = self.sample(k, |query| sets[query]).calibrate(recall, seed)?;
-        // Where everything is found by any list there is no threshold.
-        Some(list.max(SHORTEST as f64) as usize)
+        let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
+        self.samples(k).try_fold(least, |longest, sample| {
+            // Where everything is found by any list there is no threshold.
+            let first = sample.calibrate(recall, seed)?.max(longest as f64);
+            let supports = |&list: &f64| sample.recalls(list, seed).per_vector.low >= recall;
+            let lists = self.lists.iter().map(|&list| f64::from(list)).filter(|&list| list >= first);
+            lists.into_iter().find(supports).map(|list| list as usize)
+        })
     }
 
     /// Whether a ladder that goes on may come to support the promise: it would, if it found everything.
     pub(super) fn may_support(&self, k: u64, (recall, seed): (f64, u64)) -> bool {
-        let found = Self { lists: vec![SHORTEST as u32], from: vec![0; self.from.len()], ..self.clone() };
+        let found = Self { lists: vec![1 << 30], from: vec![0; self.from.len()], ..self.clone() };
         found.choose(k, (recall, seed)).is_some()
     }
 
-    /// What a list of the ladder reaches, by the other half.
+    /// What a list of the ladder reaches: the lower recall, that of all rows or of those that were inserted.
     pub(super) fn reached(&self, k: u64, list: usize, seed: u64) -> Reached {
-        let sets = setting_half(self.queries, seed);
-        let aside = self.sample(k, |query| !sets[query]);
-        let at_k = aside.recalls(list as f64, seed).per_vector;
-        Reached { at_k, p5: aside.fifth_percentile(list as f64), queries: self.queries as u64 }
+        let reached = self.samples(k).enumerate().map(|(number, sample)| {
+            let at_k = sample.recalls(list as f64, seed).per_vector;
+            let p5 = sample.fifth_percentile(list as f64);
+            Reached { at_k, p5, queries: sample.vectors, of_inserted: number > 0 }
+        });
+        reached.min_by(|a, b| a.at_k.low.total_cmp(&b.at_k.low)).expect("there is a sample")
     }
 
-    /// Which walks, how many hits, lists, queries and noted hits; the lists, the noted hits, and from which list on each is found.
+    /// Which walks, how many hits, lists, queries and noted hits; the lists, the noted hits, and from which list on each is found;
+    /// then the inserted rows, if there are any.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let noted = self.noted_of_query() as u32;
         let head = [self.walks, self.hits_of_query, self.lists.len() as u32, self.queries as u32, noted];
         let numbers = head.iter().chain(&self.lists).chain(&self.noted);
-        numbers.flat_map(|number| number.to_le_bytes()).chain(self.from.iter().copied()).collect()
+        let bytes = numbers.flat_map(|number| number.to_le_bytes()).chain(self.from.iter().copied());
+        let Inserted { entries, whole } = &self.inserted;
+        let inserted = [entries.len() as u32, u32::from(*whole)];
+        let inserted = inserted.iter().chain(entries).flat_map(|number| number.to_le_bytes());
+        bytes.chain(inserted.take_while(|_| !entries.is_empty())).collect()
     }
 
     /// What [`Self::to_bytes`] wrote for an index of so many entries; none where these are not such bytes.
@@ -166,16 +251,26 @@ impl Calibration {
         let [walks, hits_of_query, lists, queries, of_query] = take(&mut rest, HEAD_NUMBERS)?.try_into().ok()?;
         let (lists, queries) = (take(&mut rest, lists as usize)?, queries as usize);
         let noted = take(&mut rest, queries.checked_mul(of_query as usize)?)?;
-        let from = rest.to_vec();
+        let from = rest.split_off(..noted.len())?.to_vec();
+        let inserted = match rest.is_empty() {
+            true => Inserted::default(),
+            false => {
+                let [count, whole] = <[u32; INSERTED_NUMBERS]>::try_from(take(&mut rest, INSERTED_NUMBERS)?).ok()?;
+                let entries = take(&mut rest, count as usize)?;
+                (count > 0 && whole <= 1).then_some(Inserted { entries, whole: whole == 1 })?
+            }
+        };
         let holds = [
+            rest.is_empty() && inserted.entries.is_sorted_by(|a, b| a < b) && inserted.entries.len() < queries,
+            inserted.entries.iter().all(|&entry| u64::from(entry) < entries),
             lists.len() < usize::from(u8::MAX),
             lists.is_sorted_by(|a, b| a < b),
-            lists.first().is_none_or(|&first| first > 0) && queries as u64 <= entries,
+            lists.first().is_none_or(|&first| first > 0) && queries as u64 <= 2 * entries,
             u64::from(hits_of_query) <= entries && of_query as usize == NOTED.min(hits_of_query as usize),
             noted.iter().all(|&entry| u64::from(entry) < entries),
             from.len() == noted.len() && from.iter().all(|&from| usize::from(from) <= lists.len()),
         ];
-        holds.iter().all(|&holds| holds).then_some(Self { walks, hits_of_query, lists, noted, from, queries })
+        holds.iter().all(|&holds| holds).then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
     }
 }
 
@@ -183,32 +278,71 @@ impl Calibration {
 mod tests {
     use super::*;
 
-    /// Queries of which each has `hits` hits; the list of four finds all but the last hit of every second one, longer lists
-    /// all, but that of eight none of the last query.
+    /// Queries of which each has `hits` hits; the list of 40 finds all but the last hit of every second one, longer lists all, but
+    /// that of 80 none of the last query.
     fn sample(queries: u32, hits: u32) -> Calibration {
         let noted: Vec<Vec<u32>> = (0..queries).map(|query| (query..query + hits).collect()).collect();
-        let mut calibration = Calibration::new(7, hits, &noted);
+        let mut calibration = Calibration::new(7, hits, &noted, Inserted::default());
         let found = |of: &dyn Fn(u32, u32) -> bool| -> Vec<bool> {
             (0..queries).flat_map(|query| (0..hits).map(move |hit| of(query, hit))).collect()
         };
-        calibration.add(4, &found(&|query, hit| query % 2 == 0 || hit + 1 < hits));
-        calibration.add(6, &found(&|_, _| true));
-        calibration.add(8, &found(&|query, _| query + 1 < queries));
-        calibration.add(12, &found(&|_, _| true));
+        calibration.add(40, &found(&|query, hit| query % 2 == 0 || hit + 1 < hits));
+        calibration.add(60, &found(&|_, _| true));
+        calibration.add(80, &found(&|query, _| query + 1 < queries));
+        calibration.add(120, &found(&|_, _| true));
         calibration
     }
 
     #[test]
     fn the_shortest_list_that_finds_enough_is_chosen_for_any_k() {
         let calibration = sample(2_000, 10);
-        assert_eq!(calibration.choose(10, (0.8, 1)), Some(4));
-        assert_eq!(calibration.choose(10, (0.97, 1)), Some(6));
-        assert_eq!(calibration.choose(9, (0.97, 1)), Some(4), "the last hit is not wanted");
+        assert_eq!(calibration.choose(10, (0.8, 1)), Some(40));
+        assert_eq!(calibration.choose(10, (0.97, 1)), Some(60));
+        assert_eq!(calibration.choose(9, (0.97, 1)), Some(40), "the last hit is not wanted");
         assert_eq!(calibration.choose(10, (0.9999, 1)), None);
         assert!(!calibration.may_support(10, (0.9999, 1)) && calibration.may_support(10, (0.99, 1)));
-        let reached = calibration.reached(10, 4, 1);
+        let reached = calibration.reached(10, 40, 1);
         assert!((reached.at_k.estimate - 0.95).abs() < 0.01 && reached.p5 == 0.9, "{reached:?}");
         assert!(calibration.serves(10) && calibration.serves(3) && !calibration.serves(11));
+    }
+
+    #[test]
+    fn rows_that_were_inserted_must_be_found_as_well_as_all() {
+        // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of those of the latter.
+        let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
+        let inserted = Inserted { entries: (500..600).collect(), whole: true };
+        let mut calibration = Calibration::new(7, 10, &noted, inserted);
+        calibration.add(40, &(0..21_000).map(|hit| hit < 20_000 || hit % 2 == 0).collect::<Vec<_>>());
+        assert_eq!(calibration.choose(10, (0.4, 1)), Some(40));
+        assert_eq!(calibration.choose(10, (0.9, 1)), None);
+        let reached = calibration.reached(10, 40, 1);
+        assert!(reached.of_inserted && (reached.at_k.low, reached.queries) == (0.5, 100), "{reached:?}");
+        calibration.add(60, &[true; 21_000]);
+        assert_eq!(calibration.choose(10, (0.9, 1)), Some(60));
+        assert_eq!(Calibration::from_bytes(&calibration.to_bytes(), 2_110), Some(calibration));
+    }
+
+    #[test]
+    fn what_was_deleted_is_neither_query_nor_hit() {
+        let calibration = sample(2_000, 10);
+        let own: Vec<u32> = (0..2_000).collect();
+        // Without the queries of which only longer lists find all hits, the shortest list does.
+        let left = calibration.of_left(9, &own, |entry| entry % 2 == 0 || entry >= 2_000);
+        assert!(left.is_none(), "each query has lost half of its hits");
+        let left = calibration.of_left(3, &own, |entry| entry % 2 == 0).unwrap();
+        assert_eq!((left.queries, left.noted(0)), (1_000, &[0, 2, 4][..]));
+        assert_eq!(left.choose(3, (0.9, 1)), Some(40));
+        assert!(calibration.of_left(3, &own, |_| false).is_none());
+    }
+
+    #[test]
+    fn what_is_chosen_has_a_lower_bound_that_reaches_the_recall() {
+        for (queries, k, recall) in [(300, 2, 0.95), (1_000, 2, 0.95), (1_000, 10, 0.97), (4_000, 10, 0.95)] {
+            let calibration = sample(queries, 10);
+            let Some(list) = calibration.choose(k, (recall, 1)) else { continue };
+            let reached = calibration.reached(k, list, 1);
+            assert!(reached.at_k.low >= recall, "{queries} {k}: {reached:?}");
+        }
     }
 
     #[test]
@@ -223,9 +357,9 @@ mod tests {
         let all: Vec<u32> = (0..1_000).collect();
         let some = noted(all.clone(), 1);
         assert!(some.len() == NOTED && some.is_sorted() && some != noted(all, 2));
-        let calibration = Calibration::new(7, 1_000, &[some.clone(), some]);
+        let calibration = Calibration::new(7, 1_000, &[some.clone(), some], Inserted::default());
         assert!(calibration.serves(1_000) && !calibration.serves(10));
-        assert_eq!(calibration.sample(1_000, |_| true).neighbours, [(1_000, 100), (1_000, 200)]);
+        assert_eq!(calibration.sample(1_000, 0..2, false).neighbours, [(1_000, 100), (1_000, 200)]);
     }
 
     #[test]

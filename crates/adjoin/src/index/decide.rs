@@ -24,6 +24,8 @@ pub(super) fn decide<T: Coordinate>(
 ) -> Result<Decided> {
     let unpromised = |aim| Ok(Decided { way: Way::Walk(aim), recall: None, reads: None });
     let apart = admitted.filter(|admitted| admitted.is_apart(index));
+    // A calibration by all rows may be off for those that are left.
+    let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
     let mut decided = match (options.wanted, options.effort) {
         (Wanted::Nearest(k), IndexEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
@@ -32,11 +34,14 @@ pub(super) fn decide<T: Coordinate>(
         (Wanted::Within(predicate), IndexEffort::List(list)) => {
             unpromised(Aim::within(predicate, (list, predicate.squared_distance() as f32)))
         }
+        // No sample supports a recall of 1: that everything is found takes a comparison with everything.
+        (_, IndexEffort::Exact) => Ok(Decided::whole(1.0, None)),
+        (_, IndexEffort::Recall(target)) if target >= 1.0 => Ok(Decided::whole(target, None)),
         (Wanted::Nearest(k), IndexEffort::Recall(target)) => {
-            promise::decide::<T>(context, index, (queries, like), (k, apart), (target, options))
+            promise::decide::<T>(context, index, (queries, like), (k, apart, thinned), (target, options))
         }
         (Wanted::Within(predicate), IndexEffort::Recall(target)) => {
-            within::decide::<T>(context, index, (queries, like), (predicate, apart), (target, options))
+            within::decide::<T>(context, index, (queries, like), (predicate, thinned), (target, options))
         }
     }?;
     if let (Way::Walk(aim), Some(admitted)) = (&mut decided.way, admitted)

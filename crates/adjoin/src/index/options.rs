@@ -119,6 +119,8 @@ pub enum IndexEffort {
     Recall(f64),
     /// As far as a list of so many candidates leads (L), 1 to 2^20, whatever that finds; as many as are wanted where that is more.
     List(usize),
+    /// Compares each query with all rows, so that nothing is missed.
+    Exact,
 }
 
 impl Default for IndexEffort {
@@ -128,18 +130,24 @@ impl Default for IndexEffort {
 }
 
 impl IndexEffort {
-    /// Of what a caller gives: at most one of them.
+    /// Returns the effort for the options of a caller, who gives at most one of them.
     ///
     /// # Errors
-    /// Where it is both.
-    pub fn of(recall: Option<f64>, list: Option<usize>) -> Result<Self> {
-        match (recall, list) {
-            (None, None) => Ok(Self::default()),
-            (Some(recall), None) => Ok(Self::Recall(recall)),
-            (None, Some(list)) => Ok(Self::List(list)),
-            (Some(_), Some(_)) => {
-                Err(Error::option(message!["give at most one of ", Argument::Recall, " and ", Argument::List]))
-            }
+    /// If several are given.
+    pub fn of(recall: Option<f64>, exact: bool, list: Option<usize>) -> Result<Self> {
+        match (recall, exact, list) {
+            (None, false, None) => Ok(Self::default()),
+            (Some(recall), false, None) => Ok(Self::Recall(recall)),
+            (None, true, None) => Ok(Self::Exact),
+            (None, false, Some(list)) => Ok(Self::List(list)),
+            _ => Err(Error::option(message![
+                "give at most one of ",
+                Argument::Recall,
+                ", ",
+                Argument::Exact,
+                " and ",
+                Argument::List
+            ])),
         }
     }
 }
@@ -178,7 +186,7 @@ impl IndexSearchOptions {
             IndexEffort::List(list) if !(1..=LIST_MAX).contains(&list) => {
                 Err(Error::option(message![Argument::List, format!(" is {list}; give 1 to {LIST_MAX}")]))
             }
-            IndexEffort::List(_) => Ok(()),
+            IndexEffort::List(_) | IndexEffort::Exact => Ok(()),
         }
     }
 }

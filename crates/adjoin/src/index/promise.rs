@@ -4,7 +4,7 @@
 
 use super::admitted::Admitted;
 use super::cache::PageCache;
-use super::calibration::{Calibration, NOTED, Reached, next_list};
+use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
 use super::options::IndexSearchOptions;
 use super::run::{Decided, Walks, Way};
 use super::sample::{self, Sample};
@@ -23,8 +23,14 @@ use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
 /// Numbers of hits and recalls for which an index is published with lists that reach them, where there are such lists.
-const AT_BUILD: [(u64, &[f64]); 3] =
-    [(1, &[0.8, 0.9, 0.95, 0.99]), (10, &[0.8, 0.9, 0.95, 0.99]), (NOTED as u64, &[0.8, 0.9])];
+const AT_BUILD: [(u64, &[f64]); 5] = [
+    (1, &[0.8, 0.9, 0.95, 0.99]),
+    (10, &[0.8, 0.9, 0.95, 0.99]),
+    // No list is shorter than the number of hits: these make for steps between 10 and 100.
+    (50, &[0.8]),
+    (75, &[0.8]),
+    (NOTED as u64, &[0.8, 0.9]),
+];
 /// The longest list that is tried for an index that is built.
 const LONGEST_AT_BUILD: usize = 256;
 /// The longest list that a search tries. An index of fewer vertices is searched whole where none does.
@@ -35,7 +41,7 @@ const LISTS_OF_HITS: u64 = 4;
 const PURPOSE: &str = "learning the recall of the index";
 
 /// Publishes an index whose other files are drafts, together with the recall that it reaches; returns its manifest, and bytes
-/// that it takes. Where memory does not hold what that takes, which is more than a build needs, searches learn it themselves.
+/// that it takes. Of rows that a merge has inserted the recall is measured apart. Where memory does not hold what that takes, which is more than a build needs, searches learn it themselves.
 ///
 /// # Errors
 /// Where the disk refuses, or the work is cancelled.
@@ -44,6 +50,7 @@ pub(super) fn publish<T: Coordinate>(
     drafts: Drafts<'_>,
     mut manifest: IndexManifest,
     force: bool,
+    inserted: &Inserted,
 ) -> Result<(IndexManifest, u64)> {
     let role = Role::Calibration;
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
@@ -53,7 +60,7 @@ pub(super) fn publish<T: Coordinate>(
         }
         false => {
             let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
-            let calibration = calibration_of::<T>(context, &index)?;
+            let calibration = calibration_of::<T>(context, &index, inserted)?;
             manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&calibration)), &calibration));
             Some(calibration)
         }
@@ -71,11 +78,11 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 }
 
 /// The bytes of a calibration by rows of an index.
-fn calibration_of<T: Coordinate>(context: &Context, index: &Index) -> Result<Vec<u8>> {
+fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &Inserted) -> Result<Vec<u8>> {
     let seed = index.facts().seed;
-    let sample = Sample::of_rows((context, index), None)?;
+    let sample = Sample::of_rows((context, index), None, &inserted.entries)?;
     let mut climb = Climb::new((context, index), (sample, None), WalkStrategy::default());
-    let mut calibration = climb.begin::<T>(NOTED as u64, seed)?;
+    let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
     for (k, recalls) in AT_BUILD {
         for &recall in recalls {
             climb.until::<T>(&mut calibration, k, (recall, seed), LONGEST_AT_BUILD)?;
@@ -117,27 +124,27 @@ pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    (k, admitted): (u64, Option<&Admitted>),
+    (k, apart, thinned): (u64, Option<&Admitted>, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
 ) -> Result<Decided> {
-    let wanted = Asked { k, admitted, target, seed: options.seed, like: like.is_some() };
-    if let Some(admitted) = admitted {
+    let wanted = Asked { k, admitted: apart, target, seed: options.seed, like: like.is_some() };
+    if let Some(admitted) = apart {
         let drawn = sample::drawn(index, like);
         if queries.info().rows <= drawn || admitted.rows() <= k.max(drawn) {
-            return Ok(wanted.whole(None));
+            return Ok(Decided::whole(target, None));
         }
     }
     let by_default = options.strategy.finds_the_same(&WalkStrategy::default());
-    let is_usual = like.is_none() && admitted.is_none() && by_default;
+    let is_usual = like.is_none() && apart.is_none() && thinned.is_none() && by_default;
     let promise = (k, target, options.seed);
     if !is_usual {
-        return learn::<T>(context, index, (queries, like), &wanted, options.strategy);
+        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.strategy);
     }
     if let Some((list, recall)) = index.promises.get(promise) {
         let way = list.map_or(Way::Whole, |list| Way::Walk(Aim::nearest(wanted.hits(index), list)));
         return Ok(Decided { way, recall: Some(recall), reads: None });
     }
-    let decided = learn::<T>(context, index, (queries, like), &wanted, options.strategy)?;
+    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.strategy)?;
     let list = match decided.way {
         Way::Walk(aim) => Some(aim.list),
         Way::Whole => None,
@@ -151,15 +158,24 @@ fn learn<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
-    wanted: &Asked<'_>,
+    (mut wanted, thinned): (Asked<'_>, Option<&Admitted>),
     strategy: WalkStrategy,
 ) -> Result<Decided> {
-    let Asked { k, admitted, target, seed, .. } = *wanted;
+    let Asked { k, admitted: apart, target, seed, .. } = wanted;
     let (promise, longest) = ((target, seed), longest(k));
     let of_rows = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
-    let is_usual = like.is_none() && admitted.is_none() && strategy.finds_the_same(&WalkStrategy::default());
-    let known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
+    let is_usual = like.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
+    let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(of_rows));
+    if let Some(admitted) = thinned {
+        // Of rows that are left, those say what walks find that were queries and hits before the others were deleted.
+        let own = || sample::drawn_entries(index.facts());
+        let left = known.and_then(|known| known.of_left(k, &own(), |entry| admitted.admits(entry)));
+        if let Some((left, list)) = left.and_then(|left| left.choose(k, promise).map(|list| (left, list))) {
+            return Ok(wanted.of(index, &left, Some(list), None));
+        }
+        (known, wanted.admitted) = (None, thinned);
+    }
     if let Some(known) = known {
         let list = known.choose(wanted.k, promise);
         if list.is_some() || list_to_try(index, known, wanted.k, promise, longest).is_none() {
@@ -167,18 +183,28 @@ fn learn<T: Coordinate>(
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, like) {
         // To learn the list takes a comparison of as many rows with all pages, and more after it.
-        return Ok(wanted.whole(None));
+        return Ok(Decided::whole(target, None));
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
     let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
     let reading = queries.map_or(0, SourceQueries::reading_bytes);
     let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
     let context = &context.for_run(least, PURPOSE)?;
-    let sample = Sample::draw((context, index), admitted, (queries, seed))?;
+    let admitted = wanted.admitted;
+    let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| like.is_none()).cloned();
+    let mut inserted = inserted.unwrap_or_default();
+    if let Some(admitted) = admitted.filter(|admitted| admitted.is_by_deletes()) {
+        inserted.entries.retain(|&entry| admitted.admits(entry));
+    }
+    let sample = Sample::draw((context, index), admitted, (queries, seed), &inserted.entries)?;
+    if sample.len() == inserted.entries.len() {
+        return Ok(Decided::whole(target, None)); // no row that was drawn is left
+    }
     let mut climb = Climb::new((context, index), (sample, admitted), strategy);
-    let mut calibration = match known {
+    // A file that was written with other queries says nothing about these.
+    let mut calibration = match known.filter(|known| known.queries() == climb.sample.len()) {
         Some(known) => known.clone(),
-        None => climb.begin::<T>(k, seed)?,
+        None => climb.begin::<T>(k, seed, &inserted)?,
     };
     let list = climb.until::<T>(&mut calibration, wanted.k, promise, longest)?;
     Ok(wanted.of(index, &calibration, list, Some(climb.reads)))
@@ -215,24 +241,20 @@ impl Asked<'_> {
     fn of(&self, index: &Index, calibration: &Calibration, list: Option<usize>, reads: Option<ReadCounts>) -> Decided {
         let vertices = index.facts().vertices as usize;
         if list.is_none() && self.admitted.is_some() {
-            return self.whole(reads);
+            return Decided::whole(self.target, reads);
         }
         if list.is_none() && vertices <= longest(self.k) {
             let way = Way::Walk(Aim::nearest(self.hits(index), vertices));
             return Decided { way, recall: Some(RecallStatistics::proved_at_k(self.target)), reads };
         }
-        let (kept, list) = (list.is_some(), list.or(calibration.longest()).unwrap_or(LONGEST));
+        let list_is_enough = list.is_some();
+        let list = list.or(calibration.longest()).unwrap_or(LONGEST);
         let reached = calibration.reached(self.k, list, self.seed);
+        let kept = list_is_enough && reached.at_k.low >= self.target;
         let recall = recall_of(reached, (self.target, kept), self.like);
         let hits = self.hits(index);
         let aim = aim_at(index, self.admitted, (hits, list.max(hits)));
         Decided { way: Way::Walk(aim), recall: Some(recall), reads }
-    }
-
-    /// By a comparison with all that may be found.
-    fn whole(&self, reads: Option<ReadCounts>) -> Decided {
-        let recall = Some(RecallStatistics::proved_at_k(self.target));
-        Decided { way: Way::Whole, recall, reads }
     }
 
     /// How many hits there are.
@@ -243,8 +265,12 @@ impl Asked<'_> {
 
 /// What is told of a recall that was wanted, and is kept or not, where queries `like` some say what is reached.
 pub(super) fn recall_of(reached: Reached, (target, kept): (f64, bool), like: bool) -> RecallStatistics {
-    let Reached { at_k, p5, queries } = reached;
-    let whose = if like { "calibrate-with" } else { "rows of the index" };
+    let Reached { at_k, p5, queries, of_inserted } = reached;
+    let whose = match (like, of_inserted) {
+        (true, _) => "calibrate-with",
+        (false, true) => "rows that the last merge inserted",
+        (false, false) => "rows of the index",
+    };
     RecallStatistics {
         at_k: Some(at_k),
         p5: Some(p5),
@@ -276,11 +302,11 @@ impl<'a> Climb<'a> {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
     }
 
-    /// Finds the true hits of all queries.
-    fn begin<T: Coordinate>(&mut self, k: u64, seed: u64) -> Result<Calibration> {
+    /// Finds the true hits of all queries, the last of which are inserted rows.
+    fn begin<T: Coordinate>(&mut self, k: u64, seed: u64, inserted: &Inserted) -> Result<Calibration> {
         let (hits, reads) = self.sample.true_hits::<T>(k, seed)?;
         self.reads += reads;
-        Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits))
+        Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits, inserted.clone()))
     }
 
     /// Tries longer lists until one supports the promise; none where none does that makes sense.

@@ -11,6 +11,7 @@ use adjoin_device::AlignedBuffer;
 use adjoin_kernels::Panel;
 
 use super::Index;
+use super::calibration::{Calibration, Inserted};
 use super::drafting::{Contents, Draft, Drafted, write_rest};
 use super::layout::{Arrangement, Layout, Places, Way, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
@@ -112,13 +113,13 @@ pub fn relayout(
     let index = Index::open(context, folder)?;
     let shape = index.facts().shape();
     let relayout = Relayout { context, index: &index, shape, way: Way::usual(layout, shape.records()) };
-    let mut relaid = relayout.run(&drafts)?;
+    let (mut relaid, inserted) = relayout.run(&drafts)?;
     // The codes in memory make room for those of the new index.
     drop(index);
     let mut watch = Stopwatch::start();
     with_coordinates!(facts.space(), T => {
         let force = force || output.is_none();
-        (relaid.manifest, relaid.bytes_written) = publish::<T>(context, drafts, relaid.manifest, force)?;
+        (relaid.manifest, relaid.bytes_written) = publish::<T>(context, drafts, relaid.manifest, force, &inserted)?;
     });
     relaid.calibrate_seconds = watch.lap();
     Ok(relaid)
@@ -169,7 +170,8 @@ struct Window {
 }
 
 impl Relayout<'_> {
-    fn run(&self, drafts: &Drafts<'_>) -> Result<Relaid> {
+    /// Writes all files but the calibration; returns also the rows by which the recall of inserted ones is measured.
+    fn run(&self, drafts: &Drafts<'_>) -> Result<(Relaid, Inserted)> {
         let (context, facts) = (self.context, self.index.facts());
         let mut watch = Stopwatch::start();
         let _places = context.reserve(Places::memory_bytes(facts.vertices.into()), PURPOSE)?;
@@ -195,7 +197,21 @@ impl Relayout<'_> {
             ..facts.clone()
         };
         let write_seconds = watch.lap();
-        Ok(Relaid { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 })
+        let relaid =
+            Relaid { manifest, bandwidth, bytes_written: 0, layout_seconds, write_seconds, calibrate_seconds: 0.0 };
+        Ok((relaid, self.inserted(places)))
+    }
+
+    /// The rows that the last merge inserted and that are queries of the calibration, at their new places.
+    fn inserted(&self, places: &Places) -> Inserted {
+        let known = self.index.calibration.as_ref().map(Calibration::inserted).cloned();
+        let mut inserted = known.unwrap_or_default();
+        inserted.entries.retain_mut(|entry| {
+            let place = places.of.get(*entry as usize);
+            place.map(|&place| *entry = place).is_some()
+        });
+        inserted.entries.sort_unstable();
+        inserted
     }
 
     /// Finds an order for all vertices.

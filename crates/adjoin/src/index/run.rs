@@ -74,6 +74,13 @@ pub(super) struct Decided {
     pub(super) reads: Option<ReadCounts>,
 }
 
+impl Decided {
+    /// A comparison with all rows, which reaches any recall.
+    pub(super) fn whole(target: f64, reads: Option<ReadCounts>) -> Self {
+        Self { way: Way::Whole, recall: Some(RecallStatistics::proved_at_k(target)), reads }
+    }
+}
+
 /// A search under way.
 pub(super) struct Run<'a, T: Coordinate> {
     context: &'a Context,

@@ -8,7 +8,7 @@ use adjoin_device::{AlignedBuffer, Reservation};
 use super::Index;
 use super::admitted::Admitted;
 use super::cache::PageCache;
-use super::calibration::{NOTED, noted};
+use super::calibration::{Inserted, NOTED, noted};
 use super::page::Page;
 use super::run::Walks;
 use super::strategy::WalkStrategy;
@@ -61,9 +61,29 @@ struct Own {
 const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
 const ROWS_SHARE: u64 = 5;
 
+/// Rows that a merge has inserted are measured apart where they are so many at least: a region of fewer is hardly one.
+const INSERTED_MIN: usize = 50;
+
 /// Rows that are drawn of so many.
 fn rows_drawn(rows: u64) -> u64 {
     (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
+}
+
+/// The entries of the rows by which an index is calibrated, ascending.
+pub(super) fn drawn_entries(facts: &super::IndexManifest) -> Vec<u32> {
+    let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(facts.rows), facts.rows);
+    drawn.into_iter().map(|entry| entry as u32).collect()
+}
+
+/// Draws the rows by which the recall of those that a merge has inserted is measured, of their entries, ascending; none of few.
+pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
+    if entries.len() < INSERTED_MIN {
+        return Inserted::default();
+    }
+    let count = entries.len().min(*ROWS.end() as usize);
+    let drawn = Random::new(seed, "inserted").ascending_sample(count as u64, entries.len() as u64);
+    let whole = count == entries.len();
+    Inserted { entries: drawn.into_iter().map(|number| entries[number as usize]).collect(), whole }
 }
 
 /// Queries that a search learns from: those like which its own are, or rows.
@@ -89,16 +109,25 @@ pub(super) fn least_bytes<T: Coordinate>(
 }
 
 impl<'a> Sample<'a> {
-    /// Rows of the index, drawn at random: those by whose calibration it was published.
+    /// Rows of the index, drawn at random: those by whose calibration it was published, the inserted ones at the end. Rows that were
+    /// deleted are no queries.
     ///
     /// # Errors
     /// Where they cannot be read, or memory does not suffice.
-    pub(super) fn of_rows((context, index): (&'a Context, &'a Index), admitted: Option<&'a Admitted>) -> Result<Self> {
+    pub(super) fn of_rows(
+        (context, index): (&'a Context, &'a Index),
+        admitted: Option<&'a Admitted>,
+        inserted: &[u32],
+    ) -> Result<Self> {
         let facts = index.facts();
-        let (vectors, rows) = (facts.vectors, facts.rows);
-        let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(rows), rows);
+        let vectors = facts.vectors;
+        let mut drawn = drawn_entries(facts);
+        drawn.extend_from_slice(inserted);
+        if let Some(admitted) = admitted.filter(|admitted| admitted.is_by_deletes()) {
+            drawn.retain(|&entry| admitted.admits(entry));
+        }
         let memory = context.reserve(drawn.len() as u64 * (vectors.bytes() as u64 + 64), PURPOSE)?;
-        let own: Vec<Own> = drawn.iter().map(|&entry| Own::of(index, entry as u32)).collect();
+        let own: Vec<Own> = drawn.iter().map(|&entry| Own::of(index, entry)).collect();
         let mut sample = Self { context, index, admitted, vectors, stored: Vec::new(), own, _memory: memory };
         let mut buffer = AlignedBuffer::zeroed(facts.shape().bytes());
         for k in 0..sample.own.len() {
@@ -150,9 +179,10 @@ impl<'a> Sample<'a> {
         of: (&'a Context, &'a Index),
         admitted: Option<&'a Admitted>,
         (like, seed): (Option<SourceQueries<'_>>, u64),
+        inserted: &[u32],
     ) -> Result<Self> {
         match like {
-            None => Self::of_rows(of, admitted),
+            None => Self::of_rows(of, admitted, inserted),
             Some(queries) => Self::of_queries(of, admitted, queries, seed),
         }
     }

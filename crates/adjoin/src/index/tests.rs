@@ -69,6 +69,12 @@ impl Set {
         Self { info, values: Vec::new(), stored, ids: Ids::None }
     }
 
+    /// The same floats, each larger by so much.
+    pub(super) fn moved(self, by: f64) -> Self {
+        let ids = self.ids;
+        Self::new(self.info.vectors, self.values.into_iter().map(|value| value + by).collect(), ids)
+    }
+
     pub(super) fn with_ids(self, ids: Ids) -> Self {
         Self { info: SourceInfo { ids: ids.kind(), ..self.info }, ids, ..self }
     }

@@ -21,7 +21,6 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::load::ReadCounts;
 use crate::predicate::Predicate;
-use crate::report::RecallStatistics;
 use crate::search::SourceQueries;
 use crate::source::VectorSource;
 use crate::truth::{NeighbourSample, setting_half};
@@ -45,7 +44,7 @@ pub(super) fn decide<T: Coordinate>(
     (predicate, admitted): (Predicate, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
 ) -> Result<Decided> {
-    let whole = |reads| Decided { way: Way::Whole, recall: Some(RecallStatistics::proved_at_k(target)), reads };
+    let whole = |reads| Decided::whole(target, reads);
     let facts = index.facts();
     if queries.info().rows <= drawn(index, like) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
@@ -55,7 +54,7 @@ pub(super) fn decide<T: Coordinate>(
     let reading = like_them.map_or(0, SourceQueries::reading_bytes);
     let least = reading + least_bytes::<T>(context, facts, vectors, (NOTED as u64, LONGEST));
     let context = &context.for_run(least, PURPOSE)?;
-    let sample = Sample::draw((context, index), admitted, (like_them, options.seed))?;
+    let sample = Sample::draw((context, index), admitted, (like_them, options.seed), &[])?;
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
     let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };
     tried.sets = setting_half(tried.truth.counts.len(), options.seed);
@@ -102,7 +101,11 @@ impl Tried<'_> {
             if self.of(&found, |query| self.sets[query]).calibrate(target, seed).is_some() {
                 let aside = self.of(&found, |query| !self.sets[query]);
                 let (at_k, p5) = (aside.recalls(0.0, seed).per_vector, aside.fifth_percentile(0.0));
-                return Ok(Some((aim, Reached { at_k, p5, queries: self.truth.counts.len() as u64 })));
+                // The other half must bear it out: the bound that is printed is the one that was promised.
+                if at_k.low >= target {
+                    let queries = self.truth.counts.len() as u64;
+                    return Ok(Some((aim, Reached { at_k, p5, queries, of_inserted: false })));
+                }
             }
         }
         Ok(None)

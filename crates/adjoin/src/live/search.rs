@@ -119,6 +119,7 @@ impl Run<'_> {
         };
         let recall = match self.options.effort {
             IndexEffort::Recall(target) => Some(RecallStatistics::proved_at_k(target)),
+            IndexEffort::Exact => Some(RecallStatistics::proved_at_k(1.0)),
             IndexEffort::List(_) => None,
         };
         let k = match self.options.wanted {

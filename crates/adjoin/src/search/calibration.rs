@@ -3,8 +3,10 @@
 //! looked into.
 
 use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
 
 use super::options::Wanted;
+use super::probing::Measured;
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::error::{ErrorKind, Result};
@@ -13,6 +15,7 @@ use crate::load::{Buckets, Drawn, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
 use crate::random::Random;
 use crate::report::Interval;
+use crate::store::{Centers, sample_rows};
 use crate::truth::{NeighbourSample, setting_half};
 
 /// Vectors that a promise draws at first: one half sets the threshold, the other says what it reaches.
@@ -148,8 +151,26 @@ fn calibrate_with<T: Coordinate>(
     let costs = costs(searcher, like, &rules, seed)?;
     let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
     let aside = sampled.of(rule.per_margin, |k| !sets[k]);
-    let at_k = aside.recalls(rule.t, seed).per_vector;
-    Ok(Some(Calibrated { rule, at_k, p5: aside.fifth_percentile(rule.t), vectors: count }))
+    let borne_out = borne_out(&aside, rule.t, (recall, seed));
+    Ok(borne_out.map(|(t, at_k)| {
+        let rule = ProbeRule { t, ..rule };
+        Calibrated { rule, at_k, p5: aside.fifth_percentile(t), vectors: count }
+    }))
+}
+
+/// Returns the least threshold, at least `least`, at which the lower bound of the recall that the other half reports reaches the
+/// recall, and what it reports. `None` if it does at none.
+///
+/// A larger threshold finds at least as much, so that thresholds are tried in an order in which the first that passes is no more
+/// likely to be too small than a single one.
+fn borne_out(aside: &NeighbourSample, least: f64, (recall, seed): (f64, u64)) -> Option<(f64, Interval)> {
+    let reached = |t: f64| aside.recalls(t, seed).per_vector;
+    let mut larger: Vec<f64> = aside.pair_ts.iter().map(|&t| f64::from(t)).filter(|&t| t > least).collect();
+    larger.sort_unstable_by(f64::total_cmp);
+    larger.dedup();
+    larger.insert(0, least);
+    let first = larger.partition_point(|&t| reached(t).low < recall);
+    larger.get(first).filter(|t| t.is_finite()).map(|&t| (t, reached(t)))
 }
 
 /// Bytes of so many drawn vectors, and of where their hits lie.
@@ -172,13 +193,13 @@ pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, wanted: Wanted) 
     bytes_of(MORE * VECTORS, wanted) + Drawn::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
-/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time.
+/// Draws vectors of a set, at most `count`, and hands them to `take`, at most `at_once` at a time, also as they are stored.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     like: QuerySet<'_>,
     (count, seed): (u64, u64),
     at_once: usize,
-    take: &mut dyn FnMut(Queries<T>) -> Result<()>,
+    take: &mut dyn FnMut(Queries<T>, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let Searcher { context, buckets, subset, .. } = searcher;
     let QuerySet::Source(source) = like else {
@@ -188,15 +209,45 @@ fn each_drawn<T: Coordinate>(
         };
         return places.chunks(at_once).try_for_each(|some| {
             let stored = read_vectors(context, buckets, some)?;
-            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())))
+            take(Queries::new(searcher, buckets.vectors(), &stored, Some(some.to_vec())), &stored)
         });
     };
     let rows = source.info().rows;
     let drawn = Random::new(seed, PLACES).ascending_sample(count.min(rows), rows);
     like.each(searcher, at_once, &mut |mut batch| {
         batch.retain(|row| drawn.binary_search(&row).is_ok());
-        if batch.rows.is_empty() { Ok(()) } else { take(Queries::new(searcher, batch.vectors, &batch.stored, None)) }
+        if batch.rows.is_empty() {
+            return Ok(());
+        }
+        take(Queries::new(searcher, batch.vectors, &batch.stored, None), &batch.stored)
     })
+}
+
+/// Whether the center of each bucket is the mean of its rows, so that a row has drawn its own center nearer: a query from elsewhere,
+/// which rows stand for, has not.
+fn is_of_means<T: Coordinate>(searcher: &Searcher<'_, T>, like: QuerySet<'_>) -> bool {
+    let manifest = searcher.buckets.at(0).0.manifest();
+    let all = sample_rows(manifest.rows) == manifest.rows && manifest.built_rows.is_none();
+    matches!(like, QuerySet::AllRows) && all && manifest.centers == Centers::Trained
+}
+
+/// Returns the bucket of each drawn row, and the squared distance to its center if that were the mean of the other rows.
+fn without_own<T: Coordinate>(searcher: &Searcher<'_, T>, queries: &Queries<T>, stored: &[u8]) -> Vec<(u32, f64)> {
+    let Searcher { context, buckets, centers, .. } = searcher;
+    let mut row = Panel::<T>::zeroed(1, buckets.space().dimensions());
+    let places = queries.places.iter().flatten().zip(stored.chunks_exact(buckets.vectors().bytes()));
+    let squared = |(query, (&(bucket, _), stored)): (usize, (&(u32, u32), &[u8]))| {
+        let others = f64::from(buckets.extent(bucket).rows) - 1.0;
+        if others < 1.0 {
+            return (bucket, f64::MAX); // there would be no such bucket
+        }
+        T::load(buckets.space(), context.kernel, stored, &mut row);
+        let center = centers.row(bucket as usize).iter().zip(row.row(0));
+        let center = center.map(|(center, own)| center.value() + (center.value() - own.value()) / others);
+        let differences = queries.members.panel.row(query).iter().zip(center).map(|(x, center)| x.value() - center);
+        (bucket, differences.map(|difference| difference * difference).sum())
+    };
+    places.enumerate().map(squared).collect()
 }
 
 /// Where the hits of drawn vectors lie.
@@ -210,7 +261,9 @@ fn sample<T: Coordinate>(
     let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
     let of = Searcher::<T>::bytes_of_query(buckets, like.vectors(buckets.space()), wanted);
     let mut margins = Vec::with_capacity(vectors as usize);
-    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries| {
+    let is_of_means = is_of_means(searcher, like);
+    each_drawn(searcher, like, (vectors, seed), searcher.queries_at_once(of) as usize, &mut |queries, stored| {
+        let own = if is_of_means { without_own(searcher, &queries, stored) } else { Vec::new() };
         searcher.search(&queries, wanted, Probes::Bound, |range, hits| {
             let first = sampled.vectors.len() as u64;
             let start = range.start;
@@ -218,12 +271,18 @@ fn sample<T: Coordinate>(
                 let hits = &hits[(query - start) as usize];
                 let lot = &mut Random::new(seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
-                let place = |&hit: &u64| {
-                    let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
-                    (rank as u32, (margin as f32).next_up())
+                let note = |measured: &mut Measured<'_>| {
+                    let place = |&hit: &u64| {
+                        let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
+                        (rank as u32, (margin as f32).next_up())
+                    };
+                    let noted: Vec<Noted> = chosen.iter().map(place).collect();
+                    (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
                 };
-                let noted: Vec<Noted> = chosen.iter().map(place).collect();
-                (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
+                match own.get(query as usize) {
+                    Some(&own) => measured.with_center::<T, _>(own, note),
+                    None => note(measured),
+                }
             })?;
             for (count, noted, margin) in noted {
                 sampled.noted.extend(noted);
@@ -285,7 +344,7 @@ fn costs<T: Coordinate>(
     let _memory = context.reserve(Drawn::<T>::memory_bytes(buckets, COST_VECTORS), PURPOSE)?;
     let rows = |bucket| u64::from(buckets.extent(bucket).rows);
     let mut costs = vec![0; rules.len()];
-    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries| {
+    each_drawn(searcher, like, (COST_VECTORS, seed), COST_VECTORS as usize, &mut |queries, _| {
         let panel = &queries.members.panel;
         let of = prober.map(context, panel, 0..panel.rows() as u32, |_, measured| {
             rules.iter().map(|&rule| measured.rows_of::<T>(rule, rows)).collect::<Vec<u64>>()

@@ -48,12 +48,14 @@ pub struct Recall {
     pub target: f64,
     /// What is known to be reached, with 95 % confidence.
     pub low: f64,
+    /// Whether that is enough.
+    pub kept: bool,
 }
 
 impl Recall {
     /// Of what a search reports.
     pub fn of(recall: &RecallStatistics) -> Option<Self> {
-        recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low })
+        recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
     }
 }
 

@@ -9,6 +9,7 @@ mod damage;
 mod history;
 #[cfg(adjoin_shuttle)]
 mod interleavings;
+mod regions;
 mod rows;
 mod sources;
 mod statistics;

@@ -30,6 +30,7 @@ use self::origin::{Origin, Wanted};
 use self::reach::Repaired;
 use self::vertices::VertexMap;
 use self::writing::{Writing, Written};
+use super::calibration::Inserted;
 use super::drafting::{Contents, write_rest};
 use super::layout::{Arrangement, Layout, Places, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND};
@@ -163,7 +164,7 @@ impl Build<'_> {
         let mut watch = Stopwatch::start();
         // Nothing but the drafts is left.
         (built.manifest, built.io.bytes_written) =
-            promise::publish::<T>(self.context, self.drafts, built.manifest, self.force)?;
+            promise::publish::<T>(self.context, self.drafts, built.manifest, self.force, &Inserted::default())?;
         built.calibrate_seconds = watch.lap();
         Ok(built)
     }

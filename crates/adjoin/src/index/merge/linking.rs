@@ -156,14 +156,12 @@ impl<T: Coordinate> Linking<'_, T> {
         let memory = context.reserve(bytes, PURPOSE)?;
         let mut own = Own { ends: Vec::with_capacity(count as usize), all: Vec::new(), _memory: memory };
         let mut edges = Edges::new(context, self.temporary, self.windows())?;
-        let (mut new, mut others) = (0..count, Vec::new());
+        let mut new = 0..count;
         let mut next = |all: &mut Vec<u32>| {
             let Some(new) = new.next() else { return Ok(None) };
             let place = self.places[new as usize] as usize;
             all.extend(self.near.of(place).iter().map(|&old| numbering.of_old(old)));
-            others.clear();
-            self.near.newcomers(place, self.options.degree, &mut others);
-            all.extend(others.iter().map(|&place| numbering.of_new(self.new_at[place as usize])));
+            all.extend(self.near.newcomers(place).iter().map(|&place| numbering.of_new(self.new_at[place as usize])));
             Ok(Some(Next { vertex: numbering.of_new(new), is_kept: false }))
         };
         self.pruning().run(&mut next, &mut |vertex, neighbours| {

@@ -25,17 +25,19 @@ use adjoin_kernels::Panel;
 
 use self::linking::Linking;
 use self::mixed::Mixed;
-use self::near::{Depth, Near};
+use self::near::{Depth, Near, among_bytes};
 use self::numbering::Numbering;
 use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, arranged, windows_of};
 use super::build::reach;
 use super::build::writing::{self, Writing, Written};
+use super::calibration::Inserted;
 use super::drafting::{Contents, write_rest};
 use super::layout::{Layout, Places};
 use super::manifest::IndexManifest;
 use super::promise;
+use super::sample::draw_inserted;
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, with_coordinates};
@@ -106,6 +108,23 @@ impl Repair {
     }
 }
 
+/// A merged index all of whose files but the calibration are written.
+struct Laid {
+    manifest: IndexManifest,
+    /// Bytes that went to temporary files.
+    spilled: u64,
+    /// Rows by which the recall of those that were inserted is measured.
+    inserted: Inserted,
+}
+
+/// Draws rows of some vertices that were inserted.
+fn inserted_of(context: &Context, seed: u64, vertices: impl ExactSizeIterator<Item = u32>) -> Result<Inserted> {
+    let _memory = context.reserve((vertices.len() * size_of::<u32>()) as u64, PURPOSE)?;
+    let mut entries: Vec<u32> = vertices.collect();
+    entries.sort_unstable();
+    Ok(draw_inserted(seed, &entries))
+}
+
 /// What is merged into which index.
 pub(crate) struct Merge<'a> {
     pub(crate) context: &'a Context,
@@ -140,16 +159,17 @@ impl Merge<'_> {
     pub(crate) fn run(&self, folder: &Path, repair: Repair) -> Result<u64> {
         let space = self.index.facts().space();
         with_coordinates!(space, T => {
-            let context = &self.context.for_run(self.least_bytes()?, PURPOSE)?;
+            let context = &self.context.for_run(self.least_bytes::<T>()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
             let drafts = Drafts::begin(context, (folder, Kind::Index))?;
-            let (manifest, spilled) = merge.lay::<T>(&drafts, folder, repair)?;
-            Ok(spilled + promise::publish::<T>(context, drafts, manifest, true)?.1)
+            let laid = merge.lay::<T>(&drafts, folder, repair)?;
+            let (_, bytes) = promise::publish::<T>(context, drafts, laid.manifest, true, &laid.inserted)?;
+            Ok(laid.spilled + bytes)
         })
     }
 
     /// Bytes that it takes at least, about.
-    fn least_bytes(&self) -> Result<u64> {
+    fn least_bytes<T: Coordinate>(&self) -> Result<u64> {
         let facts = self.index.facts();
         let (vertices, rows) = (u64::from(facts.vertices), u64::from(self.newcomers.rows()));
         let (all, of_number) = (vertices + rows, size_of::<u32>() as u64);
@@ -160,11 +180,12 @@ impl Merge<'_> {
             None => 0,
         };
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
-        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes))
+        let among = among_bytes::<T>(self.context, facts.space(), (rows, &facts.options().graph));
+        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
     }
 
-    /// Writes all files but the calibration; returns how many bytes went to temporary files, too.
-    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<(IndexManifest, u64)> {
+    /// Writes all files but the calibration.
+    fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path, repair: Repair) -> Result<Laid> {
         let Self { context, index, deleted, newcomers } = *self;
         let (facts, options) = (index.facts(), &index.facts().options());
         let temporary = &context.temporary(Some(folder));
@@ -224,7 +245,9 @@ impl Merge<'_> {
             manifest.files.add(Role::Attributes, facts);
             spilled += more;
         }
-        Ok((manifest, spilled))
+        let new = (0..numbering.new_vertices()).map(|new| places.of[numbering.of_new(new) as usize]);
+        let inserted = inserted_of(context, facts.seed, new)?;
+        Ok(Laid { manifest, spilled, inserted })
     }
 
     /// All vertices under one numbering, with what is due of the spare memory for vectors of some.

@@ -1,12 +1,15 @@
-//! Which vertices are near those that come: walks over the index find old ones, and among each other they are those that found the
-//! same.
+//! Finds the vertices near the newcomers of a merge. Walks over the index find old ones. Newcomers near each other are found by a
+//! graph of their own in memory: rows of a region that the index does not have yet all find the same few old vertices, which say
+//! nothing about where in that region they are.
 
 use adjoin_device::Reservation;
+use adjoin_kernels::Panel;
 
 use super::{Newcomers, PURPOSE};
 use crate::context::Context;
 use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::geometry::{Coordinate, Space, copy_row};
+use crate::graph::{Graph, GraphOptions};
 use crate::index::Index;
 use crate::index::admitted::Admitted;
 use crate::index::cache::PageCache;
@@ -19,8 +22,8 @@ use crate::row_numbers::RowSet;
 
 /// Newcomers that walk together, at least.
 const TOGETHER_MIN: u64 = 4_096;
-/// Newcomers are near each other where so many of the nearest old vertices of each are the same.
-const SHARED: usize = 8;
+/// Newcomers whose vectors are converted at once.
+const LOADED_TOGETHER: usize = 4_096;
 /// Bytes of a hit while it is looked for and sorted.
 const HIT_BYTES: u64 = 64;
 
@@ -28,8 +31,14 @@ const HIT_BYTES: u64 = 64;
 pub(super) struct Near {
     ends: Vec<u32>,
     vertices: Vec<u32>,
-    /// Nearest old vertices of newcomers, and the place of each of these among all: ascending.
-    finders: Vec<(u32, u32)>,
+    among: Among,
+    _memory: Reservation,
+}
+
+/// For each newcomer that stands for a vertex of its own, its out-neighbors in a graph of all of these.
+struct Among {
+    ends: Vec<u32>,
+    places: Vec<u32>,
     _memory: Reservation,
 }
 
@@ -56,8 +65,8 @@ impl Near {
         let admitted = Admitted::without(context, index, deleted)?;
         let admitted = admitted.as_ref();
         let aim = aim_at(index, admitted, (depth.near, depth.list));
-        let held =
-            walking.len() as u64 * ((depth.near + 1) * size_of::<u32>() + SHARED * size_of::<(u32, u32)>()) as u64;
+        let among = Among::find::<T>(context, (facts.space(), &facts.options().graph), (newcomers, walking))?;
+        let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
         let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;
         let of_query = of_query + depth.near as u64 * HIT_BYTES;
@@ -66,7 +75,7 @@ impl Near {
         let cache = &PageCache::beside(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
         cache.fill(context, index, walking.len() as u64 * depth.list as u64)?;
         let walks = Walks::<T>::new((context, index), (aim, admitted), (strategy, cache));
-        let mut near = Self { ends: Vec::new(), vertices: Vec::new(), finders: Vec::new(), _memory: memory };
+        let mut near = Self { ends: Vec::new(), vertices: Vec::new(), among, _memory: memory };
         context.progress.begin("search", "vectors", walking.len() as u64);
         for some in walking.chunks((together as usize).max(1)) {
             let stored: Vec<u8> = some.iter().flat_map(|&newcomer| newcomers.vector(newcomer)).copied().collect();
@@ -78,43 +87,28 @@ impl Near {
             }
             context.progress.advance(near.ends.len() as u64);
         }
-        near.finders.sort_unstable();
         Ok(near)
     }
 
     /// Takes what the next newcomer has found, vertices that have several rows maybe more than once.
     fn push(&mut self, vertices: impl Iterator<Item = u32>) {
-        let (start, newcomer) = (self.vertices.len(), self.ends.len() as u32);
+        let start = self.vertices.len();
         for vertex in vertices {
             if !self.vertices[start..].contains(&vertex) {
                 self.vertices.push(vertex);
             }
         }
-        self.finders.extend(self.vertices[start..].iter().take(SHARED).map(|&vertex| (vertex, newcomer)));
         self.ends.push(self.vertices.len() as u32);
     }
 
     /// Old vertices near the newcomer at a place among all, nearest first.
     pub(super) fn of(&self, place: usize) -> &[u32] {
-        let start = if place == 0 { 0 } else { self.ends[place - 1] };
-        &self.vertices[start as usize..self.ends[place] as usize]
+        list_of(&self.ends, &self.vertices, place)
     }
 
-    /// Adds the places of newcomers near the one at a place to `near`, at most so many.
-    pub(super) fn newcomers(&self, place: usize, most: usize, near: &mut Vec<u32>) {
-        let start = near.len();
-        for &vertex in self.of(place).iter().take(SHARED) {
-            let first = self.finders.partition_point(|&(found, _)| found < vertex);
-            let same = self.finders[first..].iter().take_while(|&&(found, _)| found == vertex);
-            for &(_, other) in same {
-                if near.len() - start == most {
-                    return;
-                }
-                if other as usize != place && !near[start..].contains(&other) {
-                    near.push(other);
-                }
-            }
-        }
+    /// The places of newcomers near the one at a place, nearest first.
+    pub(super) fn newcomers(&self, place: usize) -> &[u32] {
+        list_of(&self.among.ends, &self.among.places, place)
     }
 
     /// In which order newcomers are numbered: places by the nearest old vertex, or `otherwise` where none is found; and these.
@@ -125,6 +119,56 @@ impl Near {
         let behind = places.iter().map(|&place| nearest(place)).collect();
         (places, behind)
     }
+}
+
+impl Among {
+    /// Builds the graph and keeps its lists. It does not depend on the memory, as the merged index must not.
+    fn find<T: Coordinate>(
+        context: &Context,
+        (space, options): (Space<'_>, &GraphOptions),
+        (newcomers, walking): (&dyn Newcomers, &[u32]),
+    ) -> Result<Self> {
+        let rows = walking.len();
+        let _panel = context.reserve(Panel::<T>::bytes_for(rows, space.dimensions()), PURPOSE)?;
+        let mut panel = Panel::<T>::zeroed(rows, space.dimensions());
+        let mut stored = Vec::new();
+        for (part, some) in walking.chunks(LOADED_TOGETHER).enumerate() {
+            stored.clear();
+            some.iter().for_each(|&newcomer| stored.extend_from_slice(newcomers.vector(newcomer)));
+            let mut loaded = Panel::<T>::zeroed(some.len(), space.dimensions());
+            T::load(space, context.kernel, &stored, &mut loaded);
+            (0..some.len()).for_each(|row| copy_row(&loaded, row, &mut panel, part * LOADED_TOGETHER + row));
+        }
+        let graph = Graph::build(context, &panel, options)?;
+        let memory = context.reserve(Self::memory_bytes(rows as u64, options), PURPOSE)?;
+        let (mut ends, mut places) = (Vec::with_capacity(rows), Vec::new());
+        for place in 0..rows as u32 {
+            places.extend_from_slice(graph.neighbours(place));
+            ends.push(places.len() as u32);
+        }
+        places.shrink_to_fit();
+        Ok(Self { ends, places, _memory: memory })
+    }
+
+    fn memory_bytes(rows: u64, options: &GraphOptions) -> u64 {
+        rows * (options.degree as u64 + 1) * size_of::<u32>() as u64
+    }
+}
+
+/// Bytes that it takes to find which of `rows` newcomers are near each other.
+pub(super) fn among_bytes<T: Coordinate>(
+    context: &Context,
+    space: Space<'_>,
+    (rows, options): (u64, &GraphOptions),
+) -> u64 {
+    let panel = Panel::<T>::bytes_for(rows as usize, space.dimensions());
+    panel + Graph::build_bytes(context.threads, rows as usize, options) + Among::memory_bytes(rows, options)
+}
+
+/// One of several lists stored end to end.
+fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
+    let start = if number == 0 { 0 } else { ends[number - 1] };
+    &all[start as usize..ends[number] as usize]
 }
 
 /// Bytes of all walks that are under way.

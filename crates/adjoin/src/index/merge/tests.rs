@@ -109,6 +109,47 @@ fn each_row_of_a_merged_index_is_found() {
     }
 }
 
+/// The share of the ten nearest of some queries that walks with a list of so many find.
+fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f64 {
+    let find = |effort| {
+        let (hits, options) = (CollectHits::default(), IndexSearchOptions::new(Wanted::Nearest(10), effort, 1));
+        search(context, index, (queries, None), &options, Box::new(hits.clone())).unwrap();
+        hits.hits()
+    };
+    let (found, wanted) = (find(IndexEffort::List(list)), find(IndexEffort::Exact));
+    let far = |hits: &[(u64, f32)]| hits.last().map_or(0.0, |hit| hit.1);
+    let right =
+        found.iter().zip(&wanted).map(|(found, wanted)| found.iter().filter(|hit| hit.1 <= far(wanted)).count());
+    right.sum::<usize>() as f64 / wanted.iter().map(Vec::len).sum::<usize>() as f64
+}
+
+#[test]
+fn rows_of_a_region_that_the_index_did_not_have_are_linked_with_each_other() {
+    let context = &Context::default();
+    let vectors = VectorType { element: Element::F32, dimensions: 12 };
+    let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
+    let far = Set::spread(vectors, 500, 2).moved(100.0).with_ids(Ids::Int64((10_000..10_500).collect()));
+    let (index, _) = merged(context, &indexed, (0, &far), Repair::All);
+    let recalls = [&far, &Set::spread(vectors, 200, 3)].map(|queries| recall_of(context, &index, queries, 40));
+    assert!(recalls.iter().all(|&recall| recall >= 0.9), "of new and old rows: {recalls:?}");
+    let inserted = index.calibration.as_ref().unwrap().inserted();
+    assert!(inserted.whole && inserted.entries.len() == 500, "the recall of inserted rows is measured");
+}
+
+#[test]
+fn rows_that_come_to_copies_of_one_vector_are_linked_with_each_other() {
+    let context = &Context::default();
+    let vectors = VectorType { element: Element::F32, dimensions: 12 };
+    let one = Set::spread(vectors, 1, 1).stored(0).repeat(300);
+    let copies = Set::of_stored(vectors, one).with_ids(Ids::Int64((0..300).collect()));
+    let indexed = Indexed::new(copies, Metric::L2);
+    assert_eq!(indexed.index.facts().vertices, 1);
+    let others = Set::spread(vectors, 1_200, 2).with_ids(Ids::Int64((10_000..11_200).collect()));
+    let (index, _) = merged(context, &indexed, (0, &others), Repair::All);
+    let recall = recall_of(context, &index, &others, 40);
+    assert!(recall >= 0.9, "{recall}");
+}
+
 #[test]
 fn a_merged_index_is_the_same_on_any_threads_in_any_memory() {
     let indexed = Indexed::new(Set::drawn(BYTES, 3_000, 0, 1), Metric::L2);
