@@ -154,6 +154,8 @@ def _values(name: Any, values: Any) -> list[Any]:
 def _value(name: Any, value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()  # a scalar of numpy
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"column {name} given has {shown(value)}, which no 64-bit integer is; give a float or a text")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if hasattr(value, "isoformat"):

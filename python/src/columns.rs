@@ -86,7 +86,7 @@ fn elements<T: ArrowPrimitiveType, const N: usize>(bytes: &[u8], value: fn([u8; 
     Arc::new(PrimitiveArray::<T>::from_iter_values(elements.iter().map(|&element| value(element))))
 }
 
-/// Values of one type; integers among floats are floats.
+/// Values of one type; integers among floats are floats, if these hold them.
 fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
     let kinds = [
         |value: &Value| matches!(value, Value::Bool(_)),
@@ -101,6 +101,9 @@ fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
     match kinds.iter().position(|is_one| values().flatten().all(is_one)) {
         Some(0) => Ok(Arc::new(values().map(|value| value.and_then(Value::truth)).collect::<BooleanArray>())),
         Some(1) => Ok(Arc::new(values().map(|value| value.and_then(Value::integer)).collect::<Int64Array>())),
+        Some(2) if let Some(integer) = values().flatten().find_map(Value::rounded) => Err(Error::input(format!(
+            "column {name} of the source has fractions and {integer}, which no 64-bit float is; give values of one type"
+        ))),
         Some(2) => Ok(Arc::new(values().map(|value| value.and_then(Value::float)).collect::<Float64Array>())),
         Some(_) => Ok(Arc::new(values().map(|value| value.and_then(Value::text)).collect::<StringArray>())),
         None => {
@@ -120,6 +123,11 @@ impl Value {
 
     fn float(&self) -> Option<f64> {
         if let Self::Float(value) = *self { Some(value) } else { self.integer().map(|value| value as f64) }
+    }
+
+    /// An integer that becomes another number as a float.
+    fn rounded(&self) -> Option<i64> {
+        self.integer().filter(|&value| value as f64 as i128 != i128::from(value))
     }
 
     fn text(&self) -> Option<&str> {

@@ -49,6 +49,17 @@ def test_a_dataset_of_pyarrow_is_read_in_batches(vectors: numpy.ndarray, tmp_pat
         adjoin.join(dataset, eps=EPS, vector_column="w")
 
 
+def test_the_data_set_of_a_delta_table_has_its_living_rows(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table, name = table_of(vectors), str(tmp_path / "table")
+    deltalake.write_deltalake(name, table.slice(0, 100))
+    deltalake.write_deltalake(name, table, mode="overwrite")
+    for source in (name, f"{name}/*.parquet"):
+        with pytest.raises(adjoin.InputError, match=r"Delta table.*pass deltalake.DeltaTable\(PATH\).to_pyarrow_dataset\(\)"):
+            adjoin.join(source, eps=EPS)
+    check(deltalake.DeltaTable(name).to_pyarrow_dataset(), vectors)
+
+
 def test_a_lazy_frame_is_read_in_batches(vectors: numpy.ndarray, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(table_of(vectors), tmp_path / "a.parquet")
     frame = polars.scan_parquet(tmp_path / "a.parquet")

@@ -20,7 +20,6 @@ pub use report::{Names, Page, write_page};
 
 use adjoin::error::{Error, ErrorKind};
 use adjoin::message::{Argument, Mention};
-use clap::Parser;
 
 use args::{Arguments, Command};
 
@@ -40,7 +39,7 @@ enum Outcome {
 /// kept, 2 wrong input or environment, 129, 130 or 143 interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = arguments.into_iter().collect();
-    let arguments = match Arguments::try_parse_from(&words) {
+    let arguments = match usage::parse::<Arguments>(&words) {
         Ok(arguments) => arguments,
         Err(error) => return usage::refuse(error, words.get(1).and_then(|word| word.to_str())),
     };

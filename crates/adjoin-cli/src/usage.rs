@@ -1,7 +1,10 @@
 //! What is wrong with the flags, in one line, with advice for the guesses that are likely.
 
+use std::ffi::OsString;
+
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 use crate::WRONG;
 
@@ -52,6 +55,30 @@ const GUESSES: [Guess; 10] = [
     (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
 ];
 
+/// Parses a command line. A negative number after an option is its value, which the option may refuse, and not another option.
+///
+/// # Errors
+/// If it is not as the command says.
+pub(crate) fn parse<C: CommandFactory + FromArgMatches>(words: &[OsString]) -> Result<C, clap::Error> {
+    let mut command = with_negative_numbers(C::command());
+    let not_text = words.iter().find(|word| word.to_str().is_none());
+    let matches = command.try_get_matches_from_mut(words).map_err(|error| match (error.kind(), not_text) {
+        (ErrorKind::InvalidUtf8, Some(word)) => {
+            clap::Error::raw(ErrorKind::InvalidUtf8, format!("{word:?} is not UTF-8; rename the file or folder"))
+        }
+        _ => error,
+    })?;
+    C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+fn with_negative_numbers(command: Command) -> Command {
+    let option = |argument: Arg| match argument.is_positional() || !argument.get_action().takes_values() {
+        true => argument,
+        false => argument.allow_negative_numbers(true),
+    };
+    command.mut_args(option).mut_subcommands(with_negative_numbers)
+}
+
 /// Says what is wrong with the flags of `command`; help and version are printed as they are. Returns the exit code.
 pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -64,6 +91,9 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
         .iter()
         .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
     let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
+    // What the standard library says of a number has no remedy.
+    let said = said.replace("invalid digit found in string", "give a whole number, such as 10");
+    let said = said.replace("number too large to fit in target type", "give a smaller number");
     eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
     WRONG
 }

@@ -52,8 +52,8 @@ impl Access {
     }
 }
 
-/// Checks the headers that say for whom a request is and where it ends: RFC 9112, sections 3.2 and 6.1. A request with both
-/// `Transfer-Encoding` and `Content-Length` does not come here (`heads.rs`).
+/// Checks the headers of addressing and framing: RFC 9112, sections 3.2 and 6.1. Requests with both `Transfer-Encoding` and
+/// `Content-Length` are refused earlier (`heads.rs`).
 ///
 /// # Errors
 /// If there is not one `Host`, or a body is transferred in another way than in chunks.

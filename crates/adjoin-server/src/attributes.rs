@@ -135,7 +135,7 @@ impl Column {
     /// Appends a value of JSON.
     ///
     /// # Errors
-    /// If it is of no such type; says what is expected.
+    /// If the value is of another type: a description of the expected one.
     fn push(&mut self, json: &str) -> Result<(), &'static str> {
         if json == "null" {
             self.push_null();

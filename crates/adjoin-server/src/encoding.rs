@@ -11,9 +11,9 @@ use crate::problem::Problem;
 
 /// Bytes that are decoded at once.
 const STEP_BYTES: usize = 64 << 10;
-/// What a decoder holds, the window of zstd apart: that one takes no more memory than was decoded so far.
+/// Memory of a decoder, without the window of zstd: the window takes no more memory than was decoded so far.
 const DECODER_BYTES: u64 = 256 << 10;
-/// Largest window of zstd: what RFC 8878 recommends that decoders support.
+/// Largest window of zstd: the size that RFC 8878 recommends to support.
 const WINDOW_LOG_MAX: u32 = 23;
 
 /// How a body is compressed.
@@ -51,7 +51,7 @@ impl Encoding {
         Ok(found)
     }
 
-    /// Decodes a whole body. What it becomes counts against the limit on bodies and against their memory.
+    /// Decodes a whole body. The decoded bytes count against the limit on bodies and against their memory.
     ///
     /// # Errors
     /// If it is not encoded so, cut off, too large when decoded, or there is no memory for it now.
@@ -97,7 +97,7 @@ fn reserve(limits: &Limits<'_>, bytes: u64) -> Result<Reservation, Problem> {
     limits.clients.reserve((limits.times + 1) * bytes).map_err(crowded)
 }
 
-/// What was decoded so far.
+/// Bytes that were decoded so far.
 struct Decoded<'a> {
     held: Held,
     limits: &'a Limits<'a>,
@@ -109,7 +109,7 @@ impl Decoded<'_> {
         loop {
             let start = bytes.len();
             if bytes.capacity() < start + STEP_BYTES {
-                // Doubles, so that what is copied while it grows is a part of it; both buffers are there meanwhile.
+                // Doubles, so that growing copies each byte once on average; both buffers exist meanwhile.
                 let more = STEP_BYTES.max(start).min((limits.bytes as usize).saturating_sub(start) + 1);
                 memory.join(reserve(limits, (bytes.capacity().max(start + more) - bytes.capacity()) as u64)?);
                 bytes.reserve_exact(more);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_beyond_the_limit_is_refused_before_it_is_held() {
+    fn bodies_beyond_the_limit_are_refused_before_they_are_held() {
         let zeros = vec![0; 64 << 20];
         for (encoding, body) in
             [(Encoding::Gzip, gzip(&zeros)), (Encoding::Zstd, zstd::encode_all(&zeros[..], 3).unwrap())]

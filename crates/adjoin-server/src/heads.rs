@@ -71,7 +71,7 @@ struct Inspector {
     head: Head,
 }
 
-/// What the next byte belongs to.
+/// Part of a request that the next byte belongs to.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 enum Place {
     #[default]
@@ -83,11 +83,11 @@ enum Place {
     },
     ChunkSize,
     Trailers,
-    /// Nothing is known: hyper refuses what came, and closes the connection.
+    /// The framing is unknown: hyper refuses the request and closes the connection.
     Lost,
 }
 
-/// What the lines of a head said so far.
+/// Framing headers of the head at hand.
 #[derive(Default)]
 struct Head {
     has_lines: bool,
@@ -168,10 +168,10 @@ impl Head {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { return };
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.is_chunked = true; // what is not `chunked` is refused later, with the connection
+            self.is_chunked = true; // other codings are refused later, with the connection
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let length = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-            self.length = Some(length.unwrap_or(0)); // hyper refuses what is no number
+            self.length = Some(length.unwrap_or(0)); // hyper refuses other values
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
                         2;x=y\r\n\r\n\r\n1D\r\ncontent-length: 1234567\r\n\r\n\r\n\r\n0\r\ncontent-length: 3\r\n\r\n\
                         GET / HTTP/1.1\r\n\r\n";
 
-    /// What becomes of a text that arrives in pieces of this many bytes.
+    /// Inspects a text that arrives in pieces of `piece` bytes, and returns it.
     fn inspected(text: &str, piece: usize) -> Vec<u8> {
         let (mut inspector, mut bytes) = (Inspector::default(), text.as_bytes().to_vec());
         bytes.chunks_mut(piece).for_each(|piece| inspector.inspect(piece));

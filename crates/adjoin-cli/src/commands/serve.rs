@@ -40,7 +40,14 @@ fn key_of(file: &Path) -> Result<String> {
     let at = file.display();
     let text = std::fs::read_to_string(file)
         .map_err(|error| Error::input(format!("{at}: the key cannot be read: {error}")).caused_by(error))?;
-    Ok(text.lines().next().unwrap_or_default().trim_end().to_owned())
+    let key = text.lines().next().unwrap_or_default().trim_end();
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::option(format!(
+            "{at}: its first line is no key; write one of visible ASCII characters without blanks, such as that of \
+             `openssl rand -hex 24`"
+        )));
+    }
+    Ok(key.to_owned())
 }
 
 pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<Outcome> {

@@ -85,7 +85,7 @@ fn what_cannot_be_answered_is_refused_in_words() {
         (json!({"queries": [[1, 2], [3]], "k": 3}), "vector 1 has 1 numbers"),
         (json!({"queries": [], "k": 3}), "queries is missing or empty"),
         (json!({"k": 3}), "queries is missing or empty"),
-        (json!([1, 2]), "the body is not as expected"),
+        (json!([1, 2]), "the body is not a JSON object; send one such as"),
     ] {
         let detail = serving.post("/v1/search", &body).problem(400);
         assert!(detail.contains(words), "{body}: {detail}");
@@ -151,7 +151,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
         ("serve set.store --listen nowhere", &["nowhere"]),
         ("serve set.store --listen 192.0.2.1:9 --insecure", &["cannot listen on 192.0.2.1:9", "--listen"]),
         ("serve set.store --key-file nothing", &["nothing", "key"]),
-        ("serve set.store --key-file empty", &["the key"]),
+        ("serve set.store --key-file empty", &["empty: its first line is no key"]),
         ("serve set.store --key-file taken --insecure", &["--insecure"]),
         ("serve set.store --memory 17MB", &["--memory"]),
         ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),

@@ -18,6 +18,8 @@ use crate::options::Metric;
 const STEPS_TRIED: i32 = 8;
 /// Squares of steps beyond these leave no room for the arithmetic of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
+/// Lengths of vectors by which f32 divides with all of its bits.
+const SCALED: RangeInclusive<f64> = 1e-30..=1e30;
 /// A coding is fine enough where residuals are at most this share of what is to be told apart.
 const FINE: f64 = 0.25;
 /// How much larger than the least the residuals may be.
@@ -133,7 +135,7 @@ impl Coding {
                 Metric::Cosine => {
                     let squared_norm = kernel.dot_wide(&floats, &floats);
                     converted.squared_norms.push(squared_norm);
-                    (squared_norm.sqrt().recip() as f32, 1.0)
+                    (scale_of_unit(&mut floats, squared_norm.sqrt()), 1.0)
                 }
             };
             converted.residuals.push(self.encode(kernel, &floats, scale, panel.row_mut(row)));
@@ -153,6 +155,17 @@ impl Coding {
             *code = ((x - o) / self.step + 128.5) as u8; // half up; at most 255, at least 0
         }
     }
+}
+
+/// The scale by which a vector of some length becomes one of length 1. Where an f32 would hold it in few bits or not at all, the
+/// vector is first brought near to that length by a power of two, which takes nothing away that is not far below its roundings.
+fn scale_of_unit(vector: &mut [f32], length: f64) -> f32 {
+    if SCALED.contains(&length) {
+        return length.recip() as f32;
+    }
+    let power = (-length.log2().round()).exp2();
+    vector.iter_mut().for_each(|x| *x = (f64::from(*x) * power) as f32);
+    (length * power).recip() as f32
 }
 
 /// How far from its nearest other one half of some vectors is.
@@ -229,6 +242,33 @@ mod tests {
                         assert!(between <= limit, "{spread} {scale} {metric} {i} {j}: {between} {limit}");
                     }
                 }
+            }
+        }
+    }
+
+    /// Lengths whose reciprocal an f32 does not hold, or not in all of its bits.
+    #[test]
+    fn codes_of_very_short_and_very_long_vectors_leave_out_no_pair() {
+        let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
+        let mut panel = vectors(80, 20, 5.0, 2);
+        let coding = Coding::fit(Kernel::detect(), &vectors(50, 20, 0.0, 1)).unwrap();
+        let coding = Coding { origin: vec![0.0; 20], step: 1.0 / 127.0, ..coding };
+        for row in 0..80 {
+            let magnitude = [1e-45, 1e-44, 1e-39, 1e-38, 1e37, 3e37, 1e-31, 1.0][row % 8];
+            panel.row_mut(row).iter_mut().for_each(|x| *x = (f64::from(*x) * magnitude) as f32);
+        }
+        let stored = stored(&panel);
+        let row = |row: usize| &stored[row * 80..][..80];
+        for kernel in Kernel::available() {
+            let space = Space { coding: Some(&coding), ..Space::plain(vectors_of, Metric::Cosine) };
+            let mut codes = Panel::zeroed(80, 20);
+            let Converted { residuals, .. } = u8::load(space, kernel, &stored, &mut codes);
+            assert!(residuals.iter().all(|&residual| residual < 4.0), "{residuals:?}");
+            for (i, j) in (0..80).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                let min_similarity = crate::predicate::cosine(Element::F32, row(i), row(j));
+                let residual = f64::from(residuals[i]) + f64::from(residuals[j]);
+                let threshold = Threshold::new(Predicate::Cosine { min_similarity }, space).widened(residual);
+                assert!(kernel.distance(codes.row(i), codes.row(j)) <= u8::tile_limit(&threshold), "{i} {j}");
             }
         }
     }

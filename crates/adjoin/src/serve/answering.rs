@@ -25,6 +25,7 @@ use crate::search::{
     in_halves, least_calibration_bytes, not_of_type, query_as_stored, too_many_hits,
 };
 use crate::source::{IdKind, Ids};
+use crate::store::fault_of_vector;
 use crate::workers::{lock, streamed_items};
 
 /// Different wishes, of what and where, that queries of a batch may have; of more, some are answered later.
@@ -222,6 +223,10 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         }
         if buckets.metric() == Metric::Cosine && vector.iter().all(|&value| value == 0.0) {
             return Err(Error::input("the query is all zeros, which have no cosine; give another vector"));
+        }
+        let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
+        if let Some(fault) = fault_of_vector(Element::F32, buckets.metric(), &bytes) {
+            return Err(Error::input(format!("the query {fault}")));
         }
         let element = query_type(buckets).element;
         query_as_stored(vector, element, &mut Vec::new())

@@ -188,12 +188,11 @@ pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOption
     };
     let Conflict { column, words } = facts.conflicts.iter().find(is_meant)?;
     let at = path.display();
-    let option = if id == Some(column) { Argument::IdColumn } else { Argument::VectorColumn };
-    Some(Error::input(message![
-        format!("{at}: column {column} is {words}; write values of one kind in all lines, or give "),
-        option,
-        " another column"
-    ]))
+    let said = format!("{at}: column {column} is {words}; write values of one kind in all lines, or give ");
+    Some(Error::input(match id == Some(column) {
+        true => message![said, Argument::IdColumn, " another column, or ", Argument::NoIds, " to go by row numbers"],
+        false => message![said, Argument::VectorColumn, " another column"],
+    }))
 }
 
 fn has_vectors(facts: &LineFacts) -> bool {
@@ -523,7 +522,11 @@ mod tests {
         let folder = Folder::new();
         let deep = format!("{{\"v\":{}1{}}}", "[".repeat(500), "]".repeat(500));
         let names: String = (0..4_000).map(|k| format!("\"name{k}\":1,")).collect();
-        let cases: [(&[u8], &str); 16] = [
+        let cases: [(&[u8], &str); 17] = [
+            (
+                b"{\"id\":9007199254740993,\"v\":[9007199254740993,2]}\n{\"id\":0.5,\"v\":[1,2]}",
+                "column id is numbers that only a 64-bit float holds and, in line 1, an integer that it rounds",
+            ),
             (b"{\"v\":[1,2]}\n\n{\"v\":[1,2", "line 3 is not a JSON object: EOF while parsing a list at byte 9"),
             (b"{\"v\":[1,1e400]}", "line 1 is not a JSON object: number out of range"),
             (b"{\"v\":[1,NaN]}", "line 1 is not a JSON object: expected value at byte 9"),

@@ -61,6 +61,24 @@ struct Number {
     is_fraction: bool,
     /// Beyond a signed integer of 64 bits.
     is_large: bool,
+    /// The line of the first integer that no f64 is.
+    inexact: Option<u64>,
+}
+
+impl Number {
+    /// The type that holds all of them, which may round integers.
+    fn data_type(&self) -> DataType {
+        match self {
+            Self { is_fraction: false, is_large: false, .. } => DataType::Int64,
+            Self { is_fraction: false, is_negative: false, .. } => DataType::UInt64,
+            _ => DataType::Float64,
+        }
+    }
+
+    /// The line of an integer that would become another number.
+    fn rounded(&self) -> Option<u64> {
+        self.inexact.filter(|_| self.data_type() == DataType::Float64)
+    }
 }
 
 /// The fields of an object, in the order in which they appear first.
@@ -129,10 +147,15 @@ impl Seen {
         if let (Some((kind, line)), Some((other, other_line))) = (self.first, self.other) {
             return add(format!("{kind} in line {line} and {other} in line {other_line}"));
         }
+        if let Some(line) = self.number.rounded() {
+            return add(format!(
+                "numbers that only a 64-bit float holds and, in line {line}, an integer that it rounds"
+            ));
+        }
         if self.fields.is_cut {
             return add("an object of too many different names".to_owned());
         }
-        if let Some(elements) = &self.elements {
+        if let Some(elements) = self.elements.as_ref().filter(|elements| elements.number.rounded().is_none()) {
             let mut within = Vec::new();
             elements.add_conflicts(column, &mut within);
             within.into_iter().for_each(|conflict| add(format!("a list that has {}", conflict.words)));
@@ -152,11 +175,8 @@ impl Seen {
             Kind::Boolean => DataType::Boolean,
             Kind::Text => DataType::Utf8,
             Kind::Number if in_list => DataType::Float64,
-            Kind::Number => match self.number {
-                Number { is_fraction: false, is_large: false, .. } => DataType::Int64,
-                Number { is_fraction: false, is_negative: false, .. } => DataType::UInt64,
-                _ => DataType::Float64,
-            },
+            Kind::Number if self.number.rounded().is_some() => CONFLICT,
+            Kind::Number => self.number.data_type(),
             Kind::List => {
                 let elements = self.elements.as_ref().map_or(DataType::Null, |elements| elements.data_type(true));
                 let elements = if elements == DataType::Null { DataType::Float64 } else { elements };
@@ -200,6 +220,14 @@ struct Value<'a> {
     count: &'a mut Count,
 }
 
+impl Value<'_> {
+    fn note_inexact(&mut self, value: i128) {
+        if value as f64 as i128 != value {
+            self.seen.number.inexact.get_or_insert(self.count.line);
+        }
+    }
+}
+
 impl<'de> DeserializeSeed<'de> for Value<'_> {
     type Value = ();
 
@@ -225,15 +253,17 @@ impl<'de> Visitor<'de> for Value<'_> {
         Ok(())
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+    fn visit_i64<E>(mut self, value: i64) -> Result<(), E> {
         self.seen.note(Kind::Number, self.count.line);
         self.seen.number.is_negative |= value < 0;
+        self.note_inexact(value.into());
         Ok(())
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+    fn visit_u64<E>(mut self, value: u64) -> Result<(), E> {
         self.seen.note(Kind::Number, self.count.line);
         self.seen.number.is_large |= i64::try_from(value).is_err();
+        self.note_inexact(value.into());
         Ok(())
     }
 

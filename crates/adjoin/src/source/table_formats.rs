@@ -1,5 +1,5 @@
 //! Folders whose files mean something only together with a log: tables of Delta, Iceberg, Hudi and Lance, which keep the files
-//! of deleted and replaced rows, and data sets of Hugging Face, whose caches lie beside their data.
+//! of deleted and replaced rows, and data sets of Hugging Face, whose caches are stored next to their data.
 
 use std::collections::HashSet;
 use std::fs;
@@ -62,7 +62,7 @@ pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
         for folder in place.ancestors().skip_while(|folder| folder.is_file()) {
-            // What is above a folder that was checked was checked with it.
+            // The folders above one that was checked were checked as well.
             if !sound.insert(folder.to_owned()) {
                 break;
             }
@@ -74,7 +74,7 @@ pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a folder is no table, whatever it lies in.
+/// Checks that a folder is no table itself.
 ///
 /// # Errors
 /// If it is one.
@@ -92,7 +92,7 @@ fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {
     ))
 }
 
-/// What `save_to_disk` of Hugging Face's `datasets` writes beside its files.
+/// `state.json`, which `save_to_disk` of Hugging Face's `datasets` writes next to its files.
 #[derive(Deserialize)]
 struct SavedState {
     _data_files: Vec<SavedFile>,
@@ -129,7 +129,7 @@ pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     }
 }
 
-/// Whether a file lies beside the files of a saved data set and is none of them.
+/// Whether a file is stored next to the files of a saved data set and is none of them.
 pub(super) fn is_cache_of_saved(path: &Path) -> bool {
     let is_cache = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cache-"));
     let saved = || path.parent().and_then(|folder| saved_files(folder).ok().flatten());

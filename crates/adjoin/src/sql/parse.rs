@@ -17,14 +17,14 @@ const TEXT_BYTES_MAX: usize = 4_096;
 /// `1+1+1`, and displaying or dropping that tree recurses once per operator. `a_text_of_any_shape_fits_the_stack` holds this
 /// figure against the deepest trees; only pages that are touched take memory.
 const STACK_BYTES: usize = 16 << 20;
-/// Most levels of an expression. Whoever walks one recurses on a thread of any stack.
+/// Most levels of an expression. Code that walks an expression recurses, on threads of any stack.
 const DEPTH_MAX: usize = 100;
 /// Most parts of an expression: `BETWEEN` and `IN` repeat their left side, so nested ones grow with a power of their depth.
 const PARTS_MAX: usize = 20_000;
 /// Most characters of SQL that an error message quotes.
 const QUOTED_MAX: usize = 200;
 
-/// Parses `text` to its end by `read`, on a thread whose stack is large enough for any text. `kind` says what the text is and
+/// Parses all of `text` with `read`, on a thread whose stack is large enough for any text. `kind` names the kind of text and
 /// gives an example, for messages.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ fn read_all<R>(text: &str, kind: &str, read: impl FnOnce(&mut Parser<'_>) -> Res
     }
 }
 
-/// What the parser reports, in words that name a remedy.
+/// Turns an error of the parser into one that names a remedy.
 pub(super) fn refused(error: ParserError) -> Error {
     match error {
         ParserError::RecursionLimitExceeded => too_deep(),

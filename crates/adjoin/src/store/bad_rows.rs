@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::error::Error;
 use crate::message::{Message, message};
-use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{f16_values, f32_values};
+use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
+use crate::predicate::{f16_values, f32_values, squared_norm};
 use crate::source::{Fault, VectorBatch, VectorSource};
 
 /// Bad rows that an error names.
@@ -20,13 +20,17 @@ const HALF: (u16, u16) = (0x7c00, 0x7fff);
 const FLOAT: (u32, u32) = (0x7f80_0000, 0x7fff_ffff);
 
 /// What is wrong with a vector that its source delivered, if something is.
-pub(super) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
+pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
     // By bits, eight and more at a time: each row of a source is looked at.
     let (finite, zero) = match element {
         Element::F32 => {
-            let bits = vector.as_chunks().0.iter().map(|&x| u32::from_le_bytes(x));
-            let finite = bits.clone().fold(true, |finite, x| finite & (x & FLOAT.0 != FLOAT.0));
-            (finite, bits.fold(0, |any, x| any | (x & FLOAT.1)) == 0)
+            let largest = vector.as_chunks().0.iter().fold(0, |most, &x| most.max(u32::from_le_bytes(x) & FLOAT.1));
+            if largest < FLOAT.0
+                && let Some(fault) = fault_of_length(metric, f32::from_bits(largest), vector)
+            {
+                return Some(fault);
+            }
+            (largest < FLOAT.0, largest == 0)
         }
         Element::F16 => {
             let bits = vector.as_chunks().0.iter().map(|&x| u16::from_le_bytes(x));
@@ -44,6 +48,24 @@ pub(super) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -
         return Some(format!("has {value} at element {at}"));
     }
     (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
+}
+
+/// Refuses a vector of f32 that is so long that a distance or a score of it might be beyond f32, which results hold.
+fn fault_of_length(metric: Metric, largest: f32, vector: &[u8]) -> Option<String> {
+    let (most, what) = match metric {
+        Metric::L2 => (f64::from(f32::MAX) / 2.0, "distances"),
+        Metric::Ip => (f64::from(f32::MAX).sqrt(), "scores"),
+        Metric::Cosine => return None,
+    };
+    // Hardly a vector has an element that is large enough to be worth the sum.
+    if f64::from(largest) * (DIMENSIONS_MAX as f64).sqrt() <= most {
+        return None;
+    }
+    let length = squared_norm(Element::F32, vector).sqrt();
+    let fault = || {
+        format!("has length {length:.3e}, of which {what} may be beyond f32; scale all vectors to at most {most:.2e}")
+    };
+    (length > most).then(fault)
 }
 
 /// The first bad rows of a scan.
@@ -140,5 +162,28 @@ impl Lengths {
             named.join(", "),
             file.display()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_whose_distances_or_scores_may_overflow_are_faulty() {
+        let fault = |metric, vector: &[f32]| {
+            let stored: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+            fault_of_vector(Element::F32, metric, &stored)
+        };
+        let (longest, longest_ip) = (f32::MAX / 2.0, 1.8e19);
+        for (metric, longest) in [(Metric::L2, longest), (Metric::Ip, longest_ip)] {
+            assert_eq!(fault(metric, &[longest, 0.0]), None);
+            assert_eq!(fault(metric, &[0.7 * longest, -0.7 * longest]), None);
+            let words = fault(metric, &[0.8 * longest, 0.8 * longest]).unwrap();
+            assert!(words.contains("may be beyond f32; scale all vectors to at most 1."), "{words}");
+        }
+        assert_eq!(fault(Metric::Cosine, &[f32::MAX, f32::MAX]), None);
+        assert_eq!(fault(Metric::L2, &[f32::NAN, f32::MAX]).unwrap(), "has NaN at element 0");
+        assert_eq!(fault(Metric::L2, &[f32::MAX, f32::INFINITY]).unwrap(), "has inf at element 1");
     }
 }

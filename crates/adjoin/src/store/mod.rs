@@ -33,6 +33,7 @@ pub use crate::row_numbers::RowSet;
 pub use append::{Append, AppendReport, append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
+pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
 pub(crate) use centers::{
     TrainingSample, build_distances, coding_bytes, default_buckets, sample_rows, train, training_bytes,

@@ -113,6 +113,84 @@ fn sizes() {
     });
 }
 
+/// Conditions and orders of random words, also long chains and deep nests of them, on a stack as small as a server's.
+#[test]
+fn sql() {
+    const WORDS: &[&str] = &[
+        "a",
+        "b.c",
+        "\"d\"",
+        "left.a",
+        "right.a",
+        "1",
+        "-2.5e9",
+        "1e400",
+        "'text'",
+        "null",
+        "true",
+        "(",
+        ")",
+        "((",
+        "))",
+        "not",
+        "and",
+        "or",
+        "=",
+        "<>",
+        "<=",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "||",
+        "::int",
+        "in (1, 2)",
+        "between 1 and 2",
+        "is null",
+        "is not null",
+        "like 'a%'",
+        "ilike",
+        "lower(",
+        "coalesce(a, ",
+        "case when",
+        "then",
+        "end",
+        "desc",
+        "nulls first",
+        ",",
+        ";",
+        "--",
+        "'",
+        "exists (select 1)",
+        "cast(a as int)",
+        "[1]",
+        "{",
+        "interval",
+        "\u{1b}",
+        "ß",
+    ];
+    fuzz_each("sql", 10, MEMORY_MAX, |random| {
+        let word = |random: &mut Random| WORDS[random.below(WORDS.len() as u64) as usize];
+        let (first, repeated) = (word(random).to_owned(), [word(random), word(random)]);
+        let times = if random.below(4) == 0 { random.below(1_000) } else { 0 };
+        let mut text = first;
+        (0..times).for_each(|k| text += &format!(" {}", repeated[k as usize % 2]));
+        (0..random.below(10)).for_each(|_| text += &format!(" {}", word(random)));
+        let parse = move || {
+            let all = [
+                adjoin::sql::Condition::parse(&text).map(drop),
+                adjoin::sql::PairCondition::parse(&text).map(drop),
+                adjoin::sql::OrderBy::parse(&text).map(drop),
+            ];
+            for error in all.into_iter().filter_map(std::result::Result::err) {
+                check_error(&error, "");
+            }
+        };
+        std::thread::Builder::new().stack_size(256 << 10).spawn(parse).unwrap().join().unwrap();
+    });
+}
+
 /// A reader that believes a length would be caught: this is what the tests above compare with.
 #[test]
 #[should_panic(expected = "bytes of memory")]

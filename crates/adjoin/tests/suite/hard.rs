@@ -47,6 +47,22 @@ fn one_vector_has_no_pair() {
     }
 }
 
+/// Lengths whose reciprocal is beyond f32 or subnormal: the codes that leave out pairs must not depend on them.
+#[test]
+fn vectors_of_any_length_are_compared_under_cosine() {
+    let mut random = adjoin::random::Random::new(5, "lengths");
+    let (rows, dimensions) = (120, 33);
+    let lengths = [1e-44, 1e-39, 1e-30, 1.0, 1e30, 1e37];
+    let values = (0..rows * dimensions).map(|k| random.normal() * lengths[k / dimensions % lengths.len()]);
+    let set = Set::of(Element::F32, dimensions, &values.collect::<Vec<_>>());
+    for rule in RULES {
+        for buckets in [1, 10] {
+            let setup = Setup { rule, ..Setup::default() }.with_buckets(buckets);
+            assert_eq!(join(&set, &setup, cosine(-1.0)).unwrap().pairs.len(), rows * (rows - 1) / 2);
+        }
+    }
+}
+
 #[test]
 fn equal_vectors_are_all_pairs() {
     let dimensions = 5;
