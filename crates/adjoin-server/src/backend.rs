@@ -71,7 +71,8 @@ pub(crate) struct Backend {
     /// Whatever is opened is held in this budget, searches in a part of it.
     context: Context,
     search: Context,
-    /// Held shared by threads that use the service, and alone while it is replaced. Nothing else waits for it.
+    /// Held shared by threads that use the service and by the quick lane; alone while the service is replaced, or a request of the long
+    /// lane needs all of the memory. Nothing else waits for it.
     turn: RwLock<()>,
     /// Of a store; `None` if it could not be opened or has failed: then searches do its work. The lock is held for moments only.
     service: Mutex<Option<Arc<Service>>>,
@@ -336,6 +337,11 @@ impl Backend {
         refused: Error,
         give: &mut dyn FnMut(usize, Result<Answer>),
     ) {
+        if self.facts().buckets.is_none() {
+            // The quick lane waits meanwhile: what fits into all of the memory is not refused because others use some of it.
+            let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
+            return self.search(&self.search, (requests, vec![k]), give);
+        }
         self.with_service(|service| match service {
             // A service knows no filters.
             Some(_) if requests[k].sought.condition.is_some() => give(k, Err(refused)),

@@ -1,8 +1,8 @@
 //! Connections: how many there may be, how slow a client may be, and how they end.
 //!
-//! If clients hold all connections, those that look after the server and those that write are still answered: some connections
-//! are kept for them. A client that connects then gets one of these for one request. If all of these are taken, a new one takes the
-//! place of the oldest one that has not sent its request yet.
+//! If clients hold all connections, supervisors and writers are still answered: some connections are kept for them. A client that
+//! connects then gets a kept connection for one request. If all of these are taken, it takes the place of the oldest client that
+//! has not sent its request yet.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -61,12 +61,12 @@ impl Pace {
 
     /// Returns the pace corrected by a batch that has ended.
     fn corrected(self, Outcome { bytes, seconds, is_whole }: Outcome) -> Self {
-        // A batch that failed early says nothing of the pace; one that was cut off late says that it is slower.
+        // A batch that failed early is no evidence. One that was cut off after its predicted time is slower than predicted.
         if !is_whole && (bytes <= 0.0 || seconds <= self.seconds(bytes)) {
             return self;
         }
         let now = bytes.max(1.0) / seconds.max(1e-6);
-        // Of durations, as these are what is predicted: a mean of rates would let one fast batch hide many slow ones.
+        // The mean is one of durations, which are predicted: a mean of rates would let one fast batch hide many slow ones.
         let mean = |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now);
         Self(Some(self.0.map_or(now, |pace| f64::max(mean(pace), now / SLOWER_MAX))))
     }
