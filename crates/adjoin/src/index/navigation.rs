@@ -13,6 +13,9 @@ use crate::random::Random;
 /// One vertex of so many is in the sample, and most vertices of it, where nobody asks for another number.
 const SHARE: u64 = 100;
 const SAMPLE_MAX: u64 = 10_000;
+/// Islands of the graph that have a vertex of their own in it, at most: a walk from elsewhere hardly comes to a far region, which
+/// the sample misses if it is small.
+pub(super) const ISLANDS_MAX: usize = 32;
 /// Candidates that a search keeps.
 const LIST: usize = 32;
 /// Entry points of a search of the pages.
@@ -30,19 +33,19 @@ pub(super) struct Navigation {
 
 /// Bytes that the navigation graph of an index of so many vertices takes while it is made or read.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
-    let count = sample_len(vertices, options);
+    let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
 /// Bytes of these that its graph takes, which counts them itself.
 pub(super) fn graph_bytes(vertices: u64, options: &IndexOptions) -> u64 {
-    Graph::building_bytes(sample_len(vertices, options) as usize, &options.graph)
+    Graph::building_bytes(len_max(vertices, options) as usize, &options.graph)
 }
 
 /// Bytes that it holds once it is built.
 pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
-    let count = sample_len(vertices, options);
+    let count = len_max(vertices, options);
     Navigation::stored_bytes(count, space) + Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
@@ -52,17 +55,26 @@ fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
 
+/// How many vertices a navigation graph has at most, those of islands included.
+fn len_max(vertices: u64, options: &IndexOptions) -> u64 {
+    (sample_len(vertices, options) + ISLANDS_MAX as u64).min(vertices)
+}
+
 impl Navigation {
     /// Bytes of so many of its vertices and their vectors.
     pub(super) fn stored_bytes(count: u64, space: Space<'_>) -> u64 {
         count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
-    /// The vertices that it is over, ascending, of so many.
-    pub(super) fn sample(vertices: u32, options: &IndexOptions) -> Vec<u32> {
+    /// Returns the vertices that it is over, ascending: drawn ones, and those of islands.
+    pub(super) fn sample(vertices: u32, options: &IndexOptions, islands: &[u32]) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
-        sample.into_iter().map(|vertex| vertex as u32).collect()
+        let mut sample: Vec<u32> =
+            sample.into_iter().map(|vertex| vertex as u32).chain(islands.iter().copied()).collect();
+        sample.sort_unstable();
+        sample.dedup();
+        sample
     }
 
     /// Makes one of some vertices and their vectors, end to end.

@@ -69,6 +69,11 @@ impl Set {
         Self { info, values: Vec::new(), stored, ids: Ids::None }
     }
 
+    /// Its rows, then those of another.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self::new(self.info.vectors, [self.values, other.values].concat(), Ids::None)
+    }
+
     /// The same floats, each larger by so much.
     pub(super) fn moved(self, by: f64) -> Self {
         let ids = self.ids;

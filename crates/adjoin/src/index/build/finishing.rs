@@ -46,16 +46,17 @@ pub(in crate::index) fn all<T: Coordinate>(
     Ok(Some((panel, memory)))
 }
 
-/// The navigation graph, and the memory of its vectors.
+/// The navigation graph over drawn vertices and those of islands, and the memory of its vectors.
 ///
 /// # Errors
 /// Where vectors cannot be read, or memory does not suffice.
 pub(in crate::index) fn navigation<T: Coordinate>(
     origin: &impl Origin,
     options: &IndexOptions,
+    islands: &[u32],
 ) -> Result<(Navigation, Reservation)> {
     let (context, space) = (origin.context(), origin.space());
-    let sample = Navigation::sample(origin.vertices(), options);
+    let sample = Navigation::sample(origin.vertices(), options, islands);
     let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
     let wanted = Wanted::of(origin.vertices(), sample.iter().copied());
     let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());

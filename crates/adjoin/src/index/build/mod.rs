@@ -120,7 +120,7 @@ impl Needs {
         let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
         let encoding = context.threads as u64 * 3 * Panel::<f32>::bytes_for(1_024, dimensions) + (2 << 20);
         let writing = writing::least_bytes(lists + Places::memory_bytes(largest) + encoding);
-        let with_places = Places::memory_bytes(rows) + laying_out.max(gathering + writing.max(sample));
+        let with_places = Places::memory_bytes(rows) + laying_out.max(gathering + writing.max(sample).max(leading_in));
         Self { held, graph: making_graph, rest: windows.bytes() + reaching.max(with_places) }
     }
 }
@@ -187,7 +187,7 @@ impl Build<'_> {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
         let gathering = self.gathering::<T>((buckets, map), of_graph)?;
-        let (navigation, _of_navigation) = finishing::navigation::<T>(&gathering, options)?;
+        let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&gathering, options, &[])?;
         let load_seconds = watch.lap();
         let (lists, entry, spilled) = match options.method {
             GraphMethod::Near => {
@@ -207,6 +207,10 @@ impl Build<'_> {
         let places = &self.arrange::<T>((buckets, map), &graph, shape)?;
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>((buckets, map), spare)?;
+        if !graph.islands().is_empty() {
+            drop((navigation, _of_navigation));
+            (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
+        }
         let quantizer = &finishing::quantizer::<T>(gathering, options)?.0;
         let drafts = &self.drafts;
         let writing = Writing { origin: gathering, graph: &graph, shape, quantizer, drafts, temporary, places };

@@ -1,6 +1,7 @@
 //! Every vertex reached from the entry point: pruning may remove the last edge to one, and vertices that are near to each
 //! other alone may form an island.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -10,11 +11,14 @@ use super::PURPOSE;
 use super::lists::{Lists, WindowLists, Windows};
 use crate::context::Context;
 use crate::error::Result;
+use crate::index::navigation::ISLANDS_MAX;
 use crate::row_numbers::RowSet;
 
 /// Bytes of a list that was changed, beside its vertices, in a map.
 const ENTRY_BYTES: u64 = 64;
 
+/// Vertices of an island that is worth an entry of its own, at least.
+const ISLAND_MIN: u64 = 8;
 /// Steps from an outlier of an island to its middle, at most.
 const INWARD_MAX: usize = 64;
 
@@ -24,9 +28,17 @@ pub(in crate::index) struct Repaired {
     changed: HashMap<u32, Vec<u32>>,
     memory: Reservation,
     degree: usize,
+    /// A vertex of each of the largest islands, ascending.
+    islands: Vec<u32>,
 }
 
 impl Repaired {
+    /// Returns a vertex of each of the largest parts of the graph to which no other part had an edge, ascending. They were linked by
+    /// one edge each, which walks from elsewhere hardly find.
+    pub(in crate::index) fn islands(&self) -> &[u32] {
+        &self.islands
+    }
+
     /// The out-neighbours of a vertex of a window.
     fn of<'a>(&'a self, window: &'a WindowLists, vertex: u32) -> &'a [u32] {
         self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
@@ -82,6 +94,8 @@ struct Flood<'a> {
     open: RowSet,
     /// How many are open in each window.
     open_in: Vec<u32>,
+    /// How many were reached.
+    count: u64,
     /// The window that was read last.
     window: Option<(u32, WindowLists)>,
 }
@@ -101,20 +115,29 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, (entry, degree):
     let vertices = windows.vertices(windows.count() - 1).end;
     let _memory = context.reserve(memory_bytes(vertices.into()), PURPOSE)?;
     let none = RowSet::new(vertices.into());
-    let graph = Repaired { lists, changed: HashMap::new(), memory: context.reserve(0, PURPOSE)?, degree };
+    let graph =
+        Repaired { lists, changed: HashMap::new(), memory: context.reserve(0, PURPOSE)?, degree, islands: Vec::new() };
     let open_in = vec![0; windows.count() as usize];
-    let mut flood = Flood { context, graph, reached: none.clone(), open: none, open_in, window: None };
+    let mut flood = Flood { context, graph, reached: none.clone(), open: none, open_in, count: 0, window: None };
+    let mut islands = Vec::new();
     flood.take(entry);
     flood.run()?;
     for vertex in 0..vertices {
         while !flood.reached.contains(vertex.into()) {
             context.cancel.check()?;
-            let first = flood.innermost(vertex)?;
+            let (first, before) = (flood.innermost(vertex)?, flood.count);
             flood.link(first, vertices)?;
             flood.take(first);
             flood.run()?;
+            if flood.count - before >= ISLAND_MIN {
+                islands.push((flood.count - before, first));
+                islands.sort_unstable_by_key(|&(size, vertex)| (Reverse(size), vertex));
+                islands.truncate(ISLANDS_MAX);
+            }
         }
     }
+    flood.graph.islands = islands.into_iter().map(|(_, vertex)| vertex).collect();
+    flood.graph.islands.sort_unstable();
     Ok(flood.graph)
 }
 
@@ -122,6 +145,7 @@ impl Flood<'_> {
     fn take(&mut self, vertex: u32) {
         if !self.reached.contains(vertex.into()) {
             self.reached.insert(vertex.into());
+            self.count += 1;
             self.open.insert(vertex.into());
             self.open_in[self.graph.lists.windows().of(vertex) as usize] += 1;
         }

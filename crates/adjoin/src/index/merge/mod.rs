@@ -199,7 +199,7 @@ impl Merge<'_> {
         let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
         let left = &RankedSet::new(deleted.others(facts.rows));
         let mut mixed = self.mixed::<T>((survey, numbering), (&standing, left))?;
-        let (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options)?;
+        let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
         let (lists, spilled) = {
             let mut new_at = vec![0; places.len()];
             (0..).zip(&places).for_each(|(new, &place)| new_at[place as usize] = new);
@@ -213,6 +213,10 @@ impl Merge<'_> {
         };
         let (vertices, entry) = (numbering.vertices(), navigation.entry());
         let graph = reach::repair(context, lists, (entry, facts.degree))?;
+        if !graph.islands().is_empty() {
+            drop((navigation, _of_navigation));
+            (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
+        }
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
         let places = &arranged(context, (options.layout, facts.degree), (&graph, vertices), facts.shape())?;
         let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;

@@ -137,6 +137,19 @@ fn rows_of_a_region_that_the_index_did_not_have_are_linked_with_each_other() {
 }
 
 #[test]
+fn a_small_region_far_from_all_others_is_found() {
+    let context = &Context::default();
+    let vectors = VectorType { element: Element::F32, dimensions: 12 };
+    let far = |seed| Set::spread(vectors, 40, seed).moved(100.0);
+    // A sample of one row in a hundred has hardly any of the 40.
+    for seed in 0..4 {
+        let indexed = Indexed::new(Set::spread(vectors, 1_000, seed).and(far(10 + seed)), Metric::L2);
+        let recall = recall_of(context, &indexed.index, &far(20 + seed), 40);
+        assert!(recall >= 0.9, "seed {seed}: {recall}");
+    }
+}
+
+#[test]
 fn rows_that_come_to_copies_of_one_vector_are_linked_with_each_other() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
