@@ -194,7 +194,7 @@ fn copy_log(context: &Context, manifest: &LiveManifest, log: Segments, to: &Path
     let salt = manifest.log().0;
     let nothing = Change::empty(manifest.ids).to_bytes();
     let (mut writer, mut is_closed) = (None, true);
-    let found = log.read(context, &mut |frame| {
+    let found = log.read(context, None, &mut |frame| {
         context.cancel.check()?;
         let start = Point { next: frame.head.sequence, previous: frame.head.previous };
         if writer.is_none() {

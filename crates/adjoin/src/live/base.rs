@@ -96,6 +96,12 @@ impl Gone {
         self.entries.contains(entry.into())
     }
 
+    /// Puts back an entry that was taken out.
+    pub(super) fn undo(&mut self, entry: u32) {
+        Arc::make_mut(&mut self.entries).remove(entry.into());
+        self.rows -= 1;
+    }
+
     /// Takes an entry out; whether it was there.
     pub(super) fn add(&mut self, entry: u32) -> bool {
         let was_there = !self.has(entry);

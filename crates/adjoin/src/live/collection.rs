@@ -1,5 +1,6 @@
 //! A live index that is open: what writers and searches do with it.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +11,10 @@ use serde::Serialize;
 use super::background::Pressure;
 use super::change::Change;
 use super::fresh::Fresh;
-use super::log::{Durability, Found, Log};
+use super::log::{Appended, Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
 use super::merge::remove_unnamed;
-use super::state::State;
+use super::state::{State, Undo};
 use super::statistics::Merges;
 use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
@@ -48,6 +49,8 @@ pub(super) struct Writer {
     pub(super) log: Log,
     /// Writes get their numbers and are applied one after the other.
     pub(super) order: Mutex<()>,
+    /// What undoes the changes that are in memory and may not be in the log yet, in their order. Locked after `order`, if both are.
+    undo: Mutex<VecDeque<Undo>>,
     /// One merge at a time.
     pub(super) merging: Mutex<()>,
     /// Bytes of the vectors and ids that came, and what merges did, since it was opened.
@@ -70,6 +73,14 @@ pub struct Written {
     pub gone: u64,
     /// Ids that were to be deleted, and that no row has.
     pub missing: u64,
+}
+
+impl Writer {
+    /// Lets go of what undoes changes that are in the log.
+    pub(super) fn forget_undo(&self) {
+        let (written, mut undo) = (self.log.written(), lock(&self.undo));
+        while undo.pop_front_if(|first| first.sequence <= written).is_some() {}
+    }
 }
 
 impl Written {
@@ -137,8 +148,9 @@ impl Collection {
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().0, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
-        let (came_bytes, pressure) = (AtomicU64::new(0), Pressure::default());
-        opened.writer = Some(Writer { log, order, merging, came_bytes, merges, pressure, opened_at, _lock: lock });
+        let (came_bytes, pressure, undo) = (AtomicU64::new(0), Pressure::default(), Mutex::default());
+        opened.writer =
+            Some(Writer { log, order, undo, merging, came_bytes, merges, pressure, opened_at, _lock: lock });
         Ok(opened)
     }
 
@@ -198,13 +210,41 @@ impl Collection {
     ///
     /// # Errors
     /// Where an id that is inserted is there already, or one comes twice; a vector or id is of another kind than those that are
-    /// there; memory does not suffice; or the log cannot be written, and then nothing more is taken until it is opened again.
+    /// there; memory does not suffice; or the log cannot be written: then the write has changed nothing, and later ones may be
+    /// taken, unless it was a sync that failed.
     pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
         self.check_creator()?;
         let incoming = Incoming::read(&self.context, self, write)?;
-        let written = self.put(&incoming)?;
-        self.writer()?.log.commit(written.sequence, durability)?;
+        let (written, record) = self.put(&incoming)?;
+        self.commit(&record, durability)?;
         Ok(written)
+    }
+
+    /// Waits until a record is as safe as is asked for.
+    ///
+    /// # Errors
+    /// If the log cannot be written: what the record changed in memory is undone then.
+    pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
+        let writer = self.writer()?;
+        let committed = writer.log.commit(record, durability);
+        if committed.is_err() {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+        } else {
+            writer.forget_undo();
+        }
+        committed
+    }
+
+    /// Undoes what records changed in memory that the log has dropped, the last first. Nobody else may write meanwhile.
+    pub(super) fn undo_dropped(&self, writer: &Writer) {
+        let Some(written) = writer.log.undo_after() else { return };
+        let mut undo = lock(&writer.undo);
+        let mut state = self.state_mut();
+        while let Some(last) = undo.pop_back_if(|last| last.sequence > written) {
+            state.undo(last);
+        }
+        writer.log.undone();
     }
 
     /// Takes all rows of a source, in writes of some of them each; what that says is the sum of these. Returns when the last is
@@ -215,18 +255,19 @@ impl Collection {
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
         self.check_creator()?;
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
-        let mut may_merge = !self.has_merger();
+        let (mut may_merge, mut last) = (!self.has_merger(), None);
         let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
             }
-            let written = self.put(&incoming)?;
-            self.writer()?.log.commit(written.sequence, Durability::Buffered)?;
+            let (written, record) = self.put(&incoming)?;
+            self.commit(&record, Durability::Buffered)?;
             all = all.and(written);
+            last = Some(record);
             Ok(())
         });
-        if all.rows > 0 {
-            self.writer()?.log.commit(all.sequence, durability)?;
+        if let Some(last) = &last {
+            self.commit(last, durability)?;
         }
         taken.map(|()| all).map_err(|error| match all.rows {
             0 => error,
@@ -251,42 +292,63 @@ impl Collection {
         }
     }
 
-    /// Applies what comes, and puts it into the log.
-    fn put(&self, incoming: &Incoming<'_>) -> Result<Written> {
+    /// Applies what comes, and puts it into the log, as the record that is returned.
+    fn put(&self, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().fresh.bytes_of(&incoming.change);
         // Before it is its turn: others may have to end first.
         self.keep_pace(bytes)?;
         let room = Fresh::room_for(&self.context, bytes)?;
-        let written = {
+        let put = {
             let _order = lock(&writer.order);
             self.put_in_turn(writer, incoming, room)?
         };
         self.tell_merger()?;
-        Ok(written)
+        Ok(put)
     }
 
-    /// The same for whom it is its turn: nobody else writes, so that what is read here stays so.
-    pub(super) fn put_in_turn(&self, writer: &Writer, incoming: &Incoming<'_>, room: Reservation) -> Result<Written> {
+    /// Applies what comes. Nobody else may write meanwhile, so that what is read here stays so.
+    pub(super) fn put_in_turn(
+        &self,
+        writer: &Writer,
+        incoming: &Incoming<'_>,
+        room: Reservation,
+    ) -> Result<(Written, Appended)> {
+        let change = &incoming.change;
+        let (record, entries, missing) = loop {
+            self.undo_dropped(writer);
+            let (entries, missing) = self.check_change(incoming)?;
+            if change.ids.is_empty() && missing == change.deleted.len() as u64 {
+                let sequence = self.state().sequence;
+                return Ok((Written { sequence, missing, ..Written::default() }, writer.log.last()));
+            }
+            // Otherwise records that this was checked against have just been dropped.
+            if let Some(record) = writer.log.append(&incoming.payload)? {
+                break (record, entries, missing);
+            }
+        };
+        writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
+        let undo = self.state_mut().apply((change, room), entries.into_iter(), record.sequence);
+        let written =
+            Written { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
+        lock(&writer.undo).push_back(undo);
+        Ok((written, record))
+    }
+
+    /// Checks a change against the rows that there are. Returns the entries on disk of its ids, and how many of the ids that are to be
+    /// deleted no row has.
+    fn check_change(&self, incoming: &Incoming<'_>) -> Result<(Vec<u32>, u64)> {
         let change = &incoming.change;
         let on_disk = |ids: &Ids| match self.state().base.clone() {
             Some(base) => base.entries(ids),
             None => Ok(vec![None; ids.len()]),
         };
         let (of_deleted, of_rows) = (on_disk(&change.deleted)?, on_disk(&change.ids)?);
-        let missing = {
-            let state = self.state();
-            incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
-            (0..change.deleted.len()).filter(|&k| !state.has((&change.deleted, k), of_deleted[k])).count() as u64
-        };
-        if change.ids.is_empty() && missing == change.deleted.len() as u64 {
-            return Ok(Written { sequence: self.state().sequence, missing, ..Written::default() });
-        }
-        let sequence = writer.log.append(&incoming.payload)?;
-        writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
-        let entries = of_deleted.into_iter().chain(of_rows).flatten();
-        let gone = self.state_mut().apply((change, room), entries, sequence);
-        Ok(Written { sequence, rows: change.ids.len() as u64, gone, missing })
+        let state = self.state();
+        incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
+        let is_missing = |k: &usize| !state.has((&change.deleted, *k), of_deleted[*k]);
+        let missing = (0..change.deleted.len()).filter(is_missing).count() as u64;
+        Ok((of_deleted.into_iter().chain(of_rows).flatten().collect(), missing))
     }
 
     /// Makes all writes durable; returns the number of the last.
@@ -294,7 +356,11 @@ impl Collection {
     /// # Errors
     /// Where it is only read, or the log cannot be written.
     pub fn flush(&self) -> Result<u64> {
-        self.writer()?.log.flush()
+        let writer = self.writer()?;
+        writer.log.flush().inspect_err(|_| {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+        })
     }
 
     /// How often the log was made durable since it was opened.
@@ -314,7 +380,12 @@ impl Collection {
             return Ok(());
         }
         let closing = writer.log.append(&Change::empty(self.manifest().ids).to_bytes())?;
-        writer.log.commit(closing, Durability::Buffered)
+        closing.map_or(Ok(()), |closing| writer.log.commit(&closing, Durability::Buffered))
+    }
+
+    /// Why the last write to the log failed, or all will; none if the last one succeeded.
+    pub fn log_failure(&self) -> Option<String> {
+        self.writer.as_ref()?.log.failure()
     }
 
     /// Refuses to go on in a forked child, which shares the log with its parent and has none of its threads.

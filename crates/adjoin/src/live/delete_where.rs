@@ -31,8 +31,9 @@ impl Collection {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let writer = self.writer()?;
-        let written = {
+        let (written, record) = {
             let _order = lock(&writer.order);
+            self.undo_dropped(writer);
             let moment = self.state().moment();
             // No run that this waits for writes.
             let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
@@ -42,7 +43,7 @@ impl Collection {
             self.put_in_turn(writer, &incoming, self.context.reserve(0, PURPOSE)?)?
         };
         self.tell_merger()?;
-        writer.log.commit(written.sequence, durability)?;
+        self.commit(&record, durability)?;
         Ok(written)
     }
 

@@ -78,6 +78,12 @@ pub(super) struct Fresh {
     memory: Reservation,
 }
 
+/// What undoes a change: the rows that it inserted, and those that it deleted or replaced.
+pub(super) struct Undo {
+    inserted: std::ops::Range<u32>,
+    deleted: Vec<u32>,
+}
+
 /// The rows of a view that are not gone, by number, and their attributes.
 pub(super) struct Came<'a> {
     view: &'a View,
@@ -136,20 +142,42 @@ impl Fresh {
         context.reserve_between_runs(bytes, PURPOSE)
     }
 
-    /// Applies a change for which there is room; returns how many rows went.
-    pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> u64 {
+    /// Applies a change for which there is room; returns what undoes it.
+    pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
         self.memory.join(room);
-        let before = self.gone_rows;
+        let (first, mut deleted) = (self.rows, Vec::new());
         for k in 0..change.deleted.len() {
-            let number = self.numbers.remove(&change.deleted, k);
-            number.into_iter().for_each(|number| self.take_out(number));
+            deleted.extend(self.numbers.remove(&change.deleted, k));
         }
         for (k, vector) in change.stored.chunks_exact(self.space.vectors.bytes()).enumerate() {
-            let replaced = self.numbers.set(&change.ids, k, self.rows);
-            replaced.into_iter().for_each(|number| self.take_out(number));
+            deleted.extend(self.numbers.set(&change.ids, k, self.rows));
             self.push(vector, change, k);
         }
-        self.gone_rows - before
+        deleted.iter().for_each(|&number| self.take_out(number));
+        Undo { inserted: first..self.rows, deleted }
+    }
+
+    /// Undoes the last change that was not undone. The rows that it inserted go on taking memory until the next merge.
+    pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
+        for number in inserted.rev() {
+            let block = Self::block(&self.full, &self.last, number);
+            self.numbers.remove(&block.ids, (number - block.first) as usize);
+            self.take_out(number);
+        }
+        for number in deleted {
+            let block = Self::block(&self.full, &self.last, number);
+            self.numbers.set(&block.ids, (number - block.first) as usize, number);
+            Arc::make_mut(&mut self.gone).remove(number.into());
+            self.gone_rows -= 1;
+        }
+    }
+
+    /// The block of a row.
+    fn block<'a>(full: &'a [Arc<Full>], last: &'a Block, number: u32) -> &'a Block {
+        match full.partition_point(|block| block.first <= number) {
+            at if at > 0 && number < last.first => &full[at - 1].block,
+            _ => last,
+        }
     }
 
     fn push(&mut self, vector: &[u8], Change { ids, attributes, .. }: &Change, k: usize) {
@@ -195,10 +223,7 @@ impl Fresh {
     /// The vector of the row with id `k`, and its attributes.
     pub(super) fn row(&self, ids: &Ids, k: usize) -> Option<(&[u8], &[u8])> {
         let number = self.numbers.get(ids, k)?;
-        let block = match self.full.partition_point(|block| block.first <= number) {
-            at if at > 0 && number < self.last.first => &self.full[at - 1].block,
-            _ => &self.last,
-        };
+        let block = Self::block(&self.full, &self.last, number);
         let (bytes, row) = (self.space.vectors.bytes(), (number - block.first) as usize);
         Some((&block.stored[row * bytes..][..bytes], block.attributes_of(number)))
     }
@@ -210,6 +235,13 @@ impl Fresh {
             blocks.push(Arc::new(Full::new(self.last.clone())));
         }
         View { space: self.space, blocks, gone: self.gone.clone(), live: self.live(), _memory: None }
+    }
+}
+
+impl Undo {
+    /// How many rows were deleted or replaced.
+    pub(super) fn deleted(&self) -> u64 {
+        self.deleted.len() as u64
     }
 }
 

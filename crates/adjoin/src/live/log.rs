@@ -1,18 +1,21 @@
 //! The redo log: what every write changes, durable before the write is acknowledged.
 //!
 //! Writers put records into memory one after the other; then one of them, for all that wait, hands them to the disk and makes
-//! them durable (group commit: the leader and followers of RocksDB's write path). After a failure nobody knows what the disk
-//! has, so that everybody fails from then on.
+//! them durable (group commit: the leader and followers of RocksDB's write path).
+//!
+//! A write to the file that fails, as on a full disk, fails the records of its group and those appended since: the file is cut
+//! back to the last record that was written, and later writes go on from there. After a failed sync nobody knows what the disk
+//! has, so all later writes fail too.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::frame::{frame_bytes, push_frame};
-use super::segment::{End, Frame, Point, Segment, SegmentWriter, file_name, first_of};
+use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of};
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -42,8 +45,8 @@ pub(super) struct Found {
     pub(super) point: Point,
     /// Records up to this are known to be durable.
     durable: u64,
-    /// The last file, and its bytes.
-    last: Option<(Segment, u64)>,
+    /// The last file, its bytes, and the memory that reading it took.
+    last: Option<(Segment, u64, u64)>,
     /// Files, and bytes of records in them.
     pub(super) files: usize,
     pub(super) bytes: u64,
@@ -81,21 +84,28 @@ impl Segments {
         self.0.iter().map(Segment::file_bytes).sum()
     }
 
-    /// Hands over each record.
+    /// Hands over each record; of the first file, only those after what was found before in the same file.
     ///
     /// # Errors
     /// Where the device or `take` fails, memory does not suffice, or a record that was durable is not as it was written.
-    pub(super) fn read(self, context: &Context, take: &mut dyn FnMut(Frame<'_>) -> Result<()>) -> Result<Found> {
+    pub(super) fn read(
+        self,
+        context: &Context,
+        before: Option<&Found>,
+        take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
+    ) -> Result<Found> {
         let files = self.0.len();
         let mut found = Found { point: Point::START, durable: 0, last: None, files, bytes: 0, is_torn: false };
+        let mut from = before.and_then(|before| Some((before.point, before.last.as_ref()?.1)));
         let mut segments = self.0.into_iter().peekable();
         while let Some(segment) = segments.next() {
             context.cancel.check()?;
             let until = segments.peek().map(|next| next.start);
-            let End { point, durable, bytes, is_torn } = segment.read(context, until, take)?;
+            let from = from.take().unwrap_or_else(|| segment.begin());
+            let End { point, durable, bytes, is_torn, memory_bytes } = segment.read(context, from, until, take)?;
             let of_all = found.bytes + bytes;
             found = Found { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
-            found.last = Some((segment, bytes));
+            found.last = Some((segment, bytes, memory_bytes));
         }
         Ok(found)
     }
@@ -119,6 +129,11 @@ pub(super) fn on_disk(context: &Context, folder: &Path) -> Result<(usize, u64)> 
 }
 
 impl Found {
+    /// The first record of the last file.
+    pub(super) fn last_file(&self) -> Option<u64> {
+        self.last.as_ref().map(|(segment, ..)| segment.start.next)
+    }
+
     /// The number of the last record; 0 where there is none.
     pub(super) fn sequence(&self) -> u64 {
         self.point.next - 1
@@ -126,14 +141,17 @@ impl Found {
 
     /// A file for records behind the last. What is not known to be durable is written again, as the disk may still lose what
     /// could be read.
-    fn resume(&self, context: &Context, folder: &Path, salt: u64) -> Result<SegmentWriter> {
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    fn resume(&self, context: &Context, folder: &Path, salt: u64) -> std::result::Result<SegmentWriter, Failure> {
         let mut writer = None;
         let from = match &self.last {
-            Some((segment, bytes)) if *bytes < SEGMENT_BYTES_MIN => segment.start.next,
+            Some((segment, bytes, _)) if *bytes < SEGMENT_BYTES_MIN => segment.start.next,
             _ => self.durable + 1,
         };
-        if let Some((segment, _)) = &self.last {
-            segment.read(context, None, &mut |frame| {
+        if let Some((segment, ..)) = &self.last {
+            segment.read(context, segment.begin(), None, &mut |frame| {
                 let (next, previous) = (frame.head.sequence, frame.head.previous);
                 // A record may have become readable since; it was not acknowledged, nor applied.
                 if next < from || next >= self.point.next {
@@ -168,6 +186,24 @@ pub(super) struct Log {
     _memory: Reservation,
 }
 
+/// A record that was appended, for the thread that waits until it is written.
+#[derive(Clone)]
+pub(super) struct Appended {
+    /// Its number. A record that is dropped leaves its number to a later one.
+    pub(super) sequence: u64,
+    era: Arc<Era>,
+}
+
+/// The time between two failures. Set once by the failure that ends it.
+pub(super) type Era = OnceLock<Cut>;
+
+/// Records that were dropped because they could not be written.
+pub(super) struct Cut {
+    /// The last record that was written before.
+    written: u64,
+    why: String,
+}
+
 struct State {
     /// Records that no one has taken to the disk, and what is behind them.
     waiting: Vec<u8>,
@@ -175,23 +211,47 @@ struct State {
     /// Number of the group of records that wait, and the last record that may be in the group before, which is being written or was.
     group: usize,
     taken: u64,
-    /// Records up to these were handed to the system, and are durable.
-    written: u64,
+    /// What is behind the records that were handed to the system; records up to `durable` are durable.
+    written: Point,
     durable: u64,
     unsynced_bytes: u64,
     file: File,
     /// How often something was made durable.
     syncs: u64,
+    era: Arc<Era>,
+    /// Records after this one were dropped, and what they changed in memory is still to be undone. Nothing is appended before.
+    undo_after: Option<u64>,
+    /// Why the last write failed, if none has succeeded since.
+    failure: Option<String>,
+    /// Why nothing can be written any more.
     failed: Option<String>,
 }
 
 /// Where records go.
 enum File {
-    /// The log was not written to since it was opened.
-    Unopened(Found),
+    /// The log was not written to since it was opened. The context has the memory for reading the last file again.
+    Unopened(Box<(Found, Context)>),
     Open(SegmentWriter),
+    /// A write failed: what lies behind the tail is to be cut off.
+    Cut(Tail),
     /// Whoever writes has it.
     Taken,
+}
+
+/// The file of the log in the hands of the thread that writes. If that thread ends before it gives the file back, the log has
+/// failed, and all who wait are woken.
+struct Turn<'a> {
+    log: &'a Log,
+    is_over: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let why = "the thread that wrote it ended".to_owned();
+            self.log.drop_unwritten(&mut lock(&self.log.state), why, true);
+        }
+    }
 }
 
 impl Log {
@@ -200,49 +260,95 @@ impl Log {
     /// # Errors
     /// Where memory does not suffice.
     pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: Found) -> Result<Self> {
-        let memory = context.reserve((2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64, "the log")?;
-        let (end, durable, written) = (found.point, found.durable, found.sequence());
-        let file = File::Unopened(found);
-        let (waiting, unsynced_bytes, syncs, failed) = (Vec::new(), 0, 0, None);
-        let (group, taken) = (1, written);
-        let state = State { waiting, end, group, taken, written, durable, unsynced_bytes, file, syncs, failed };
+        let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
+        // Reserved now: the first write must not wait for the memory of a search.
+        let reading = context.with_reserved(found.last.as_ref().map_or(0, |(.., bytes)| *bytes), PURPOSE)?;
+        let (end, durable) = (found.point, found.durable);
+        let taken = found.sequence();
+        let file = File::Unopened(Box::new((found, reading)));
+        let (waiting, unsynced_bytes, syncs, written, group) = (Vec::new(), 0, 0, end, 1);
+        let (era, undo_after, failure, failed) = (Arc::default(), None, None, None);
+        let state = State {
+            waiting,
+            end,
+            group,
+            taken,
+            written,
+            durable,
+            unsynced_bytes,
+            file,
+            syncs,
+            era,
+            undo_after,
+            failure,
+            failed,
+        };
         let (context, folder) = (context.clone(), folder.to_owned());
         let (state, moved, written_bytes) = (Mutex::new(state), Default::default(), AtomicU64::new(0));
         Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
     }
 
-    /// Puts a record behind the last; returns its number. Waits where too much waits for the disk already.
+    /// Bytes that it holds: records that are being written and records that wait, a file's buffer.
+    pub(super) const fn memory_bytes() -> u64 {
+        (2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64
+    }
+
+    /// Puts a record behind the last. Waits if too much waits for the disk already. `None` if what dropped records changed in
+    /// memory must be undone before.
     ///
     /// # Errors
-    /// Where the log failed before.
-    pub(super) fn append(&self, payload: &[u8]) -> Result<u64> {
+    /// If the log has failed for good.
+    pub(super) fn append(&self, payload: &[u8]) -> Result<Option<Appended>> {
         let mut state = lock(&self.state);
+        let more = frame_bytes(payload.len());
         loop {
             state.check(&self.folder)?;
-            let bytes = state.waiting.len() + frame_bytes(payload.len());
-            if bytes <= WAITING_BYTES_MAX || state.waiting.is_empty() {
+            if state.undo_after.is_some() {
+                return Ok(None);
+            }
+            if state.waiting.len() + more <= WAITING_BYTES_MAX || state.waiting.is_empty() {
                 break;
             }
             let taken = state.taken;
             state = self.commit_more(state, taken, Durability::Buffered);
         }
         let (end, durable) = (state.end, state.durable);
+        // Grown by hand: no more is reserved than the most that may wait, and a large record's own copy.
+        let needed = state.waiting.len() + more;
+        if needed > state.waiting.capacity() {
+            let capacity = needed.max((2 * needed).min(WAITING_BYTES_MAX));
+            let more = capacity - state.waiting.len();
+            state.waiting.reserve_exact(more);
+        }
         let previous = push_frame(&mut state.waiting, self.salt, (end.next, end.previous, durable), payload);
         state.end = Point { next: end.next + 1, previous };
-        Ok(end.next)
+        Ok(Some(state.appended(end.next)))
+    }
+
+    /// The last record.
+    pub(super) fn last(&self) -> Appended {
+        let state = lock(&self.state);
+        state.appended(state.end.next - 1)
     }
 
     /// Waits until a record is as safe as is wanted, and sees to that where nobody does.
     ///
     /// # Errors
-    /// Where the log cannot be written; then that and all later records may be lost.
-    pub(super) fn commit(&self, sequence: u64, durability: Durability) -> Result<()> {
+    /// If the record could not be written: it was dropped, with all after it.
+    pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
         let mut state = lock(&self.state);
-        while !state.has(sequence, durability) {
+        loop {
+            match record.era.get() {
+                Some(cut) if cut.written < record.sequence => {
+                    state.check(&self.folder)?;
+                    return Err(not_written(&self.folder, &cut.why));
+                }
+                _ if state.has(record.sequence, durability) => return Ok(()),
+                _ => {}
+            }
             state.check(&self.folder)?;
-            state = self.commit_more(state, sequence, durability);
+            state = self.commit_more(state, record.sequence, durability);
         }
-        Ok(())
     }
 
     /// Makes all records durable; returns the number of the last.
@@ -250,35 +356,72 @@ impl Log {
     /// # Errors
     /// As [`Self::commit`].
     pub(super) fn flush(&self) -> Result<u64> {
-        let last = lock(&self.state).end.next - 1;
-        self.commit(last, Durability::Group)?;
-        Ok(last)
+        let last = self.last();
+        self.commit(&last, Durability::Group)?;
+        Ok(last.sequence)
+    }
+
+    /// The last record that was handed to the system.
+    pub(super) fn written(&self) -> u64 {
+        lock(&self.state).written.next - 1
+    }
+
+    /// The record after which all were dropped, if what these changed in memory is still to be undone.
+    pub(super) fn undo_after(&self) -> Option<u64> {
+        lock(&self.state).undo_after
+    }
+
+    /// What dropped records changed in memory was undone.
+    pub(super) fn undone(&self) {
+        lock(&self.state).undo_after = None;
+    }
+
+    /// Why the last write failed, or all will, if none has succeeded since.
+    pub(super) fn failure(&self) -> Option<String> {
+        let state = lock(&self.state);
+        state.failed.clone().or_else(|| state.failure.clone())
     }
 
     /// Makes all records durable, and begins a file with the next one. Nobody may append meanwhile.
     ///
     /// # Errors
-    /// As [`Self::commit`].
+    /// If the log or the new file cannot be written.
     pub(super) fn begin_file(&self) -> Result<()> {
         self.flush()?;
         let mut state = lock(&self.state);
-        loop {
+        let file = loop {
             state.check(&self.folder)?;
             match std::mem::replace(&mut state.file, File::Taken) {
                 File::Taken => {
                     let taken = state.taken;
                     state = self.wait(state, taken);
                 }
-                _ => break,
+                file => break file,
             }
-        }
+        };
         let end = state.end;
         drop(state);
-        self.put_back(self.new_file(end)).map(drop)
+        let mut turn = Turn { log: self, is_over: false };
+        let begun = self.new_file(end);
+        let mut state = lock(&self.state);
+        turn.is_over = true;
+        match begun {
+            Ok(writer) => self.put_back(&mut state, File::Open(writer)),
+            // The file that there is goes on.
+            Err(Failure { error, is_final: false }) => {
+                self.put_back(&mut state, file);
+                return Err(error);
+            }
+            Err(Failure { error, is_final: true }) => {
+                self.drop_unwritten(&mut state, error.to_string(), true);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// An empty file of the log, for records behind a point.
-    fn new_file(&self, start: Point) -> Result<SegmentWriter> {
+    fn new_file(&self, start: Point) -> std::result::Result<SegmentWriter, Failure> {
         let mut writer = SegmentWriter::draft(&self.context, &self.folder, self.salt, start)?;
         writer.place(&self.context, &self.folder)?;
         self.count(writer.bytes);
@@ -289,23 +432,29 @@ impl Log {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives the file back to whoever writes next; after an error nobody does.
-    fn put_back(&self, written: Result<SegmentWriter>) -> Result<MutexGuard<'_, State>> {
-        let mut state = lock(&self.state);
+    /// Gives the file back to whoever writes next, and tells all who wait for the group that was written.
+    fn put_back(&self, state: &mut State, file: File) {
         let (next, ended) = (&self.moved[state.group % 2], &self.moved[(state.group + 1) % 2]);
+        state.file = file;
         ended.notify_all();
-        match written {
-            Ok(writer) => {
-                state.file = File::Open(writer);
-                next.notify_one();
-                Ok(state)
-            }
-            Err(error) => {
-                state.failed = Some(error.to_string());
-                next.notify_all();
-                Err(error)
-            }
+        next.notify_one();
+    }
+
+    /// Drops all records that were not written, and tells all who wait.
+    fn drop_unwritten(&self, state: &mut State, why: String, is_final: bool) {
+        let written = state.written.next - 1;
+        let era = std::mem::take(&mut state.era);
+        // Nobody else ends an era: the state is locked.
+        let _ = era.set(Cut { written, why: why.clone() });
+        state.waiting = Vec::new();
+        (state.end, state.taken) = (state.written, written);
+        state.undo_after = Some(written);
+        if is_final {
+            state.failed = Some(why);
+        } else {
+            state.failure = Some(why);
         }
+        self.moved.iter().for_each(Condvar::notify_all);
     }
 
     /// Waits while somebody writes for who has appended a record: until that was written, or may be by whoever waits.
@@ -324,6 +473,11 @@ impl Log {
         lock(&self.state).syncs
     }
 
+    /// The era of the records that are appended now: what a file of the log was found to hold is its records unless the era has ended.
+    pub(super) fn era(&self) -> Arc<Era> {
+        lock(&self.state).era.clone()
+    }
+
     /// Takes to the disk what waits, or waits for who does.
     fn commit_more<'a>(
         &'a self,
@@ -335,6 +489,7 @@ impl Log {
         if matches!(file, File::Taken) {
             return self.wait(state, sequence);
         }
+        let mut turn = Turn { log: self, is_over: false };
         // Whoever appends until the frames are taken belongs to this group.
         (state.group, state.taken) = (state.group + 1, u64::MAX);
         if durability == Durability::Group {
@@ -348,44 +503,90 @@ impl Log {
         let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
         drop(state);
-        let written = self.write(file, &frames, end, syncs);
+        let (file, written) = self.write(file, &frames, syncs);
+        // The next file begins behind these records, which are durable.
+        let (file, begun) = match file {
+            File::Open(writer) if written.is_ok() && syncs && writer.bytes >= SEGMENT_BYTES => self.roll(writer, end),
+            file => (file, Ok(())),
+        };
+        drop(frames);
+        let mut state = lock(&self.state);
+        turn.is_over = true;
+        self.put_back(&mut state, file);
         // Whoever waits is told by the state what failed.
-        let Ok(mut state) = self.put_back(written) else { return lock(&self.state) };
-        state.written = end.next - 1;
-        state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
-        if syncs {
-            state.durable = end.next - 1;
-            state.syncs += 1;
+        match written {
+            Ok(()) => {
+                state.failure = None;
+                state.written = end;
+                state.unsynced_bytes = if syncs { 0 } else { unsynced_bytes };
+                if syncs {
+                    state.durable = end.next - 1;
+                    state.syncs += 1;
+                }
+                if let Err(Failure { error, .. }) = begun {
+                    self.drop_unwritten(&mut state, error.to_string(), true);
+                }
+            }
+            Err(Failure { error, is_final }) => self.drop_unwritten(&mut state, error.to_string(), is_final),
         }
         state
     }
 
-    fn write(&self, file: File, frames: &[u8], end: Point, syncs: bool) -> Result<SegmentWriter> {
+    /// Writes frames, and makes them durable if `syncs`. Returns the file with whether that worked: after a failure, what is
+    /// left of the file is what was written before.
+    fn write(&self, file: File, frames: &[u8], syncs: bool) -> (File, std::result::Result<(), Failure>) {
         let Self { context, folder, salt, .. } = self;
         let mut writer = match file {
             File::Open(writer) => writer,
-            File::Unopened(found) => {
-                let writer = found.resume(context, folder, *salt)?;
-                self.count(writer.bytes);
-                writer
-            }
+            File::Unopened(found) => match found.0.resume(&found.1, folder, *salt) {
+                Ok(writer) => {
+                    self.count(writer.bytes);
+                    writer
+                }
+                Err(failure) => return (File::Unopened(found), Err(failure)),
+            },
+            File::Cut(tail) => match tail.reopen(context, folder) {
+                Ok(writer) => writer,
+                Err(failure) => return (File::Cut(tail), Err(failure)),
+            },
             File::Taken => unreachable!("who writes has the file"),
         };
-        writer.append(frames)?;
-        self.count(frames.len() as u64);
-        writer.hand_over(syncs)?;
-        if syncs && writer.bytes >= SEGMENT_BYTES {
-            writer = self.new_file(end)?;
+        let tail = writer.tail();
+        let written = writer.append(frames).map_err(Failure::from).and_then(|()| writer.hand_over(syncs));
+        let Err(failure) = written else {
+            self.count(frames.len() as u64);
+            return (File::Open(writer), Ok(()));
+        };
+        drop(writer);
+        if failure.is_final {
+            return (File::Cut(tail), Err(failure));
         }
-        Ok(writer)
+        // At once, so that no reader takes what was refused for a record; if this fails, the next writer tries again.
+        match tail.reopen(context, folder) {
+            Ok(writer) => (File::Open(writer), Err(failure)),
+            Err(of_cut) => (File::Cut(tail), Err(Failure { is_final: of_cut.is_final, ..failure })),
+        }
+    }
+
+    /// Begins the next file, or goes on with the one that there is if there can be no other yet.
+    fn roll(&self, writer: SegmentWriter, end: Point) -> (File, std::result::Result<(), Failure>) {
+        match self.new_file(end) {
+            Ok(next) => (File::Open(next), Ok(())),
+            Err(Failure { is_final: false, .. }) => (File::Open(writer), Ok(())),
+            Err(failure) => (File::Open(writer), Err(failure)),
+        }
     }
 }
 
 impl State {
+    fn appended(&self, sequence: u64) -> Appended {
+        Appended { sequence, era: self.era.clone() }
+    }
+
     fn has(&self, sequence: u64, durability: Durability) -> bool {
         let reached = match durability {
             Durability::Group => self.durable,
-            Durability::Buffered => self.written,
+            Durability::Buffered => self.written.next - 1,
         };
         reached >= sequence
     }
@@ -398,3 +599,12 @@ impl State {
         )))
     }
 }
+
+/// The error of a write that was not taken, after which others may be.
+fn not_written(folder: &Path, why: &str) -> Error {
+    let at = folder.display();
+    Error::device(format!("{at}: the write was not taken, as its log cannot be written now: {why}; write it again"))
+}
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "the log";

@@ -24,6 +24,8 @@ use crate::store::{BuildOptions, Store, TemporaryStore};
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "merging";
+/// Times that the log is read while others write, at most, before it is read while nobody does.
+const READINGS_MAX: usize = 8;
 /// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
 const LEAST_BYTES: u64 = 16 << 20;
 
@@ -45,17 +47,20 @@ impl Collection {
         let writer = self.writer()?;
         let _merging = lock(&writer.merging);
         let watch = Stopwatch::start();
+        let moment = self.state().moment();
+        if moment.view.is_empty() && moment.gone.rows == 0 {
+            return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
+        }
+        self.check_room(&moment)?;
+        // Before the lock, so that writes do not wait for the disk: under it there is little left to sync.
+        self.flush()?;
         let moment = {
             let _order = lock(&writer.order);
-            let moment = self.state().moment();
-            if moment.view.is_empty() && moment.gone.rows == 0 {
-                return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
-            }
-            writer.log.begin_file()?;
-            moment
+            self.undo_dropped(writer);
+            writer.log.begin_file().inspect_err(|_| self.undo_dropped(writer))?;
+            self.state().moment()
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
-        self.check_room(&moment)?;
         let merged = self.index_of(context, moment, method).and_then(|(manifest, bytes_written)| {
             self.replace(writer, manifest)?;
             let merged = Merged { rows, sequence, seconds: watch.seconds(), bytes_written };
@@ -100,17 +105,36 @@ impl Collection {
     /// Puts the index that a manifest names, and what was written since, in the place of what there is.
     fn replace(&self, writer: &Writer, manifest: LiveManifest) -> Result<()> {
         let (context, folder) = (&self.context, self.folder());
-        // Nobody writes while what was written meanwhile is read again.
-        let _order = lock(&writer.order);
-        writer.log.flush()?;
-        let (state, _) = State::read(context, folder, &manifest)?;
-        let published = manifest.publish(context, folder);
-        // After its rename it is in force, even where that could not be made durable: for all who open the live index now.
-        if published.is_err() && !manifest.is_in_force(context, folder)? {
-            return published;
+        let era = writer.log.era();
+        let (mut state, mut found) = State::read(context, folder, &manifest)?;
+        // While others write: under the lock, little is left to read.
+        for _ in 0..READINGS_MAX {
+            let before = found.sequence();
+            found = state.replay(context, folder, &manifest, Some(&found))?;
+            if found.sequence() == before {
+                break;
+            }
         }
-        self.set_manifest(manifest.clone());
-        *self.state_mut() = state;
+        let (replaced, published) = {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            writer.log.flush().inspect_err(|_| self.undo_dropped(writer))?;
+            writer.forget_undo();
+            match era.get() {
+                None => drop(state.replay(context, folder, &manifest, Some(&found))?),
+                // Some of what was read may have been dropped since.
+                Some(_) => (state, _) = State::read(context, folder, &manifest)?,
+            }
+            let published = manifest.publish(context, folder);
+            // After its rename it is in force, even where that could not be made durable: for all who open the live index now.
+            if published.is_err() && !manifest.is_in_force(context, folder)? {
+                return published;
+            }
+            self.set_manifest(manifest.clone());
+            (std::mem::replace(&mut *self.state_mut(), state), published)
+        };
+        // Outside the locks: freeing many rows, and removing files, takes a while.
+        drop(replaced);
         published?;
         remove_unnamed(context, folder, &manifest)
     }

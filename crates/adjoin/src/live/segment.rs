@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{ReadFile, Reservation, WriteFile};
+use adjoin_device::{DeviceError, Operation, ReadFile, Reservation, WriteFile};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::frame::{ALIGNMENT, HEAD_BYTES, Head};
@@ -71,6 +71,8 @@ pub(super) struct End {
     pub(super) bytes: u64,
     /// Whether it has bytes behind these: a record that was cut off.
     pub(super) is_torn: bool,
+    /// Memory that reading it took.
+    pub(super) memory_bytes: u64,
 }
 
 /// The name of the file that begins with a record.
@@ -127,18 +129,25 @@ impl Segment {
         self.file.len()
     }
 
-    /// Hands over all records up to where the next file begins; where there is none, up to where the log was cut off.
+    /// Before its first record, and the byte at which that lies.
+    pub(super) fn begin(&self) -> (Point, u64) {
+        (self.start, HEADER_BYTES as u64)
+    }
+
+    /// Hands over all records from a point, which lies at a byte, up to where the next file begins. If there is none, up to where the
+    /// log was cut off.
     ///
     /// # Errors
     /// Where the device or `take` fails, memory does not hold a record, or a record that was durable is not as it was written.
     pub(super) fn read(
         &self,
         context: &Context,
+        (point, bytes): (Point, u64),
         until: Option<Point>,
         take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
     ) -> Result<End> {
         let mut window = Window::new(context, &*self.file)?;
-        let mut end = End { point: self.start, durable: 0, bytes: HEADER_BYTES as u64, is_torn: false };
+        let mut end = End { point, durable: 0, bytes, is_torn: false, memory_bytes: 0 };
         while until.is_none_or(|until| end.point.next < until.next) {
             let Some(frame) = self.frame_at(&mut window, end.bytes, end.point)? else { break };
             let (head, bytes) = (frame.head, frame.bytes.len() as u64);
@@ -156,6 +165,7 @@ impl Segment {
             None => self.check_cut(&mut window, end)?,
         }
         end.is_torn = end.bytes < self.file.len();
+        end.memory_bytes = window.memory.bytes();
         Ok(end)
     }
 
@@ -234,6 +244,56 @@ impl<'a> Window<'a> {
 
 const PURPOSE: &str = "reading the log";
 
+/// Why something could not be written.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Whether a sync failed: nobody knows then what the disk has.
+    pub(super) is_final: bool,
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let is_final = matches!(error.operation, Operation::Sync | Operation::SyncFolder);
+        Self { is_final, error: error.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_final: false }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// A file of the log, and how many of its bytes count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tail {
+    first: u64,
+    bytes: u64,
+}
+
+impl Tail {
+    /// Cuts the file back to these bytes, to be written on.
+    ///
+    /// # Errors
+    /// If the device refuses. One that cannot cut files leaves nobody able to write.
+    pub(super) fn reopen(self, context: &Context, folder: &Path) -> std::result::Result<SegmentWriter, Failure> {
+        let Self { first, bytes } = self;
+        match context.device.continue_file(&folder.join(file_name(first)), bytes) {
+            Ok(file) => Ok(SegmentWriter { file, first, bytes }),
+            Err(error) => {
+                let is_final = error.source.kind() == std::io::ErrorKind::Unsupported;
+                Err(Failure { error: error.into(), is_final })
+            }
+        }
+    }
+}
+
 /// A file of the log that is being written.
 pub(super) struct SegmentWriter {
     file: Box<dyn WriteFile>,
@@ -260,11 +320,18 @@ impl SegmentWriter {
     /// Makes it durable, and a file of the log: in place of one that begins with the same record.
     ///
     /// # Errors
-    /// Where the device refuses.
-    pub(super) fn place(&mut self, context: &Context, folder: &Path) -> Result<()> {
-        self.file.sync()?;
-        context.device.rename(&folder.join(DRAFT), &folder.join(file_name(self.first)))?;
-        Ok(context.device.sync_folder(folder)?)
+    /// If the device refuses. A draft that cannot be made durable is no loss; a name that may or may not be there is.
+    pub(super) fn place(&mut self, context: &Context, folder: &Path) -> std::result::Result<(), Failure> {
+        self.file.sync().map_err(Error::from)?;
+        let device = &context.device;
+        let placed = device.rename(&folder.join(DRAFT), &folder.join(file_name(self.first)));
+        let placed = placed.and_then(|()| device.sync_folder(folder));
+        placed.map_err(|error| Failure { error: error.into(), is_final: true })
+    }
+
+    /// How much of it counts now.
+    pub(super) fn tail(&self) -> Tail {
+        Tail { first: self.first, bytes: self.bytes }
     }
 
     /// Appends records.
@@ -280,7 +347,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// Where the device refuses.
-    pub(super) fn hand_over(&mut self, durable: bool) -> Result<()> {
+    pub(super) fn hand_over(&mut self, durable: bool) -> std::result::Result<(), Failure> {
         let handed = if durable { self.file.sync() } else { self.file.flush() };
         Ok(handed?)
     }

@@ -7,7 +7,7 @@ use adjoin_device::Reservation;
 
 use super::base::{Base, Gone};
 use super::change::Change;
-use super::fresh::{Fresh, View};
+use super::fresh::{self, Fresh, View};
 use super::log::{Found, Segments};
 use super::manifest::LiveManifest;
 use crate::context::Context;
@@ -24,6 +24,20 @@ pub(super) struct State {
     pub(super) fresh: Fresh,
     /// The number of that write.
     pub(super) sequence: u64,
+}
+
+/// What undoes a change: its number, rows on disk that it deleted or replaced, and what it did to rows in memory.
+pub(super) struct Undo {
+    pub(super) sequence: u64,
+    entries: Vec<u32>,
+    fresh: fresh::Undo,
+}
+
+impl Undo {
+    /// How many rows were deleted or replaced.
+    pub(super) fn deleted(&self) -> u64 {
+        self.entries.len() as u64 + self.fresh.deleted()
+    }
 }
 
 /// The same for whoever searches, however long that takes.
@@ -49,8 +63,26 @@ impl State {
         let gone = Gone::none_of(base.as_ref().map_or(0, |base| base.index.facts().rows));
         let fresh = Fresh::new(context, manifest.space(), Ids::empty(manifest.ids))?;
         let mut state = Self { base, gone, fresh, sequence: manifest.first_record - 1 };
+        let found = state.replay(context, folder, manifest, None)?;
+        Ok((state, found))
+    }
+
+    /// Applies the records of the log after those that were found before; returns what was found now.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn replay(
+        &mut self,
+        context: &Context,
+        folder: &Path,
+        manifest: &LiveManifest,
+        before: Option<&Found>,
+    ) -> Result<Found> {
+        let state = self;
         let mut touched = Ids::empty(manifest.ids);
-        let found = Segments::open(context, folder, manifest.log())?.read(context, &mut |frame| {
+        let (salt, first) = manifest.log();
+        let first = before.and_then(Found::last_file).unwrap_or(first);
+        let found = Segments::open(context, folder, (salt, first))?.read(context, before, &mut |frame| {
             let number = frame.head.sequence;
             let change = Change::from_bytes(frame.payload, manifest.rows());
             let change = change.ok_or_else(|| {
@@ -70,7 +102,7 @@ impl State {
             Ok(())
         })?;
         state.forget(&touched)?;
-        Ok((state, found))
+        Ok(found)
     }
 
     /// Takes rows on disk out by their ids.
@@ -82,16 +114,23 @@ impl State {
         Ok(())
     }
 
-    /// Applies a change for which there is room, whose ids have these entries on disk; returns how many rows went.
+    /// Applies a change for which there is room, whose ids have these entries on disk; returns what undoes it.
     pub(super) fn apply(
         &mut self,
         (change, room): (&Change, Reservation),
         entries: impl Iterator<Item = u32>,
         sequence: u64,
-    ) -> u64 {
-        let of_base = entries.filter(|&entry| self.gone.add(entry)).count() as u64;
+    ) -> Undo {
+        let entries = entries.filter(|&entry| self.gone.add(entry)).collect();
         self.sequence = sequence;
-        of_base + self.fresh.apply(change, room)
+        Undo { sequence, entries, fresh: self.fresh.apply(change, room) }
+    }
+
+    /// Undoes the last change that was not undone.
+    pub(super) fn undo(&mut self, Undo { sequence, entries, fresh }: Undo) {
+        self.fresh.undo(fresh);
+        entries.into_iter().for_each(|entry| self.gone.undo(entry));
+        self.sequence = sequence - 1;
     }
 
     /// Whether a row has id `k`, which has this entry on disk.

@@ -121,6 +121,19 @@ impl WriteFile for NeverSynced {
     }
 }
 
+impl Forgetful {
+    fn writing(&self, path: &Path, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
+        match &self.forgets {
+            Forgets::FileSync(name) if path.ends_with(name) => Box::new(NeverSynced(file)),
+            forgets => {
+                self.names(path);
+                let (forgets, syncs) = (forgets.clone(), self.syncs.clone());
+                Box::new(OfKinds { file, name: without_numbers(path), was_synced: false, forgets, syncs })
+            }
+        }
+    }
+}
+
 impl Device for Forgetful {
     fn name(&self) -> &'static str {
         self.device.name()
@@ -131,15 +144,11 @@ impl Device for Forgetful {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
-        let file = self.device.create(path)?;
-        match &self.forgets {
-            Forgets::FileSync(name) if path.ends_with(name) => Ok(Box::new(NeverSynced(file))),
-            forgets => {
-                self.names(path);
-                let (forgets, syncs) = (forgets.clone(), self.syncs.clone());
-                Ok(Box::new(OfKinds { file, name: without_numbers(path), was_synced: false, forgets, syncs }))
-            }
-        }
+        self.device.create(path).map(|file| self.writing(path, file))
+    }
+
+    fn continue_file(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
+        self.device.continue_file(path, len).map(|file| self.writing(path, file))
     }
 
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {

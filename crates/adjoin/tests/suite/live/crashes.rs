@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use adjoin::context::Context;
 use adjoin::device::Operation::{Remove, RemoveFolder, Rename, SyncFolder};
 use adjoin::device::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
-use adjoin::error::Result;
+use adjoin::error::{Error, Result};
 use adjoin::live::{Collection, Durability};
 use adjoin::random::Random;
 
-use super::{LIVE, Model, Step, bare_device, content, context_on, create};
+use super::{LIVE, Model, Step, bare_device, content, context_on, create, device};
 use crate::faults::{Forgetful, Forgets};
 use crate::harness::Setup;
 
@@ -71,11 +71,15 @@ impl Run {
             self.states.push(model);
             self.asked += 1;
             let durability = if random.below(3) > 0 { Durability::Group } else { Durability::Buffered };
-            step.write(&collection, durability).inspect_err(|error| {
-                // Once the log has failed, nothing is taken any more.
-                let of_log = error.to_string().contains("the log cannot be written");
-                assert!(!of_log || step.write(&collection, durability).is_err());
-            })?;
+            if let Err(error) = step.write(&collection, durability) {
+                self.refused(context, &collection, &error);
+                let again = step.write(&collection, durability);
+                // After a failed sync nothing is taken any more; after all else the next write is.
+                let is_final = error.to_string().contains("the log cannot be written:");
+                assert!(!is_final || again.is_err());
+                self.result = Err(error);
+                again?;
+            }
             self.acknowledged(durability);
             if random.below(merged_one_of) == 0 {
                 // Where one fails, writes and the next merge go on.
@@ -103,6 +107,13 @@ impl Run {
             }
         }
         collection.close()
+    }
+
+    /// That a write that failed has changed nothing, as far as the device can still be read.
+    fn refused(&self, context: &Context, collection: &Collection, error: &Error) {
+        if let Ok(found) = content(context, collection) {
+            assert_eq!(found, self.states[self.asked - 1], "{error}");
+        }
     }
 
     fn acknowledged(&mut self, durability: Durability) {
@@ -263,4 +274,85 @@ fn canary_every_forgotten_sync_is_caught() {
         println!("{kind}: {why:?}");
     }
     assert_eq!(missed(&Forgets::Nothing), None);
+}
+
+/// A disk that is full takes no write, keeps nothing of it, and takes the next one when there is room again.
+#[test]
+fn a_full_disk_ends_no_log_and_what_it_refused_is_not_found() {
+    for durability in [Durability::Group, Durability::Buffered] {
+        let (device, mut model) = (device(), Model::new());
+        let context = &context_on(&device);
+        let collection = Collection::open(context, Path::new(LIVE)).unwrap();
+        let step = |ids: std::ops::Range<i64>, first: u8| Step {
+            upsert: ids.map(|id| (id, [first, id as u8, 3])).collect(),
+            ..Step::default()
+        };
+        let first = step(0..6, 1);
+        first.write(&collection, durability).unwrap();
+        first.apply(&mut model);
+        for round in 0..3 {
+            // Not even the first bytes fit, or only some.
+            device.set_free_bytes(10 * round);
+            let replacing = Step { delete: vec![5], ..step(3..5, 200) };
+            for refused in [&replacing, &step(20..30, 7)] {
+                let error = refused.write(&collection, durability).unwrap_err().to_string();
+                assert!(error.contains("the write was not taken") && error.ends_with("write it again"), "{error}");
+                assert!(collection.log_failure().is_some());
+                assert_eq!(content(context, &collection).unwrap(), model);
+            }
+            device.set_free_bytes(1 << 30);
+            let next = step(10 + round as i64..12 + round as i64, 50);
+            next.write(&collection, durability).unwrap();
+            next.apply(&mut model);
+            assert_eq!((content(context, &collection).unwrap(), collection.log_failure()), (model.clone(), None));
+            if round == 1 {
+                collection.merge(context).unwrap();
+            }
+        }
+        let sequence = collection.facts().sequence;
+        assert_eq!(sequence, 4);
+        drop(collection);
+        for found in [device.clone(), device.after_crash(Keep::Everything)] {
+            let again = Collection::open(&context_on(&found), Path::new(LIVE)).unwrap();
+            assert_eq!((content(context, &again).unwrap(), again.facts().sequence), (model.clone(), sequence));
+        }
+    }
+}
+
+/// Writers that wait for each other's group all learn that it failed, and none is told of a later record that has its number.
+#[test]
+fn writers_of_a_group_that_fails_are_all_refused() {
+    let device = device();
+    let context = &context_on(&device);
+    let collection = &Collection::open(context, Path::new(LIVE)).unwrap();
+    let step = |id: i64| Step { insert: Model::from([(id, [1, 2, id as u8])]), ..Step::default() };
+    step(0).write(collection, Durability::Group).unwrap();
+    device.set_free_bytes(0);
+    let write_all = |ids: std::ops::Range<i64>| -> Vec<bool> {
+        std::thread::scope(|threads| {
+            let write = |id| threads.spawn(move || step(id).write(collection, Durability::Group).is_ok());
+            let writers: Vec<_> = ids.map(write).collect();
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        })
+    };
+    assert_eq!(write_all(1..9), [false; 8]);
+    assert_eq!(collection.facts().rows, 1);
+    device.set_free_bytes(1 << 30);
+    assert_eq!(write_all(1..9), [true; 8]);
+    assert_eq!((collection.facts().rows, collection.facts().sequence), (9, 9));
+}
+
+/// The first write after an opening reads the last file of the log again, with memory that was reserved when it was opened.
+#[test]
+fn the_first_write_needs_no_memory_that_others_hold() {
+    let device = device();
+    let step = |id: i64| Step { insert: Model::from([(id, [1, 2, id as u8])]), ..Step::default() };
+    let open = |context: &Context| Collection::open(context, Path::new(LIVE)).unwrap();
+    step(0).write(&open(&context_on(&device)), Durability::Group).unwrap();
+    let context = &context_on(&device);
+    let collection = open(context);
+    let others = context.reserve(context.budget().free() - (256 << 10), "others").unwrap();
+    step(1).write(&collection, Durability::Group).unwrap();
+    drop(others);
+    assert_eq!(collection.facts().rows, 2);
 }
