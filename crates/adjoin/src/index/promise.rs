@@ -112,13 +112,14 @@ pub(super) fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (
 /// among all rows: among others it is learned anew, unless queries are so few that they cost less themselves.
 ///
 /// # Errors
-/// Where the source or the index cannot be read, or the budget is too small.
+/// Where the source or the index cannot be read, or the budget is too small for that or the search that follows.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     (k, admitted): (u64, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
+    running: &dyn Fn(Way) -> u64,
 ) -> Result<Decided> {
     let wanted = Asked { k, admitted, target, seed: options.seed, like: like.is_some() };
     if let Some(admitted) = admitted {
@@ -140,10 +141,9 @@ pub(super) fn decide<T: Coordinate>(
         }
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
-    let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
-    let reading = queries.map_or(0, SourceQueries::reading_bytes);
-    let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
-    let context = &context.for_run(least, PURPOSE)?;
+    let least = learning_bytes::<T>(context, index.facts(), like, (k, longest));
+    let after = running(Way::Walk(longest_walk(index.facts(), k))).max(admitted.map_or(0, |_| running(Way::Whole)));
+    let context = &context.for_run(least.max(after), PURPOSE)?;
     let sample = Sample::draw((context, index), admitted, (queries, options.seed))?;
     let mut climb = Climb::new((context, index), (sample, admitted), options.strategy);
     let mut calibration = match known {
@@ -158,8 +158,28 @@ pub(super) fn decide<T: Coordinate>(
 const LISTS_TRIED: usize = 64;
 
 /// The longest list that makes sense for so many hits.
-fn longest(k: u64) -> usize {
-    LONGEST.max((LISTS_OF_HITS * k) as usize)
+pub(super) fn longest(k: u64) -> usize {
+    LONGEST.max(LISTS_OF_HITS.saturating_mul(k) as usize)
+}
+
+/// The longest walk for `k` hits that may be decided.
+pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> Aim {
+    let hits = k.min(facts.rows) as usize;
+    Aim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
+}
+
+/// Bytes with which it is learned how long a list must be, by queries like those of a source or by rows of the index.
+pub(super) fn learning_bytes<T: Coordinate>(
+    context: &Context,
+    facts: &IndexManifest,
+    like: Option<&dyn VectorSource>,
+    (k, longest): (u64, usize),
+) -> u64 {
+    let like = like.map(|source| SourceQueries { source, space: facts.space() });
+    let vectors = like.map_or(facts.vectors, SourceQueries::vectors);
+    let reading = like.map_or(0, SourceQueries::reading_bytes);
+    // A list of all vertices needs no trial.
+    reading + least_bytes::<T>(context, facts, vectors, (k, longest.min(facts.vertices as usize)))
 }
 
 /// The list by which a calibration goes on that does not support the promise yet; none where that makes no sense.
