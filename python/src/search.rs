@@ -72,11 +72,21 @@ impl HitSink for Counted<'_> {
         true
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.writer.memory_bytes()
+    }
+
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
         let starts = std::iter::once(&0).chain(&batch.ends);
+        let mut counts = starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64);
         let mut queries = lock(&self.queries);
-        queries.rows.extend(&batch.query_rows);
-        queries.counts.extend(starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64));
+        let known = usize::from(batch.hits_before > 0);
+        if batch.hits_before > 0 {
+            let last = queries.counts.last_mut().expect("its first hits came before");
+            *last += counts.next().unwrap_or(0);
+        }
+        queries.rows.extend(&batch.query_rows[known..]);
+        queries.counts.extend(counts);
         drop(queries);
         self.writer.accept(batch)
     }
@@ -123,7 +133,6 @@ pub(crate) fn into_file<S: serde::Serialize>(
     search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
 ) -> Result<Found> {
     let target = Target::File { path: file.to_owned(), force: false };
-    let _of_writer = context.reserve(HitWriter::memory_bytes(&target, schema)?, "writing the hits")?;
     let queries = Arc::default();
     let writer = HitWriter::new(context, &target, schema);
     let statistics = search(Box::new(Counted { writer, queries: Arc::clone(&queries) }))?;
@@ -197,7 +206,7 @@ impl Index {
             let queries = store_options.open(context, &sources)?;
             let like = wanted.like(context, &store_options)?;
             let sets = (&*queries, like.as_deref());
-            into_file(context, &file, index::hit_schema(&self.0, &*queries), |sink| {
+            into_file(context, &file, index::hit_schema(self.0.facts(), &*queries), |sink| {
                 index::search(context, &self.0, sets, &options, sink)
             })
         })

@@ -159,6 +159,11 @@ impl Found {
         Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
     }
 
+    /// Lets the hits that are added next be further ones of the last query.
+    pub(crate) fn reopen(&mut self) {
+        self.ends.pop();
+    }
+
     /// Adds the hits of a query: those of a range in a batch. `reserve` is given the bytes that they take, and those held already.
     ///
     /// # Errors

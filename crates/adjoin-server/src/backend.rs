@@ -554,9 +554,12 @@ impl HitSink for Sharing<'_> {
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
         let mut found = lock(self.found);
         let mut start = 0;
-        for (&row, &end) in batch.query_rows.iter().zip(&batch.ends) {
+        for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
             let (part, _) = self.queries.part_of(row);
             let hits = (&batch.rows[start..end], (&batch.ids, start), &batch.values[start..end]);
+            if query == 0 && batch.hits_before > 0 {
+                found[part].reopen();
+            }
             found[part].push(hits, |bytes, held| reserve(self.clients, bytes, held))?;
             start = end;
         }

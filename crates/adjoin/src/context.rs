@@ -12,7 +12,7 @@ use adjoin_kernels::Kernel;
 
 use crate::error::{Error, Result};
 use crate::locks::{OwnFolder, check_creator};
-use crate::message::{Argument, message};
+use crate::message::{Argument, Mention, message};
 use crate::options::{MemorySize, format_bytes, parse_memory};
 use crate::report::{Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent};
 use crate::workers::default_threads;
@@ -67,6 +67,8 @@ pub struct Context {
     /// What others in the process may come to hold meanwhile.
     others_bytes: Arc<AtomicU64>,
     budget: MemoryBudget,
+    /// What later work needs: a refusal adds it to the budget that it names.
+    expected_bytes: u64,
     /// Where temporary files go, where that was said.
     temporary: Option<PathBuf>,
 }
@@ -87,6 +89,7 @@ impl Default for Context {
             before_bytes: None,
             others_bytes: Arc::default(),
             budget,
+            expected_bytes: 0,
             temporary: None,
         }
     }
@@ -125,6 +128,13 @@ impl Context {
             return Err(Error::option(message![Argument::Threads, format!(" is {threads}; give 1 to {THREADS_MAX}")]));
         }
         Ok(Self { threads, share, ..self.with_memory(bytes) })
+    }
+
+    /// Returns a context for work that is followed by other work, which needs `bytes` in addition: the budget that a refusal names
+    /// suffices for both.
+    #[must_use]
+    pub fn expecting(&self, bytes: u64) -> Self {
+        Self { expected_bytes: bytes, ..self.clone() }
     }
 
     /// The same with another number of threads.
@@ -292,16 +302,27 @@ impl Context {
     /// The refusal where the budget would have to have `least` bytes: what lies outside of it, the program itself and
     /// what others hold, comes on top.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
-        let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
-        let least = least + self.runtime_varies_bytes;
-        // Of a larger budget more is kept aside.
-        let least = least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1);
+        let least = self.whole_budget(least);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
         Error::budget(message![
             format!("{purpose} needs at least {needed} of memory, the budget is {budget}; give "),
-            Argument::Memory.with(format!("{}MB", least.div_ceil(1_000_000))),
+            Self::memory_of(least),
             " or more"
         ])
+    }
+
+    /// The option that gives a budget of so many bytes.
+    pub(crate) fn memory_of(bytes: u64) -> Mention {
+        Argument::Memory.with(format!("{}MB", bytes.div_ceil(1_000_000)))
+    }
+
+    /// The budget for the whole process that leaves `least` bytes for buffers.
+    pub(crate) fn whole_budget(&self, least: u64) -> u64 {
+        let least = least.saturating_add(self.expected_bytes);
+        let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
+        let least = least + self.runtime_varies_bytes;
+        // Of a larger budget more is kept aside.
+        least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1)
     }
 }
 

@@ -4,13 +4,14 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::{
     BuildIo, BuiltIndex, Index as GraphIndex, IndexManifest, IndexOptions, IndexSearchOptions, Relaid,
-    build as build_index, hit_schema, relayout as lay_out_anew, search as find, verify as check,
+    build as build_index, hit_schema, relayout as lay_out_anew, search as find, search_bytes, verify as check,
 };
 use adjoin::job::{Opened, only_for_builds};
 use adjoin::message::Argument;
 use adjoin::options::{Metric, format_bytes, format_count, format_number};
 use adjoin::output::parent;
 use adjoin::report::SearchStatistics;
+use adjoin::sink::{HitSink, HitWriter};
 use adjoin::sql::Condition;
 use adjoin::store::Kind;
 
@@ -99,11 +100,14 @@ fn search(arguments: &IndexSearch, stopped: &Stopped) -> Result<Outcome> {
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.index)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let index = GraphIndex::open(&context, &arguments.index)?;
+    let facts = GraphIndex::manifest(&context, &arguments.index)?;
     let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
     let like = like(&context, run)?;
     let sets = (&*queries, like.as_deref());
-    let schema = hit_schema(&index, &*queries);
+    let schema = hit_schema(&facts, &*queries);
+    let of_sink = HitWriter::new(&context, &target, schema).memory_bytes();
+    let of_search = search_bytes(&context, &facts, sets, &options, of_sink);
+    let index = GraphIndex::open(&context.expecting(of_search), &arguments.index)?;
     let mut statistics = with_writer(&context, &target, schema, |sink| find(&context, &index, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(index);

@@ -10,7 +10,7 @@ use adjoin::live::{
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
-use adjoin::sink::write_vectors;
+use adjoin::sink::{HitSink, HitWriter, write_vectors};
 use adjoin::source::IdKind;
 use adjoin::sql::Condition;
 use adjoin::store::Kind;
@@ -115,10 +115,13 @@ fn search(arguments: &LiveSearch, stopped: &Stopped) -> Result<Outcome> {
     options.check()?;
     let (target, stats) = outputs(&context, run, &arguments.queries, &arguments.live)?;
     let tracing = run.trace.as_deref().map(|path| Tracing::begin(&mut context, path)).transpose()?;
-    let collection = Collection::open_read_only(&context, &arguments.live)?;
     let queries = resolve::source(&context, &arguments.queries, &run.columns)?;
     let like = like(&context, run)?;
-    let (sets, schema) = ((&*queries, like.as_deref()), collection.hit_schema(&*queries));
+    let sets = (&*queries, like.as_deref());
+    let of_sink = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
+    let of_search = Collection::search_bytes((&context, &arguments.live), sets, &options, &of_sink)?;
+    let collection = Collection::open_read_only(&context.expecting(of_search), &arguments.live)?;
+    let schema = collection.hit_schema(&*queries);
     let mut statistics =
         with_writer(&context, &target, schema, |sink| collection.search(&context, sets, &options, sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

@@ -101,7 +101,6 @@ pub(super) fn with_writer<S>(
     schema: HitSchema,
     search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
 ) -> Result<S> {
-    let _of_writer = context.reserve(HitWriter::memory_bytes(target, schema)?, "writing the hits")?;
     search(Box::new(HitWriter::new(context, target, schema)))
 }
 

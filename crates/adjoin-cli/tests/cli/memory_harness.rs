@@ -1,7 +1,7 @@
 //! Every command with `--memory`, over random sets, from the least budget upward: the budget that a refusal names suffices, every
 //! larger one does too, and the process never holds more than its budget. The peak is read from outside, by GNU `time`.
 //!
-//! Environment variables say how much is tried: `ADJOIN_MEMORY_RUNS` is the number of runs, `ADJOIN_MEMORY_SEED` the seed of the first
+//! Environment variables set the extent: `ADJOIN_MEMORY_RUNS` is the number of runs, `ADJOIN_MEMORY_SEED` the seed of the first
 //! set, `ADJOIN_MEMORY_ONLY` a part of the names of the commands, and `ADJOIN_MEMORY_PROGRAM` the program, if it is not the one
 //! that was built with the test.
 
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness_sets::{IdLength, Shape, write_set};
+use crate::harness_sets::{Element, IdLength, Shape, write_set};
 use crate::options::least_budget;
 use crate::place::{Place, Ran, ran, skip};
 use adjoin::random::Random;
@@ -117,7 +117,11 @@ struct Sets {
 
 impl Sets {
     fn new(seed: u64) -> Self {
-        let (place, shape) = (Place::new(), Shape::draw(&mut Random::new(seed, "memory harness")));
+        Self::of(Shape::draw(&mut Random::new(seed, "memory harness")), seed)
+    }
+
+    fn of(shape: Shape, seed: u64) -> Self {
+        let place = Place::new();
         write_set(&place.path("set.parquet"), &shape, (0, shape.rows), seed);
         write_set(&place.path("more.parquet"), &shape, (shape.rows - shape.rows / 10, shape.rows / 4 + 1), seed + 1);
         write_set(&place.path("beyond.parquet"), &shape, (shape.rows, shape.rows / 4 + 1), seed + 2);
@@ -212,7 +216,13 @@ impl Sets {
     }
 
     /// Tries a command with the least budget that it names, and with larger ones.
-    fn try_command(&self, command: &'static Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
+    fn try_command(&self, command: &Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
+        self.prepare(command);
+        self.try_line((command, &self.line(command, random)), faults)
+    }
+
+    /// Builds the folders that a command reads.
+    fn prepare(&self, command: &Tried) {
         ["store", "other", "index", "live", "fresh", "pairs.parquet"]
             .into_iter()
             .filter(|name| command.line.split(' ').any(|word| word == *name))
@@ -223,14 +233,17 @@ impl Sets {
                 copy(&self.place.path(folder), &kept);
             }
         }
-        let line = self.line(command, random);
+    }
+
+    /// Tries a command as it is typed.
+    fn try_line(&self, (command, line): (&Tried, &str), faults: &mut Vec<Fault>) -> u64 {
         let (mut runs, mut refusals, mut budget) = (0, 0, FIRST_BUDGET.to_owned());
         let mut fault = |budget: &str, what: String| {
             let line = format!("{line} --memory {budget}");
             faults.push(Fault { seed: self.seed, name: command.name, line, what });
         };
         loop {
-            let (ran, peak) = self.run(command, &line, &budget);
+            let (ran, peak) = self.run(command, line, &budget);
             runs += 1;
             if let Some(what) = over(&ran, peak, &budget) {
                 fault(&budget, what);
@@ -254,7 +267,7 @@ impl Sets {
         let least: f64 = budget.trim_end_matches("MB").parse().unwrap();
         for times in LARGER {
             let budget = format!("{:.1}MB", least * times);
-            let (ran, peak) = self.run(command, &line, &budget);
+            let (ran, peak) = self.run(command, line, &budget);
             runs += 1;
             if let Some(what) = over(&ran, peak, &budget) {
                 fault(&budget, what);
@@ -274,7 +287,7 @@ fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
     if peak as f64 > allowed {
         return Some(format!("held {:.1} of {budget}, exit code {:?}", peak as f64 / 1e6, ran.code));
     }
-    // 1 says that a promise was not kept: that of the recall, if not that of memory.
+    // 1 is the code of a promise that was not kept: the recall, if it is not the memory.
     let ends_well = matches!(ran.code, Some(0..=2));
     (!ends_well).then(|| format!("ended with {:?}: {}", ran.code, ran.said.trim()))
 }
@@ -310,10 +323,41 @@ fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
+/// Whether peaks can be read.
+fn can_measure() -> bool {
+    let there = Path::new("/usr/bin/time").exists();
+    if !there {
+        skip("time", "there is no GNU time, which reads the peak of a process");
+    }
+    there
+}
+
+/// Hits of 20 queries have 20 MB of ids.
+#[test]
+fn searches_with_long_ids_keep_the_budget_that_they_name() {
+    if !can_measure() {
+        return;
+    }
+    let mut shape = Shape::draw(&mut Random::new(1, "long ids"));
+    (shape.rows, shape.distinct, shape.queries, shape.dimensions) = (2_000, 2_000, 20, 8);
+    (shape.element, shape.ids, shape.text_bytes) = (Element::U8, IdLength::Text(2_000), 0);
+    let (sets, mut faults) = (Sets::of(shape, 1), Vec::new());
+    for (folder, line) in [("store", "search store"), ("index", "index search index"), ("fresh", "live search fresh")] {
+        sets.has(folder);
+        let line = format!("{line} --queries queries.parquet -k 500 -o out.csv --threads 1");
+        sets.try_line((&reads("long ids", ""), &line), &mut faults);
+    }
+    assert!(faults.is_empty(), "{}", in_lines(&faults));
+}
+
+fn in_lines(faults: &[Fault]) -> String {
+    faults.iter().map(|fault| format!("{fault}\n")).collect()
+}
+
 #[test]
 fn every_command_keeps_every_budget_from_the_one_that_it_names() {
-    if !Path::new("/usr/bin/time").exists() {
-        return skip("time", "there is no GNU time, which reads the peak of a process");
+    if !can_measure() {
+        return;
     }
     let (most, first) = (number_of("ADJOIN_MEMORY_RUNS", RUNS), number_of("ADJOIN_MEMORY_SEED", 1));
     let only = std::env::var("ADJOIN_MEMORY_ONLY").unwrap_or_default();
@@ -337,5 +381,5 @@ fn every_command_keeps_every_budget_from_the_one_that_it_names() {
         }
     }
     println!("{runs} runs, {} faults", faults.len());
-    assert!(faults.is_empty(), "{}", faults.iter().map(|fault| format!("{fault}\n")).collect::<String>());
+    assert!(faults.is_empty(), "{}", in_lines(&faults));
 }

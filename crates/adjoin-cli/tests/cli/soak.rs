@@ -93,8 +93,7 @@ impl Round {
         for number in 0..requests {
             let version = self.seed * 1_000_000 + number as u64 + 1;
             let first = random.below(ROWS);
-            let ids: Vec<u64> =
-                (first..ROWS.min(first + 1 + random.below(150))).map(|id| writer * ROWS + id).collect();
+            let ids: Vec<u64> = (first..ROWS.min(first + 1 + random.below(150))).map(|id| writer * ROWS + id).collect();
             let durability = if random.below(4) == 0 { "buffered" } else { "group" };
             let is_delete = random.below(5) == 0;
             let answer = if is_delete {
@@ -156,7 +155,8 @@ impl Round {
 
     /// Connections that stop in the middle of a request; they are kept until the returned value is dropped.
     fn hold_connections(&self) -> Vec<TcpStream> {
-        let starts: [&[u8]; 3] = [b"", b"GET /live", b"POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"];
+        let starts: [&[u8]; 3] =
+            [b"", b"GET /live", b"POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"];
         let open = |k: usize| {
             let mut stream = TcpStream::connect(self.address).ok()?;
             stream.write_all(starts[k % starts.len()]).ok()?;

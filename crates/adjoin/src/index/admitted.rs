@@ -2,10 +2,9 @@
 
 use adjoin_device::Reservation;
 
-use super::{Index, PURPOSE_SEARCH};
+use super::{Changes, Index, IndexManifest, PURPOSE_SEARCH};
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::Hit;
 use crate::row_numbers::{RankedSet, RowSet};
 use crate::sql::Condition;
 use crate::store::Passing;
@@ -30,6 +29,17 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
+    /// Bytes with which rows are found that meet a condition, or were not deleted.
+    pub(super) fn least_bytes(facts: &IndexManifest, (by_condition, changes): (bool, Option<&Changes<'_>>)) -> u64 {
+        let (rows, vertices) = (facts.rows, u64::from(facts.vertices));
+        let has_deleted = changes.is_some_and(|changes| changes.deleted.len() > 0);
+        match by_condition {
+            true => Passing::least_bytes(rows) + 2 * RankedSet::memory_bytes(vertices),
+            false if has_deleted => RankedSet::memory_bytes(rows) + RankedSet::memory_bytes(vertices),
+            false => 0,
+        }
+    }
+
     /// Those of an index that meet a condition, and are not among the entries that were deleted.
     ///
     /// # Errors
@@ -118,11 +128,9 @@ impl Admitted {
         &self.vertices
     }
 
-    /// Keeps the hits that may be found, and of these so many.
-    pub(super) fn keep(&self, mut hits: Vec<Hit>, most: usize) -> Vec<Hit> {
-        hits.retain(|hit| self.rows.contains(hit.place.0));
-        hits.truncate(most);
-        hits
+    /// Whether an entry may be found.
+    pub(super) fn has(&self, entry: u32) -> bool {
+        self.rows.contains(entry)
     }
 
     /// Whether a search measures all that may be found by their codes, rather than to walk among all others: a walk that is to

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::execute::{Hit, Nearest};
 use crate::options::VectorType;
 use crate::row_numbers::RowSet;
-use crate::search::Wanted;
+use crate::search::{IdRoom, NamedHits, Naming, Wanted};
 use crate::source::{IdKind, Ids};
 
 /// What is not in an index any more, and what is found beside it.
@@ -42,8 +42,8 @@ pub(crate) trait Beside: Sync {
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>>;
 
-    /// Appends the id of a row to ids of the same kind.
-    fn push_id(&self, number: u32, ids: &mut Ids);
+    /// Appends the id of a row to ids of the same kind if there is room for it; returns whether there is.
+    fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool;
 }
 
 /// `place.1` of hits that lie beside the index; those in it have 0.
@@ -57,6 +57,11 @@ pub(super) struct Sought<'a> {
 }
 
 impl Sought<'_> {
+    /// How many rows there are.
+    pub(super) fn rows(self, index: &Index) -> u64 {
+        index.facts().rows + self.changes.map_or(0, |changes| changes.beside.rows())
+    }
+
     /// Bytes of the hits of a query that lie beside the index, where memory for so many is taken at once.
     pub(super) fn bytes_of_hits(self) -> u64 {
         let rows = self.changes.map_or(0, |changes| changes.beside.rows());
@@ -97,28 +102,31 @@ impl Sought<'_> {
         Ok(Some(found))
     }
 
-    /// The ids of hits, in their order.
+    /// Finds the ids of the hits at some places.
     ///
     /// # Errors
     /// Where those of the index cannot be read, or are not as written.
-    pub(super) fn ids_of(self, index: &Index, kind: IdKind, found: &[Vec<Hit>]) -> Result<Ids> {
-        let mut ids = Ids::empty(kind);
-        if kind == IdKind::None {
-            return Ok(ids);
-        }
-        let in_index = |hit: &&Hit| hit.place.1 != BESIDE;
-        let entries: Vec<u32> = found.iter().flatten().filter(in_index).map(|hit| hit.place.0).collect();
-        let of_index = index.ids_of(kind, &entries)?;
-        let Some(Changes { beside, .. }) = self.changes else { return Ok(of_index) };
-        let mut taken = 0;
-        for hit in found.iter().flatten() {
-            if in_index(&hit) {
-                ids.push_from(&of_index, taken);
-                taken += 1;
-            } else {
-                beside.push_id(hit.place.0, &mut ids);
+    pub(super) fn name(
+        self,
+        index: &Index,
+        kind: IdKind,
+        (places, room): (&[(u32, u32)], &mut IdRoom<'_>),
+    ) -> Result<Option<NamedHits>> {
+        let mut naming = Naming::new(kind, places);
+        let mut reader = index.id_reader(kind);
+        while let Some((number, whose)) = naming.place() {
+            let fits = match self.changes.filter(|_| whose == BESIDE) {
+                Some(Changes { beside, .. }) => beside.append_id(number, naming.ids(), room),
+                None => {
+                    let appended = reader.append(number, naming.ids(), &mut |bytes| room.take_id(bytes));
+                    appended.map_err(|unreadable| index.unreadable_id(unreadable))?
+                }
+            };
+            if !fits {
+                return Ok(None);
             }
+            naming.advance();
         }
-        Ok(ids)
+        Ok(Some(naming.finish()))
     }
 }

@@ -46,7 +46,6 @@ use self::build::{Build, check_rows, least_bytes};
 use self::cache::PageCache;
 use self::changed::Sought;
 pub(crate) use self::changed::{Beside, Changes};
-use self::decide::decide;
 pub use self::layout::Layout;
 pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
@@ -54,7 +53,7 @@ pub(crate) use self::merge::{Merge, Newcomers, Repair};
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
 pub use self::reader::Index;
 pub use self::relayout::{Relaid, TriedLayout, relayout, try_layout};
-use self::run::Run;
+use self::run::{Needs, Run, Way};
 pub(crate) use self::source::IndexRows;
 pub use self::strategy::{Entry, WalkStrategy};
 pub use self::verify::{IndexDamage, IndexVerifyReport, verify};
@@ -63,9 +62,9 @@ use crate::error::{Error, Result};
 use crate::geometry::with_coordinates;
 use crate::message::{Argument, message};
 use crate::report::{SearchStatistics, Stopwatch};
-use crate::search::SourceQueries;
+use crate::search::{HandOver, IdMemory, SourceQueries};
 use crate::sink::{HitSchema, HitSink};
-use crate::source::VectorSource;
+use crate::source::{IdKind, VectorSource};
 use crate::store::{Drafts, Kind, Store, check_target};
 
 /// What memory is for, as a refusal says it.
@@ -183,8 +182,18 @@ fn find(
     for source in [Some(queries), like].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }
+    let facts = index.facts();
+    let ids = if sink.wants_ids() { facts.ids } else { IdKind::None };
+    let handing = HandOver::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
+    let sought = Sought { wanted: options.wanted, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
+        let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let running = |way: Way| Run::<T>::least_bytes(&needs, way);
+        let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), changes));
+        if of_admitted > 0 {
+            drop(context.for_run(of_admitted + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
+        }
         let admitted = match (&options.condition, changes) {
             (Some(condition), changes) => {
                 let deleted = changes.map(|changes| changes.deleted);
@@ -194,21 +203,38 @@ fn find(
             (None, None) => None,
         };
         let admitted = admitted.as_ref();
-        let decided = decide::<T>(context, index, (queries, like), (options, admitted))?;
-        let sought = Sought { wanted: options.wanted, changes };
-        let of = (sought, &decided, options.strategy);
-        let context = &context.for_run(Run::<T>::least_bytes(context, index, queries, of), PURPOSE_SEARCH)?;
-        let enough = Run::<T>::enough_bytes(context, index, queries, of);
+        let decided = decide::decide::<T>(context, index, (queries, like), (options, admitted), &running)?;
+        let context = &context.for_run(running(decided.way), PURPOSE_SEARCH)?;
+        let enough = Run::<T>::enough_bytes(&needs, decided.way);
         let keep = if options.strategy.shares { enough } else { u64::MAX };
         let cache = &PageCache::beside(context, index, keep)?;
         let with = (cache, options.strategy);
-        let decided = (decided, watch.seconds());
-        Run::<T>::new(context, index, queries, with, (sought, admitted), decided)?.run(sink)
+        let how = ((decided, watch.seconds()), ids, &*sink);
+        Run::<T>::new(context, index, queries, with, (sought, admitted), how)?.run(sink)
+    })
+}
+
+/// Bytes that suffice for a search in an index that is open, as far as its manifest and the options tell, with a sink that holds
+/// `sink_bytes`.
+pub fn search_bytes(
+    context: &Context,
+    facts: &IndexManifest,
+    (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+    options: &IndexSearchOptions,
+    sink_bytes: u64,
+) -> u64 {
+    let handing = HandOver::bytes_with(sink_bytes) + IdMemory::least_bytes(facts.ids, 0);
+    let sought = Sought { wanted: options.wanted, changes: None };
+    let of_admitted = Admitted::least_bytes(facts, (options.condition.is_some(), None));
+    with_coordinates!(facts.space(), T => {
+        let needs = Needs { context, facts, source: queries, sought, strategy: options.strategy, handing };
+        let ways = decide::longest_ways(facts, options).into_iter();
+        let running = ways.map(|way| Run::<T>::least_bytes(&needs, way)).max().unwrap_or(0);
+        of_admitted.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, like, options)))
     })
 }
 
 /// What is known of the hits of queries in an index.
-pub fn hit_schema(index: &Index, queries: &dyn VectorSource) -> HitSchema {
-    let facts = index.facts();
+pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
     HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric, of_rows: false }
 }

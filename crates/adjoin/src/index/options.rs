@@ -150,6 +150,11 @@ impl IndexEffort {
             ])),
         }
     }
+
+    /// Whether each query is compared with all rows.
+    pub(crate) fn compares_all(self) -> bool {
+        matches!(self, Self::Exact) || matches!(self, Self::Recall(recall) if recall >= 1.0)
+    }
 }
 
 /// How an index is searched.

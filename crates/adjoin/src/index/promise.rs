@@ -119,13 +119,14 @@ pub(super) fn aim_at(index: &Index, admitted: Option<&Admitted>, (hits, list): (
 /// among all rows: among others it is learned anew, unless queries are so few that they cost less themselves.
 ///
 /// # Errors
-/// Where the source or the index cannot be read, or the budget is too small.
+/// Where the source or the index cannot be read, or the budget is too small for that or the search that follows.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     (k, apart, thinned): (u64, Option<&Admitted>, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
+    running: &dyn Fn(Way) -> u64,
 ) -> Result<Decided> {
     let wanted = Asked { k, admitted: apart, target, seed: options.seed, like: like.is_some() };
     if let Some(admitted) = apart {
@@ -138,13 +139,13 @@ pub(super) fn decide<T: Coordinate>(
     let is_usual = like.is_none() && apart.is_none() && thinned.is_none() && by_default;
     let promise = (k, target, options.seed);
     if !is_usual {
-        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.strategy);
+        return learn::<T>(context, index, (queries, like), (wanted, thinned), options.strategy, running);
     }
     if let Some((list, recall)) = index.promises.get(promise) {
         let way = list.map_or(Way::Whole, |list| Way::Walk(Aim::nearest(wanted.hits(index), list)));
         return Ok(Decided { way, recall: Some(recall), reads: None });
     }
-    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.strategy)?;
+    let decided = learn::<T>(context, index, (queries, like), (wanted, None), options.strategy, running)?;
     let list = match decided.way {
         Way::Walk(aim) => Some(aim.list),
         Way::Whole => None,
@@ -160,6 +161,7 @@ fn learn<T: Coordinate>(
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     (mut wanted, thinned): (Asked<'_>, Option<&Admitted>),
     strategy: WalkStrategy,
+    running: &dyn Fn(Way) -> u64,
 ) -> Result<Decided> {
     let Asked { k, admitted: apart, target, seed, .. } = wanted;
     let (promise, longest) = ((target, seed), longest(k));
@@ -186,11 +188,10 @@ fn learn<T: Coordinate>(
         return Ok(Decided::whole(target, None));
     }
     let queries = like.map(|source| SourceQueries { source, space: index.facts().space() });
-    let vectors = queries.map_or(index.facts().vectors, SourceQueries::vectors);
-    let reading = queries.map_or(0, SourceQueries::reading_bytes);
-    let least = reading + least_bytes::<T>(context, index.facts(), vectors, (k, longest));
-    let context = &context.for_run(least, PURPOSE)?;
     let admitted = wanted.admitted;
+    let least = learning_bytes::<T>(context, index.facts(), like, (k, longest));
+    let after = running(Way::Walk(longest_walk(index.facts(), k))).max(admitted.map_or(0, |_| running(Way::Whole)));
+    let context = &context.for_run(least.max(after), PURPOSE)?;
     let inserted = index.calibration.as_ref().map(Calibration::inserted).filter(|_| like.is_none()).cloned();
     let mut inserted = inserted.unwrap_or_default();
     if let Some(admitted) = admitted.filter(|admitted| admitted.is_by_deletes()) {
@@ -214,8 +215,28 @@ fn learn<T: Coordinate>(
 const LISTS_TRIED: usize = 64;
 
 /// The longest list that makes sense for so many hits.
-fn longest(k: u64) -> usize {
-    LONGEST.max((LISTS_OF_HITS * k) as usize)
+pub(super) fn longest(k: u64) -> usize {
+    LONGEST.max(LISTS_OF_HITS.saturating_mul(k) as usize)
+}
+
+/// The longest walk for `k` hits that may be decided.
+pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> Aim {
+    let hits = k.min(facts.rows) as usize;
+    Aim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
+}
+
+/// Bytes with which it is learned how long a list must be, by queries like those of a source or by rows of the index.
+pub(super) fn learning_bytes<T: Coordinate>(
+    context: &Context,
+    facts: &IndexManifest,
+    like: Option<&dyn VectorSource>,
+    (k, longest): (u64, usize),
+) -> u64 {
+    let like = like.map(|source| SourceQueries { source, space: facts.space() });
+    let vectors = like.map_or(facts.vectors, SourceQueries::vectors);
+    let reading = like.map_or(0, SourceQueries::reading_bytes);
+    // A list of all vertices needs no trial.
+    reading + least_bytes::<T>(context, facts, vectors, (k, longest.min(facts.vertices as usize)))
 }
 
 /// The list by which a calibration goes on that does not support the promise yet; none where that makes no sense.

@@ -8,7 +8,7 @@ use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
-use super::blocks::{BlockReader, Unreadable};
+use super::blocks::Unreadable;
 use super::calibration::Calibration;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
@@ -69,8 +69,11 @@ impl Index {
         }
     }
 
-    /// What the index in a folder says of itself.
-    pub(super) fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
+    /// Reads what the index in a folder says of itself.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged or of a newer version.
+    pub fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
             return Err(Error::input(format!("{at} is not a graph index; make one with: adjoin index build")));
@@ -365,14 +368,22 @@ impl Index {
     /// # Errors
     /// Where they cannot be read, or are not as written.
     pub(crate) fn ids_of(&self, kind: IdKind, entries: &[u32]) -> Result<Ids> {
-        let blocks = BlockReader::new(&*self.ids);
-        let mut reader = IdReader { kind, entries: self.manifest.rows, blocks };
-        reader.of(entries).map_err(|unreadable| match unreadable {
+        self.id_reader(kind).of(entries).map_err(|unreadable| self.unreadable_id(unreadable))
+    }
+
+    /// Reads ids one by one.
+    pub(super) fn id_reader(&self, kind: IdKind) -> IdReader<'_> {
+        IdReader::new(kind, self.manifest.rows, &*self.ids)
+    }
+
+    /// The error of an id that cannot be read.
+    pub(super) fn unreadable_id(&self, why: Unreadable) -> Error {
+        match why {
             Unreadable::Device(error) => error,
             Unreadable::Damaged(block) => self.files().damaged(Role::Ids, &format!("block {block}: checksum mismatch")),
             Unreadable::Impossible(entry) => {
                 self.files().damaged(Role::Ids, &format!("the id of entry {entry} lies where none can be"))
             }
-        })
+        }
     }
 }

@@ -4,9 +4,10 @@
 //! vertex. The file of duplicates holds the number of vertices that stand for several rows, each of these with the end of its
 //! further rows among all (u32, u32), and the rows (u64). Ids lie by entry: as i64, or as ends of texts (u64) and the texts.
 
+use std::collections::BinaryHeap;
 use std::path::Path;
 
-use adjoin_device::Reservation;
+use adjoin_device::{ReadFile, Reservation};
 
 use super::blocks::{BlockReader, BlockWriter, Unreadable, file_bytes};
 use super::drafting::{Draft, Drafted};
@@ -94,23 +95,32 @@ impl Duplicates {
         (rest.is_empty() && ascends && last.0 < vertices && last.1 == rows.len()).then_some(Self { ends, rows })
     }
 
-    /// Puts in for each hit of a vertex, whose place is that vertex, hits of all of its rows, and keeps `k`. Their places are
-    /// their entries.
-    pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize) -> Vec<Hit> {
-        if self.rows.is_empty() {
-            return hits;
-        }
-        let further = |hit: &Hit| {
+    /// Returns the `k` nearest of all rows of some vertices, given a hit of each vertex, nearest first, whose place is the vertex.
+    /// The places of the result are entries, of which only those count that `counts` admits. Holds no more than `k` hits, however
+    /// many rows a vertex has.
+    pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize, counts: impl Fn(u32) -> bool) -> Vec<Hit> {
+        let mut nearest: BinaryHeap<Hit> = BinaryHeap::with_capacity(hits.len().min(k));
+        for hit in hits {
+            let is_beyond = |farthest: &Hit| farthest.nearness < hit.nearness;
+            if nearest.len() == k && nearest.peek().is_none_or(is_beyond) {
+                break;
+            }
             let (first, rows) = self.of(hit.place.0);
-            let nearness = hit.nearness;
-            let entry = vertices + first as u32;
-            (entry..).zip(rows).map(move |(entry, &row)| Hit { nearness, row, place: (entry, 0) })
-        };
-        let mut all: Vec<Hit> = hits.iter().flat_map(further).collect();
-        all.extend(hits);
-        all.sort_unstable();
-        all.truncate(k);
-        all
+            let entries = vertices + first as u32..;
+            let further = entries.zip(rows).map(|(entry, &row)| Hit { row, place: (entry, 0), ..hit });
+            for hit in std::iter::once(hit).chain(further).filter(|hit| counts(hit.place.0)) {
+                if nearest.len() < k {
+                    nearest.push(hit);
+                } else if let Some(mut farthest) = nearest.peek_mut()
+                    && hit < *farthest
+                {
+                    *farthest = hit;
+                } else {
+                    break; // rows of a vertex ascend
+                }
+            }
+        }
+        nearest.into_sorted_vec()
     }
 }
 
@@ -174,12 +184,19 @@ pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
 
 /// Ids of entries.
 pub(super) struct IdReader<'a> {
-    pub(super) kind: IdKind,
-    pub(super) entries: u64,
-    pub(super) blocks: BlockReader<'a>,
+    kind: IdKind,
+    entries: u64,
+    blocks: BlockReader<'a>,
+    /// Reads where texts end, which lies far from the texts.
+    ends: BlockReader<'a>,
 }
 
-impl IdReader<'_> {
+impl<'a> IdReader<'a> {
+    /// Reads ids of a kind from the file of those of `entries` entries.
+    pub(super) fn new(kind: IdKind, entries: u64, file: &'a dyn ReadFile) -> Self {
+        Self { kind, entries, blocks: BlockReader::new(file), ends: BlockReader::new(file) }
+    }
+
     /// The ids of these entries, in their order; reads each block once.
     pub(super) fn of(&mut self, entries: &[u32]) -> std::result::Result<Ids, Unreadable> {
         let mut ids = Ids::empty(self.kind);
@@ -188,16 +205,29 @@ impl IdReader<'_> {
         }
         let mut order: Vec<u32> = (0..entries.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| entries[hit as usize]);
-        let spans: Vec<(u64, u64)> =
-            order.iter().map(|&hit| self.span(entries[hit as usize].into())).collect::<std::result::Result<_, _>>()?;
         let mut found = Ids::empty(self.kind);
-        for &(start, end) in &spans {
-            self.push(start, end, &mut found)?;
+        for &hit in &order {
+            self.append(entries[hit as usize], &mut found, &mut |_| true)?;
         }
         let mut found_at = vec![0u32; entries.len()];
         (0..).zip(&order).for_each(|(at, &hit)| found_at[hit as usize] = at);
         found_at.iter().for_each(|&at| ids.push_from(&found, at as usize));
         Ok(ids)
+    }
+
+    /// Appends the id of an entry if `has_room` grants its bytes; returns whether it does. Entries that ascend are read fastest.
+    pub(super) fn append(
+        &mut self,
+        entry: u32,
+        ids: &mut Ids,
+        has_room: &mut dyn FnMut(u64) -> bool,
+    ) -> std::result::Result<bool, Unreadable> {
+        let (start, end) = self.span(entry.into())?;
+        let fits = has_room(end - start);
+        if fits {
+            self.push(start, end, ids)?;
+        }
+        Ok(fits)
     }
 
     /// Where the id of an entry lies in the contents.
@@ -219,7 +249,7 @@ impl IdReader<'_> {
 
     fn number(&mut self, at: u64) -> std::result::Result<u64, Unreadable> {
         let mut bytes = Vec::with_capacity(NUMBER_BYTES);
-        self.blocks.read(at..at + NUMBER_BYTES as u64, &mut bytes)?;
+        self.ends.read(at..at + NUMBER_BYTES as u64, &mut bytes)?;
         Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
@@ -269,8 +299,25 @@ mod tests {
     #[test]
     fn hits_of_a_vertex_become_those_of_its_rows() {
         let hit = |nearness, row, place| Hit { nearness, row, place: (place, 0) };
-        let found = sample().expand(8, vec![hit(1.0, 5, 2), hit(1.0, 10, 3), hit(2.0, 1, 7)], 4);
+        let found = sample().expand(8, vec![hit(1.0, 5, 2), hit(1.0, 10, 3), hit(2.0, 1, 7)], 4, |_| true);
         let rows: Vec<(u64, u32)> = found.iter().map(|hit| (hit.row, hit.place.0)).collect();
         assert_eq!(rows, [(5, 2), (9, 8), (10, 3), (12, 9)]);
+    }
+
+    #[test]
+    fn vertices_of_many_rows_take_no_more_memory_than_the_hits_that_are_kept() {
+        let mut duplicates = Duplicates::default();
+        for vertex in 0..4_u32 {
+            duplicates.push(vertex, (1..10_000).map(|copy| u64::from(vertex) + 4 * copy));
+        }
+        let of = |vertex: u32| Hit { nearness: f64::from(vertex / 2), row: vertex.into(), place: (vertex, 0) };
+        let vertices = || (0..4).map(of).collect::<Vec<_>>();
+        let found = duplicates.expand(4, vertices(), 5, |_| true);
+        assert!(found.capacity() <= 8, "room for {}", found.capacity());
+        assert_eq!(found.iter().map(|hit| hit.row).collect::<Vec<_>>(), [0, 1, 4, 5, 8]);
+        let odd = duplicates.expand(4, vertices(), 3, |entry| entry % 2 == 1);
+        assert_eq!(odd.iter().map(|hit| hit.row).collect::<Vec<_>>(), [1, 5, 8]);
+        assert_eq!(duplicates.expand(4, vertices(), usize::MAX, |_| true).len(), 40_000);
+        assert!(duplicates.expand(4, vertices(), 0, |_| true).is_empty());
     }
 }

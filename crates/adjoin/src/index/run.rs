@@ -24,8 +24,10 @@ use crate::report::{
     CommonStatistics, LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics,
     SharedSeconds, Stopwatch, StrategyStatistics,
 };
-use crate::search::{Answered, QueryBatch, SourceQueries, Wanted, give_hits, hand_over, in_halves};
-use crate::sink::{HitBatch, HitSink};
+use crate::search::{
+    Answered, Give, HandOver, IdMemory, IdRoom, QueryBatch, SourceQueries, Wanted, give_hits, in_halves,
+};
+use crate::sink::HitSink;
 use crate::source::{IdKind, VectorSource};
 use crate::workers::map_items;
 
@@ -65,6 +67,18 @@ pub(super) enum Way {
     Whole,
 }
 
+/// What the memory of a search depends on, besides the way in which queries are answered.
+#[derive(Clone, Copy)]
+pub(super) struct Needs<'a> {
+    pub(super) context: &'a Context,
+    pub(super) facts: &'a IndexManifest,
+    pub(super) source: &'a dyn VectorSource,
+    pub(super) sought: Sought<'a>,
+    pub(super) strategy: WalkStrategy,
+    /// Bytes of hits on their way, of their ids and of the sink.
+    pub(super) handing: u64,
+}
+
 /// How a search is to go.
 #[derive(Debug)]
 pub(super) struct Decided {
@@ -94,6 +108,8 @@ pub(super) struct Run<'a, T: Coordinate> {
     at_once: usize,
     /// What was decided before, and how long that took.
     decided: (Decided, f64),
+    ids: IdMemory<'a>,
+    handing: HandOver<'a>,
     /// Of queries that are read.
     _reading: Reservation,
 }
@@ -218,10 +234,12 @@ impl<'a, T: Coordinate> Run<'a, T> {
         source: &'a dyn VectorSource,
         (cache, strategy): (&'a PageCache, WalkStrategy),
         (sought, admitted): (Sought<'a>, Option<&'a Admitted>),
-        decided: (Decided, f64),
+        (decided, ids, sink): ((Decided, f64), IdKind, &(dyn HitSink + '_)),
     ) -> Result<Self> {
         let queries = SourceQueries { source, space: index.facts().space() };
         let reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
+        let ids = IdMemory::new(context, ids, 0)?;
+        let handing = HandOver::new(context, sink)?;
         let walks = match decided.0.way {
             Way::Walk(aim) => Some(Walks::new((context, index), (aim, admitted), (strategy, cache))),
             Way::Whole => None,
@@ -229,52 +247,36 @@ impl<'a, T: Coordinate> Run<'a, T> {
         let working =
             walks.as_ref().map_or_else(|| whole::working_bytes::<T>(context, index.facts()), Walks::working_bytes);
         let room = context.budget().free().saturating_sub(working.max(sought.finding_bytes(context))) / 2;
-        let at_once = (room / Self::query_bytes(index, sought)).clamp(1, QUERIES_MAX) as usize;
-        Ok(Self { context, index, walks, queries, sought, admitted, at_once, decided, _reading: reading })
+        let at_once = (room / Self::query_bytes(index.facts(), sought)).clamp(1, QUERIES_MAX) as usize;
+        Ok(Self { context, index, walks, queries, sought, admitted, at_once, decided, ids, handing, _reading: reading })
     }
 
     /// Bytes that one query at a time takes.
-    pub(super) fn least_bytes(
-        context: &Context,
-        index: &Index,
-        source: &dyn VectorSource,
-        of: (Sought<'_>, &Decided, WalkStrategy),
-    ) -> u64 {
-        Self::bytes_for(context, index, source, of, (1, 1))
+    pub(super) fn least_bytes(needs: &Needs<'_>, way: Way) -> u64 {
+        Self::bytes_for(needs, way, (1, 1))
     }
 
     /// Bytes with which nothing waits for memory; more may hold pages.
-    pub(super) fn enough_bytes(
-        context: &Context,
-        index: &Index,
-        source: &dyn VectorSource,
-        of: (Sought<'_>, &Decided, WalkStrategy),
-    ) -> u64 {
-        Self::bytes_for(context, index, source, of, (of.2.walks, QUERIES_MAX.min(source.info().rows)))
+    pub(super) fn enough_bytes(needs: &Needs<'_>, way: Way) -> u64 {
+        Self::bytes_for(needs, way, (needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows)))
     }
 
     /// Bytes that so many walks on each thread take, of so many queries that were taken in.
-    fn bytes_for(
-        context: &Context,
-        index: &Index,
-        source: &dyn VectorSource,
-        (sought, decided, strategy): (Sought<'_>, &Decided, WalkStrategy),
-        (walks, queries): (usize, u64),
-    ) -> u64 {
-        let facts = index.facts();
+    fn bytes_for(needs: &Needs<'_>, way: Way, (walks, queries): (usize, u64)) -> u64 {
+        let Needs { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
-        let workers = match decided.way {
+        let workers = match way {
             Way::Walk(aim) => {
                 let of_walk = Walks::<T>::walk_bytes(facts, aim, strategy);
                 2 * context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks)
             }
             Way::Whole => whole::working_bytes::<T>(context, facts),
         };
-        reading + workers.max(sought.finding_bytes(context)) + 4 * queries * Self::query_bytes(index, sought)
+        let of_queries = (4 * queries).saturating_mul(Self::query_bytes(facts, sought));
+        (reading + workers.max(sought.finding_bytes(context)) + handing).saturating_add(of_queries)
     }
 
-    fn query_bytes(index: &Index, sought: Sought<'_>) -> u64 {
-        let facts = index.facts();
+    fn query_bytes(facts: &IndexManifest, sought: Sought<'_>) -> u64 {
         Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
             + 4 * (bytes_of_hits(facts, sought.wanted) + sought.bytes_of_hits())
@@ -287,11 +289,10 @@ impl<'a, T: Coordinate> Run<'a, T> {
     pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let Self { context, index, .. } = *self;
-        let kind = if sink.wants_ids() { index.facts().ids } else { IdKind::None };
+        let context = self.context;
         let mut totals = Totals::default();
-        let answered = hand_over(&mut *sink, &writing, |give| {
-            self.queries.each(context, self.at_once, &mut |batch| self.answer(batch, kind, &mut totals, give))
+        let answered = self.handing.run(&mut *sink, &writing, |give| {
+            self.queries.each(context, self.at_once, &mut |batch| self.answer(batch, &mut totals, give))
         })?;
         let execute = watch.seconds();
         let written = writing.measure(|| sink.finish())?;
@@ -360,16 +361,10 @@ impl<'a, T: Coordinate> Run<'a, T> {
         StrategyStatistics { order, probes: Some(probes), t, ..StrategyStatistics::default() }
     }
 
-    fn answer(
-        &self,
-        batch: QueryBatch,
-        kind: IdKind,
-        totals: &mut Totals,
-        give: &dyn Fn(HitBatch) -> Result<()>,
-    ) -> Result<()> {
+    fn answer(&self, batch: QueryBatch, totals: &mut Totals, give: &Give<'_>) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let Self { context, index, sought, .. } = *self;
-        let of_queries = rows.len() as u64 * Self::query_bytes(index, sought);
+        let of_queries = rows.len() as u64 * Self::query_bytes(index.facts(), sought);
         let _memory = context.reserve(of_queries, PURPOSE_SEARCH)?;
         let members = Members::<T>::new(context.kernel, index.facts().space().of_queries(vectors), &stored);
         let of_range = |range: Range<u32>| {
@@ -382,11 +377,14 @@ impl<'a, T: Coordinate> Run<'a, T> {
             let hits = sought.joined((context, index), (vectors, stored), hits)?;
             Ok(hits.map(|hits| (hits, totals)))
         };
-        in_halves(rows.len() as u32, of_range, |range, (hits, more)| {
+        let kind = self.ids.kind();
+        let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| sought.name(index, kind, (places, room));
+        in_halves((context, sought.rows(index)), rows.len() as u32, of_range, |range, (hits, more)| {
             *totals += more;
-            let hit_ids = sought.ids_of(index, kind, &hits)?;
+            let _found = context.reserve(sought.wanted.found_bytes(&hits), PURPOSE_SEARCH)?;
             let query_rows = &rows[range.start as usize..range.end as usize];
-            give_hits(index.facts().metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+            let of_queries = (query_rows, &ids, range.start as usize);
+            give_hits(index.facts().metric, of_queries, &hits, (&self.ids, name), give)
         })
     }
 

@@ -246,7 +246,7 @@ impl<'a> Sample<'a> {
             let hidden: Vec<Option<u32>> = part.clone().map(|query| self.hidden(query)).collect();
             let walks = Walks::<T>::new((context, index), (aim, admitted), (strategy, cache));
             let find = |range| walks.search((&members, &hidden), range);
-            in_halves(part.len() as u32, find, |_, found| {
+            in_halves((context, index.facts().rows), part.len() as u32, find, |_, found| {
                 for found in found {
                     let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
                     entries.sort_unstable();
@@ -282,7 +282,7 @@ impl<'a> Sample<'a> {
             let (members, _memory) = self.members::<T>(part.clone(), NOTED as u64)?;
             let whole = self.whole(&members, Wanted::Within(predicate));
             let find = |range| whole.search(range, |query| self.hidden(part.start + query as usize));
-            in_halves(part.len() as u32, find, |range, (found, reads)| {
+            in_halves((context, index.facts().rows), part.len() as u32, find, |range, (found, reads)| {
                 counts += reads;
                 for (member, hits) in range.zip(found) {
                     let query = part.start + member as usize;

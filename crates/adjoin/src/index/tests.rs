@@ -17,7 +17,7 @@ use crate::predicate::Predicate;
 use crate::random::Random;
 use crate::report::SearchStatistics;
 use crate::row_numbers::RowSet;
-use crate::search::Wanted;
+use crate::search::{IdRoom, Wanted};
 use crate::sink::{CollectHits, HitBatch};
 use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use crate::sql::Condition;
@@ -172,8 +172,9 @@ impl Beside for Compared<'_> {
         Ok(Some(queries.chunks(vectors.bytes()).map(found).collect()))
     }
 
-    fn push_id(&self, number: u32, ids: &mut Ids) {
+    fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool {
         ids.push_from(&self.0.ids, number as usize);
+        room.take_id(self.0.ids.bytes_of(number as usize))
     }
 }
 
@@ -454,7 +455,7 @@ fn a_condition_on_an_index_without_attributes_is_refused() {
     let refused = search_changed(&Context::default(), &indexed.index, of, &options, &changes, sink).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Input);
     assert!(refused.to_string().contains("attributes"), "{refused}");
-    assert_eq!(hit_schema(&indexed.index, &queries).ids, IdKind::Int64);
+    assert_eq!(hit_schema(indexed.index.facts(), &queries).ids, IdKind::Int64);
 }
 
 /// A text for each row, some of them empty or long.

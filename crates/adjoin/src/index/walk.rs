@@ -324,8 +324,8 @@ impl<T: Coordinate> Walk<T> {
         let vertices = searched.index.facts().vertices;
         let (hits, most) = (nearest.into_sorted(), searched.aim.wanted.hits_max());
         match searched.admitted {
-            None => searched.index.duplicates.expand(vertices, hits, most),
-            Some(admitted) => admitted.keep(searched.index.duplicates.expand(vertices, hits, usize::MAX), most),
+            None => searched.index.duplicates.expand(vertices, hits, most, |_| true),
+            Some(admitted) => searched.index.duplicates.expand(vertices, hits, most, |entry| admitted.has(entry)),
         }
     }
 

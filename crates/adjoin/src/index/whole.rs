@@ -108,9 +108,10 @@ impl<T: Coordinate> Whole<'_, T> {
             let Some(rest) = left.checked_sub(further) else { return Ok(None) };
             left = rest;
             found.push(match admitted {
-                None => index.duplicates.expand(facts.vertices, hits, wanted.hits_max()),
+                None => index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), |_| true),
                 Some(admitted) => {
-                    admitted.keep(index.duplicates.expand(facts.vertices, hits, usize::MAX), wanted.hits_max())
+                    let counts = |entry| admitted.has(entry);
+                    index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), counts)
                 }
             });
         }

@@ -12,7 +12,7 @@ use super::admitted::Admitted;
 use super::cache::PageCache;
 use super::calibration::{NOTED, Reached, next_list};
 use super::options::IndexSearchOptions;
-use super::promise::{least_bytes, recall_of};
+use super::promise::{learning_bytes, recall_of};
 use super::run::{Decided, Way};
 use super::sample::{Sample, Truth, drawn};
 use super::walk::Aim;
@@ -27,7 +27,7 @@ use crate::truth::{NeighbourSample, setting_half};
 
 /// The shortest and the longest list that is tried.
 const SHORTEST: usize = 16;
-const LONGEST: usize = 512;
+pub(super) const LONGEST: usize = 512;
 /// Of the misses that a promise allows, the share that the reach may make; the others are those of walks that do not come near.
 const MISSES_OF_REACH: f64 = 0.5;
 /// What memory is for, as a refusal says it.
@@ -43,6 +43,7 @@ pub(super) fn decide<T: Coordinate>(
     (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
     (predicate, admitted): (Predicate, Option<&Admitted>),
     (target, options): (f64, &IndexSearchOptions),
+    running: &dyn Fn(Way) -> u64,
 ) -> Result<Decided> {
     let whole = |reads| Decided::whole(target, reads);
     let facts = index.facts();
@@ -50,10 +51,10 @@ pub(super) fn decide<T: Coordinate>(
         return Ok(whole(None));
     }
     let like_them = like.map(|source| SourceQueries { source, space: facts.space() });
-    let vectors = like_them.map_or(facts.vectors, SourceQueries::vectors);
-    let reading = like_them.map_or(0, SourceQueries::reading_bytes);
-    let least = reading + least_bytes::<T>(context, facts, vectors, (NOTED as u64, LONGEST));
-    let context = &context.for_run(least, PURPOSE)?;
+    let least = learning_bytes::<T>(context, facts, like, (NOTED as u64, LONGEST));
+    let longest_walk = Way::Walk(Aim::within(predicate, (LONGEST, 0.0)));
+    let after = running(longest_walk).max(running(Way::Whole));
+    let context = &context.for_run(least.max(after), PURPOSE)?;
     let sample = Sample::draw((context, index), admitted, (like_them, options.seed), &[])?;
     let (truth, reads) = sample.within::<T>(predicate, options.seed)?;
     let mut tried = Tried { context, index, sample, truth, sets: Vec::new(), predicate, options, reads };

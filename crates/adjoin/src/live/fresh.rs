@@ -25,7 +25,7 @@ use crate::index::{Beside, Newcomers};
 use crate::load::{LoadedBucket, Members};
 use crate::options::VectorType;
 use crate::row_numbers::RowSet;
-use crate::search::Wanted;
+use crate::search::{IdRoom, Wanted};
 use crate::source::{AttributeTables, Ids};
 use crate::sql::Condition;
 use crate::workers::map_items;
@@ -282,7 +282,7 @@ impl Beside for View {
     }
 
     fn finding_bytes(&self, context: &Context) -> u64 {
-        with_coordinates!(self.space, T => self.working_bytes::<T>(context))
+        Self::finding_bytes_of(context, self.space)
     }
 
     fn find(
@@ -298,9 +298,13 @@ impl Beside for View {
         })
     }
 
-    fn push_id(&self, number: u32, ids: &mut Ids) {
+    fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool {
         let block = self.block_of(number);
-        ids.push_from(&block.ids, (number - block.first) as usize);
+        let fits = room.take_id(block.ids.bytes_of((number - block.first) as usize));
+        if fits {
+            ids.push_from(&block.ids, (number - block.first) as usize);
+        }
+        fits
     }
 }
 
@@ -316,7 +320,9 @@ impl Newcomers for Came<'_> {
     }
 
     fn push_id(&self, number: u32, ids: &mut Ids) {
-        self.view.push_id(self.numbers[number as usize], ids);
+        let number = self.numbers[number as usize];
+        let block = self.view.block_of(number);
+        ids.push_from(&block.ids, (number - block.first) as usize);
     }
 
     fn attributes(&self, context: &Context) -> Result<AttributeTables<'_>> {
@@ -440,7 +446,7 @@ impl View {
         wanted: Wanted,
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let _memory = context.reserve(self.working_bytes::<T>(context), PURPOSE_SEARCH)?;
+        let _memory = context.reserve(Self::working_bytes::<T>(context, self.space), PURPOSE_SEARCH)?;
         let count = queries.len() as u32;
         let nearest = AllNearest::new((0..count).map(|_| wanted.nearest(self.space.metric, None)));
         let (order, room): (Vec<u32>, u64) = ((0..count).collect(), wanted.room(context));
@@ -467,12 +473,16 @@ impl View {
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
     }
 
-    /// Bytes that a comparison takes.
-    fn working_bytes<T: Coordinate>(&self, context: &Context) -> u64 {
-        let rows = (BLOCK_BYTES / self.space.vectors.bytes()).max(1);
-        let of_thread = NearestSearch::<T>::memory_bytes(rows, self.space.dimensions());
+    /// Bytes that a comparison takes with rows of a space.
+    pub(super) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
+        with_coordinates!(space, T => Self::working_bytes::<T>(context, space))
+    }
+
+    fn working_bytes<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
+        let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
+        let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
         // Once more for the copy of the last block.
-        let last = PackedBucket::<T>::memory_bytes(rows, self.space) + 2 * BLOCK_BYTES as u64;
+        let last = PackedBucket::<T>::memory_bytes(rows, space) + 2 * BLOCK_BYTES as u64;
         context.threads.max(1) as u64 * of_thread + last
     }
 }

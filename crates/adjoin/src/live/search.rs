@@ -1,21 +1,26 @@
 //! What is nearest to some queries among the rows that are there now?
 
+use std::path::Path;
+
 use super::Collection;
+use super::base::folder_name;
 use super::fresh::View;
 use super::manifest::LiveManifest;
 use super::state::Moment;
 use crate::context::Context;
 use crate::error::Result;
-use crate::execute::{Hit, Nearest};
-use crate::index::{Beside, Changes, IndexEffort, IndexSearchOptions, search_changed};
+use crate::execute::Nearest;
+use crate::index::{Beside, Changes, Index, IndexEffort, IndexSearchOptions, search_bytes, search_changed};
 use crate::message::Argument;
 use crate::report::{
     LatencyStatistics, RecallStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch,
     StrategyStatistics,
 };
-use crate::search::{QueryBatch, SourceQueries, Wanted, give_hits, hand_over, in_halves};
-use crate::sink::{HitBatch, HitSchema, HitSink};
-use crate::source::{IdKind, Ids, VectorSource};
+use crate::search::{
+    Give, HandOver, IdMemory, IdRoom, Naming, QueryBatch, SourceQueries, Wanted, give_hits, in_halves,
+};
+use crate::sink::{HitSchema, HitSink};
+use crate::source::{IdKind, VectorSource};
 
 /// What statistics call it.
 const COMMAND: &str = "live search";
@@ -23,6 +28,8 @@ const COMMAND: &str = "live search";
 const PURPOSE: &str = "this search";
 /// Queries that are compared at once, at most.
 const QUERIES_MAX: u64 = 4_096;
+/// Hits that a query holds for each that it is to find among rows in memory, at most.
+const HITS_OF_QUERY: u64 = 16;
 /// Hits of a query without a limit on their number for which there is room before fewer are searched at once.
 const HITS_EXPECTED: u64 = 1_000;
 
@@ -68,11 +75,45 @@ impl Collection {
                 Wanted::Within(_) => HITS_EXPECTED.min(view.rows()),
             });
         let finding = view.finding_bytes(context);
-        let context = &context.for_run(queries.reading_bytes() + finding + of_query, PURPOSE)?;
+        let ids = if sink.wants_ids() { manifest.ids } else { IdKind::None };
+        let handing = HandOver::least_bytes(&*sink) + IdMemory::least_bytes(ids, 0);
+        let context = &context.for_run(queries.reading_bytes() + finding + 2 * of_query + handing, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
+        let ids = IdMemory::new(context, ids, 0)?;
+        let handing = HandOver::new(context, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
         let at_once = (room / of_query).clamp(1, QUERIES_MAX);
-        Run { context, manifest, view, queries, options, at_once, of_query, rows }.run(sink)
+        Run { context, manifest, view, queries, options, at_once, of_query, rows, ids }.run(sink, &handing)
+    }
+
+    /// Bytes that suffice for a search once the live index in a folder is open, as far as its manifest and the options tell, with a
+    /// sink that holds what `sink_bytes` says.
+    ///
+    /// # Errors
+    /// If there is no live index, or its manifest or that of its index on disk cannot be read.
+    pub fn search_bytes(
+        (context, folder): (&Context, &Path),
+        (queries, like): (&dyn VectorSource, Option<&dyn VectorSource>),
+        options: &IndexSearchOptions,
+        sink_bytes: &dyn Fn(HitSchema) -> u64,
+    ) -> Result<u64> {
+        let manifest = LiveManifest::read(context, folder)?;
+        let sink_bytes = sink_bytes(schema_of(&manifest, queries));
+        let hits = match options.wanted {
+            Wanted::Nearest(k) => k,
+            Wanted::Within(_) => HITS_EXPECTED,
+        };
+        let of_hits = HITS_OF_QUERY.saturating_mul(Nearest::memory_bytes(hits));
+        let on_disk = manifest.merged().map(|sequence| Index::manifest(context, &folder.join(folder_name(sequence))));
+        let of_search = match on_disk.transpose()? {
+            Some(facts) => search_bytes(context, &facts, (queries, like), options, sink_bytes),
+            None => {
+                let queries = SourceQueries { source: queries, space: manifest.space() };
+                let handing = HandOver::bytes_with(sink_bytes) + IdMemory::least_bytes(manifest.ids, 0);
+                queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
+            }
+        };
+        Ok(of_search.saturating_add(of_hits).saturating_add(View::finding_bytes_of(context, manifest.space())))
     }
 
     /// Whether a search for the `k` nearest rows with a recall knows how long its walks must be ([`crate::index::Index::is_calibrated`]).
@@ -82,9 +123,12 @@ impl Collection {
 
     /// What is known of the hits of queries.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
-        let manifest = self.manifest();
-        HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric, of_rows: false }
+        schema_of(&self.manifest(), queries)
     }
+}
+
+fn schema_of(manifest: &LiveManifest, queries: &dyn VectorSource) -> HitSchema {
+    HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric, of_rows: false }
 }
 
 /// A search under way.
@@ -97,16 +141,16 @@ struct Run<'a> {
     at_once: u64,
     of_query: u64,
     rows: u64,
+    ids: IdMemory<'a>,
 }
 
 impl Run<'_> {
-    fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+    fn run(&self, mut sink: Box<dyn HitSink + '_>, handing: &HandOver<'_>) -> Result<SearchStatistics> {
         let watch = Stopwatch::start();
         let writing = SharedSeconds::default();
-        let kind = if sink.wants_ids() { self.manifest.ids } else { IdKind::None };
         let mut latencies_ms = Vec::new();
-        let answered = hand_over(&mut *sink, &writing, |give| {
-            let answer = &mut |batch| self.answer(batch, kind, &mut latencies_ms, give);
+        let answered = handing.run(&mut *sink, &writing, |give| {
+            let answer = &mut |batch| self.answer(batch, &mut latencies_ms, give);
             self.queries.each(self.context, self.at_once as usize, answer)
         })?;
         let execute = watch.seconds();
@@ -147,13 +191,7 @@ impl Run<'_> {
         Ok(SearchStatistics { common, search })
     }
 
-    fn answer(
-        &self,
-        batch: QueryBatch,
-        kind: IdKind,
-        latencies_ms: &mut Vec<f32>,
-        give: &dyn Fn(HitBatch) -> Result<()>,
-    ) -> Result<()> {
+    fn answer(&self, batch: QueryBatch, latencies_ms: &mut Vec<f32>, give: &Give<'_>) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, .. } = batch;
         let Self { context, view, options, .. } = self;
         let _memory = context.reserve(rows.len() as u64 * self.of_query, PURPOSE)?;
@@ -163,13 +201,23 @@ impl Run<'_> {
             let some = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
             view.find(context, (vectors, some), wanted, 0)
         };
-        in_halves(rows.len() as u32, find, |range, hits| {
+        let kind = self.ids.kind();
+        let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| {
+            let mut naming = Naming::new(kind, places);
+            while let Some((number, _)) = naming.place() {
+                if !view.append_id(number, naming.ids(), room) {
+                    return Ok(None);
+                }
+                naming.advance();
+            }
+            Ok(Some(naming.finish()))
+        };
+        in_halves((context, view.rows()), rows.len() as u32, find, |range, hits| {
+            let _found = context.reserve(wanted.found_bytes(&hits), PURPOSE)?;
             latencies_ms.extend(range.clone().map(|_| (watch.seconds() * 1e3) as f32));
-            let mut hit_ids = Ids::empty(kind);
-            let named = hits.iter().flatten().filter(|_| kind != IdKind::None);
-            named.for_each(|hit: &Hit| view.push_id(hit.place.0, &mut hit_ids));
             let query_rows = &rows[range.start as usize..range.end as usize];
-            give_hits(self.manifest.metric, (query_rows, &ids, range.start as usize), (hits, &hit_ids), give)
+            let of_queries = (query_rows, &ids, range.start as usize);
+            give_hits(self.manifest.metric, of_queries, &hits, (&self.ids, name), give)
         })
     }
 }

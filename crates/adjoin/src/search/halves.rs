@@ -2,15 +2,18 @@
 
 use std::ops::Range;
 
+use super::options::BYTES_OF_HIT;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, message};
 
-/// Lets `find` answer queries, and hands the answers of some to `take`, in their order. Where it says that memory holds less
-/// than what several find (none), each half of them is tried.
+/// Lets `find` answer queries among `rows` rows, and hands the answers of some to `take`, in their order. Where it says that memory holds
+/// less than what several find (none), each half of them is tried.
 ///
 /// # Errors
 /// Where what one query finds does not fit, or of `find` or `take`.
 pub(crate) fn in_halves<R>(
+    (context, rows): (&Context, u64),
     queries: u32,
     mut find: impl FnMut(Range<u32>) -> Result<Option<R>>,
     mut take: impl FnMut(Range<u32>, R) -> Result<()>,
@@ -19,7 +22,7 @@ pub(crate) fn in_halves<R>(
     while let Some(range) = ranges.pop() {
         match find(range.clone())? {
             Some(found) => take(range, found)?,
-            None if range.len() == 1 => return Err(too_many_hits()),
+            None if range.len() == 1 => return Err(too_many_hits(context, rows)),
             None => {
                 let middle = range.start + (range.end - range.start) / 2;
                 ranges.extend([middle..range.end, range.start..middle]);
@@ -29,11 +32,15 @@ pub(crate) fn in_halves<R>(
     Ok(())
 }
 
-/// The refusal of a query that finds more than memory holds.
-pub(crate) fn too_many_hits() -> Error {
+/// The refusal of a query that finds more than memory holds. The budget that it names holds all of `rows` rows: how many the query
+/// finds is not known.
+pub(crate) fn too_many_hits(context: &Context, rows: u64) -> Error {
+    let budget = context.budget();
+    // Half of the memory is for queries that wait.
+    let least = (budget.total() - budget.free()).saturating_add(rows.saturating_mul(2 * BYTES_OF_HIT));
     Error::budget(message![
-        "the hits of one query do not fit into memory; give more ",
-        Argument::Memory,
+        "the hits of one query do not fit into memory; give ",
+        Context::memory_of(context.whole_budget(least)),
         ", a smaller ",
         Argument::Radius,
         " or a larger ",
@@ -49,14 +56,15 @@ mod tests {
     fn parts_come_in_order_and_no_larger_than_they_may_be() {
         let mut seen = Vec::new();
         let find = |range: Range<u32>| Ok((range.len() <= 3).then(|| range.clone().map(|query| 2 * query).collect()));
-        in_halves(10, find, |range, found: Vec<u32>| {
+        let context = &Context::default();
+        in_halves((context, 1), 10, find, |range, found: Vec<u32>| {
             assert_eq!(found.len(), range.len());
             seen.extend(found);
             Ok(())
         })
         .unwrap();
         assert_eq!(seen, (0..10).map(|query| 2 * query).collect::<Vec<u32>>());
-        in_halves(0, |_| panic!("there are none"), |_, ()| Ok(())).unwrap();
-        assert!(in_halves(4, |_| Ok(None), |_, ()| Ok(())).is_err());
+        in_halves((context, 1), 0, |_| panic!("there are none"), |_, ()| Ok(())).unwrap();
+        assert!(in_halves((context, 1), 4, |_| Ok(None), |_, ()| Ok(())).is_err());
     }
 }

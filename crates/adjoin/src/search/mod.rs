@@ -27,9 +27,10 @@ pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{Decided, recall_to_learn};
 pub(crate) use self::halves::{in_halves, too_many_hits};
-pub(crate) use self::hand_over::{Answered, give_hits, hand_over};
+pub(crate) use self::hand_over::{Answered, Give, HandOver, give_hits};
 pub(crate) use self::looking::Looking;
-pub(crate) use self::naming::ids_of;
+use self::naming::naming_bytes;
+pub(crate) use self::naming::{IdMemory, IdRoom, NamedHits, Naming, ids_of};
 pub use self::nearest::{NearestOptions, nearest, neighbour_schema};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub use self::options::{Effort, SearchOptions, Wanted};
@@ -46,6 +47,7 @@ use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
 use crate::predicate::Predicate;
 use crate::report::{SearchStatistics, SharedSeconds};
 use crate::sink::{HitSchema, HitSink};
+use crate::source::IdKind;
 use crate::store::{Passing, Store};
 
 /// What memory is for, as a refusal says it.
@@ -92,8 +94,10 @@ fn search_for(
     };
     // Floats cost several times what bytes do; lifted ones may differ in less than codes tell apart.
     let may_round = neighbours.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
+    let ids = if sink.wants_ids() { store.manifest().ids } else { IdKind::None };
+    let handing = HandOver::least_bytes(&*sink) + IdMemory::least_bytes(ids, naming_bytes(&buckets));
     let least = least_bytes(context, &buckets, (queries, like), (options, may_round));
-    let context = &context.for_run(least, PURPOSE)?;
+    let context = &context.for_run(least.saturating_add(handing), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbours_apart));
     let passing = options.condition.as_ref().map(|condition| store.passing(context, condition)).transpose()?;

@@ -1,45 +1,247 @@
-//! What the rows are called that queries found.
+//! Ids of hits, read for as many hits at a time as memory holds.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use adjoin_device::Reservation;
 
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::execute::Hit;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory, for a refusal.
 const PURPOSE: &str = "the ids of what was found";
+/// Bytes for ids that are set aside for a whole search, so that some hits can always be named.
+const SET_ASIDE_BYTES: u64 = 1 << 20;
+/// More memory is taken in steps of this size.
+const STEP_BYTES: u64 = 256 << 10;
+/// Bytes of a hit whose id is looked up: its place, its rank in the order of places, which of the ids is its own, and its bucket.
+const BYTES_OF_HIT: u64 = (size_of::<(u32, u32)>() + 3 * size_of::<u32>()) as u64;
 
-/// The ids of what lies at these places, (bucket, place there), in their order; reads the buckets.
+/// Memory for the ids of hits.
+pub(crate) struct IdMemory<'a> {
+    context: &'a Context,
+    kind: IdKind,
+    _set_aside: Reservation,
+    /// Hits that are named at once, at most: fewer, once memory did not hold as many.
+    at_once: AtomicUsize,
+}
+
+/// Memory for the ids of some hits.
+pub(crate) struct IdRoom<'a> {
+    context: &'a Context,
+    bytes: u64,
+    set_aside: u64,
+    /// Reserved in addition to these bytes.
+    beyond: Option<Reservation>,
+}
+
+/// Ids of some hits; hits of one row share its id.
+pub(crate) struct NamedHits {
+    pub(super) ids: Ids,
+    /// Which of the ids is that of each hit.
+    pub(super) at: Vec<u32>,
+}
+
+/// Hits that get their ids in the order of their places.
+pub(crate) struct Naming<'a> {
+    places: &'a [(u32, u32)],
+    order: Vec<u32>,
+    next: usize,
+    named: NamedHits,
+}
+
+/// Finds the ids of the hits at some places; none if the memory that it gets does not hold them.
+pub(crate) type NameHits<'a> = dyn FnMut(&[(u32, u32)], &mut IdRoom<'_>) -> Result<Option<NamedHits>> + 'a;
+
+impl<'a> IdMemory<'a> {
+    /// Sets memory aside for ids of a kind, and the bytes with which they are read.
+    ///
+    /// # Errors
+    /// If the budget is too small.
+    pub(crate) fn new(context: &'a Context, kind: IdKind, reading_bytes: u64) -> Result<Self> {
+        let set_aside = context.reserve(Self::least_bytes(kind, reading_bytes), PURPOSE)?;
+        Ok(Self { context, kind, _set_aside: set_aside, at_once: AtomicUsize::new(usize::MAX) })
+    }
+
+    /// Bytes that are set aside.
+    pub(crate) fn least_bytes(kind: IdKind, reading_bytes: u64) -> u64 {
+        if kind == IdKind::None { 0 } else { SET_ASIDE_BYTES + reading_bytes }
+    }
+
+    /// Kind of the ids.
+    pub(crate) fn kind(&self) -> IdKind {
+        self.kind
+    }
+
+    /// Lets `name` find the ids of as many hits as memory holds, and hands these to `take` with the number of hits, until all hits have
+    /// been handed over in their order.
+    ///
+    /// # Errors
+    /// If the id of one hit does not fit into memory, and the errors of `name` and `take`.
+    pub(super) fn each(
+        &self,
+        found: &[Vec<Hit>],
+        name: &mut NameHits<'_>,
+        take: &mut dyn FnMut(&NamedHits, usize) -> Result<()>,
+    ) -> Result<()> {
+        let total: usize = found.iter().map(Vec::len).sum();
+        if self.kind == IdKind::None {
+            return take(&NamedHits { ids: Ids::None, at: Vec::new() }, total);
+        }
+        let mut done = 0;
+        while done < total {
+            let count = self.at_once.load(Ordering::Relaxed).min(total - done);
+            let mut room = IdRoom { context: self.context, bytes: 0, set_aside: SET_ASIDE_BYTES, beyond: None };
+            let named = if room.take(count as u64 * BYTES_OF_HIT) {
+                let mut places = Vec::with_capacity(count);
+                places.extend(found.iter().flatten().skip(done).take(count).map(|hit| hit.place));
+                name(&places, &mut room)?
+            } else {
+                None
+            };
+            match named {
+                Some(named) => {
+                    take(&named, count)?;
+                    done += count;
+                }
+                None if count == 1 => return Err(room.refused()),
+                None => self.at_once.store(count / 2, Ordering::Relaxed),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl IdRoom<'_> {
+    /// Takes the memory of an id of `bytes` bytes; returns whether the budget has them.
+    pub(crate) fn take_id(&mut self, bytes: u64) -> bool {
+        // What grows may be twice as large.
+        self.take(2 * (bytes + size_of::<u64>() as u64))
+    }
+
+    fn take(&mut self, bytes: u64) -> bool {
+        self.bytes += bytes;
+        let more = self.missing();
+        if more == 0 {
+            return true;
+        }
+        let budget = self.context.budget();
+        let Ok(reserved) = budget.reserve(more.max(STEP_BYTES)).or_else(|_| budget.reserve(more)) else { return false };
+        match &mut self.beyond {
+            Some(beyond) => beyond.join(reserved),
+            None => self.beyond = Some(reserved),
+        }
+        true
+    }
+
+    /// Bytes that are to be reserved still.
+    fn missing(&self) -> u64 {
+        self.bytes.saturating_sub(self.set_aside + self.beyond.as_ref().map_or(0, Reservation::bytes))
+    }
+
+    /// The refusal of a hit whose id does not fit.
+    fn refused(&self) -> Error {
+        let budget = self.context.budget();
+        self.context.too_small(budget.total() - budget.free() + self.missing(), PURPOSE)
+    }
+}
+
+impl<'a> Naming<'a> {
+    pub(crate) fn new(kind: IdKind, places: &'a [(u32, u32)]) -> Self {
+        let mut order: Vec<u32> = (0..places.len() as u32).collect();
+        order.sort_unstable_by_key(|&hit| places[hit as usize]);
+        Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), at: vec![0; places.len()] } }
+    }
+
+    /// The next place whose id is wanted; places ascend.
+    pub(crate) fn place(&self) -> Option<(u32, u32)> {
+        self.order.get(self.next).map(|&hit| self.places[hit as usize])
+    }
+
+    /// The ids so far, to which that of the place is appended before [`Naming::advance`].
+    pub(crate) fn ids(&mut self) -> &mut Ids {
+        &mut self.named.ids
+    }
+
+    /// Gives all hits at the place the id that was appended last.
+    pub(crate) fn advance(&mut self) {
+        let (place, last) = (self.place(), self.named.ids.len() as u32 - 1);
+        while self.place() == place && place.is_some() {
+            self.named.at[self.order[self.next] as usize] = last;
+            self.next += 1;
+        }
+    }
+
+    /// All of them, once there is no further place.
+    pub(crate) fn finish(self) -> NamedHits {
+        assert!(self.place().is_none(), "each place has an id");
+        self.named
+    }
+}
+
+/// Bytes that [`name_places`] needs to read a bucket and to decode the rows and ids of its members.
+pub(crate) fn naming_bytes(buckets: &Buckets<'_>) -> u64 {
+    // Of a part of a bucket all ids are decoded, then some are copied.
+    let decoded = buckets
+        .extents()
+        .iter()
+        .map(|extent| 2 * size_of::<u64>() as u64 * u64::from(extent.rows) + 2 * extent.id_bytes);
+    least_read_ahead(buckets.extents(), true) + decoded.max().unwrap_or(0)
+}
+
+/// Reads the ids of members, given by bucket and place there. The caller has reserved [`naming_bytes`].
 ///
 /// # Errors
-/// Where a bucket is not as written, or the ids do not fit into memory.
+/// If a bucket is not as written.
+pub(crate) fn name_places(
+    context: &Context,
+    buckets: &Buckets<'_>,
+    kind: IdKind,
+    (places, room): (&[(u32, u32)], &mut IdRoom<'_>),
+) -> Result<Option<NamedHits>> {
+    let read_ahead = least_read_ahead(buckets.extents(), true);
+    let mut naming = Naming::new(kind, places);
+    let mut numbers: Vec<u32> = naming.order.iter().map(|&hit| places[hit as usize].0).collect();
+    numbers.dedup();
+    let loads = numbers.iter().map(|&bucket| Load { bucket, step: bucket.into() });
+    let mut ahead = ReadAhead::new(context, "ids", buckets, true, read_ahead, loads, &context.cancel)?.in_parts();
+    while let Some(stored) = ahead.next_bucket()? {
+        context.cancel.check()?;
+        let members = stored.members(buckets)?;
+        while let Some((_, place)) = naming.place().filter(|&(number, _)| number == stored.number()) {
+            let member = (place - members.first) as usize;
+            if !room.take_id(members.ids.bytes_of(member)) {
+                return Ok(None);
+            }
+            naming.ids().push_from(&members.ids, member);
+            naming.advance();
+        }
+    }
+    Ok(Some(naming.finish()))
+}
+
+/// Reads the ids of members, in the order of their places in `places`.
+///
+/// # Errors
+/// If a bucket is not as written, or the ids do not fit into memory.
 pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, places: &[(u32, u32)]) -> Result<Ids> {
     let mut ids = Ids::empty(kind);
     if kind == IdKind::None {
         return Ok(ids);
     }
-    let read_ahead = least_read_ahead(buckets.extents(), true);
-    let of_order = (places.len() * 3 * size_of::<u32>()) as u64;
-    let mut memory = context.reserve(read_ahead + of_order, PURPOSE)?;
-    let mut order: Vec<u32> = (0..places.len() as u32).collect();
-    order.sort_unstable_by_key(|&hit| places[hit as usize]);
-    let mut wanted = order.iter().map(|&hit| places[hit as usize]).peekable();
-    let mut numbers: Vec<u32> = order.iter().map(|&hit| places[hit as usize].0).collect();
-    numbers.dedup();
-    let loads = numbers.iter().map(|&bucket| Load { bucket, step: bucket.into() });
-    let mut ahead = ReadAhead::new(context, "ids", buckets, true, read_ahead, loads, &context.cancel)?.in_parts();
-    let mut found = Ids::empty(kind);
-    while let Some(stored) = ahead.next_bucket()? {
-        context.cancel.check()?;
-        let members = stored.members(buckets)?;
-        while let Some((_, place)) = wanted.next_if(|&(number, _)| number == stored.number()) {
-            found.push_from(&members.ids, (place - members.first) as usize);
+    let _reading = context.reserve(naming_bytes(buckets), PURPOSE)?;
+    let mut room = IdRoom { context, bytes: 0, set_aside: 0, beyond: None };
+    let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
+    let named = if fits { name_places(context, buckets, kind, (places, &mut room))? } else { None };
+    let Some(named) = named else { return Err(room.refused()) };
+    for &at in &named.at {
+        if !room.take_id(named.ids.bytes_of(at as usize)) {
+            return Err(room.refused());
         }
-        // Twice as they are put into order, and what grows may be twice as large.
-        context.grow(&mut memory, read_ahead + of_order + 4 * found.held_bytes(), PURPOSE)?;
+        ids.push_from(&named.ids, at as usize);
     }
-    let mut found_at = vec![0u32; places.len()];
-    (0..).zip(&order).for_each(|(at, &hit)| found_at[hit as usize] = at);
-    found_at.iter().for_each(|&at| ids.push_from(&found, at as usize));
     Ok(ids)
 }

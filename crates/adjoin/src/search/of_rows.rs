@@ -83,7 +83,7 @@ impl NearRows<'_> {
                 let queries = &Queries::new(searcher, vectors, &stored, places);
                 drop(stored);
                 let find = |range| self.find(searcher, (queries, range), probes);
-                in_halves(rows.len() as u32, find, |range, found| take(first + range.start, found))?;
+                in_halves((context, buckets.rows()), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
                 first += rows.len() as u32;
                 Ok(())
             })

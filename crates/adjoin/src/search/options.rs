@@ -12,7 +12,7 @@ use crate::sql::Condition;
 pub(crate) const RECALL_UNSAID: f64 = 0.95;
 
 /// Bytes of a hit of a query without a limit on their number: in a heap that doubles, sorted, and on its way out.
-const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
+pub(super) const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 
 /// What is wanted of each query.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,6 +82,12 @@ impl Wanted {
             Self::Nearest(_) => 0,
             Self::Within(_) => hits * BYTES_OF_HIT,
         }
+    }
+
+    /// Bytes of hits that have been found, where the memory of queries is not that of all that they may find: less than
+    /// [`Wanted::room`] had for them, as they are sorted.
+    pub(crate) fn found_bytes(self, found: &[Vec<Hit>]) -> u64 {
+        self.held_bytes(found.iter().map(|hits| hits.capacity() as u64).sum()) / 4
     }
 
     /// No more than there are rows.

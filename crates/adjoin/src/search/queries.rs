@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::naming::naming_bytes;
 use super::searcher::Searcher;
-use super::source_queries::{Gathering, QueryBatch, SourceQueries};
+use super::source_queries::{Gathering, QueryBatch, SourceQueries, gathering_bytes};
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space};
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
@@ -52,7 +53,10 @@ impl QuerySet<'_> {
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
         match self {
             Self::Source(source) => SourceQueries { source, space: buckets.space() }.reading_bytes(),
-            Self::Rows | Self::AllRows => 2 * least_read_ahead(buckets.extents(), true),
+            Self::Rows | Self::AllRows => {
+                let of_buckets = (2 * least_read_ahead(buckets.extents(), true)).max(naming_bytes(buckets));
+                of_buckets + gathering_bytes(buckets.ids(0))
+            }
         }
     }
 
@@ -80,7 +84,7 @@ impl QuerySet<'_> {
         }
         let only = if matches!(self, Self::Rows) { subset } else { None };
         let bytes = buckets.vectors().bytes();
-        let mut all = Gathering::new(at_once, (buckets.vectors(), buckets.ids(0)), Some(Vec::new()), take);
+        let mut all = Gathering::new((context, at_once), (buckets.vectors(), buckets.ids(0)), Some(Vec::new()), take);
         let loads = Load::each(buckets.count());
         let memory = least_read_ahead(buckets.extents(), true);
         let ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;

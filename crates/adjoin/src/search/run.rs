@@ -3,8 +3,8 @@
 
 use super::PURPOSE;
 use super::decide::Decided;
-use super::hand_over::{Answered, give_hits, hand_over};
-use super::naming::ids_of;
+use super::hand_over::{Answered, Give, HandOver, give_hits};
+use super::naming::{IdMemory, IdRoom, name_places, naming_bytes};
 use super::options::{SearchOptions, Wanted};
 use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
@@ -17,7 +17,7 @@ use crate::report::{
     CommonStatistics, SearchCounts, SearchStatistics, SecondsStatistics, SharedSeconds, Stopwatch, StrategyStatistics,
     Written,
 };
-use crate::sink::{HitBatch, HitSink};
+use crate::sink::HitSink;
 use crate::source::IdKind;
 use crate::store::Store;
 
@@ -38,11 +38,14 @@ impl<T: Coordinate> Run<'_, T> {
     pub(super) fn run(&self, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let mut watch = Stopwatch::start();
         let Self { searcher, queries, like, options, .. } = *self;
+        let kind = if sink.wants_ids() { self.store.manifest().ids } else { IdKind::None };
+        let ids = IdMemory::new(searcher.context, kind, naming_bytes(searcher.buckets))?;
+        let handing = HandOver::new(searcher.context, &*sink)?;
         let asked = (queries.count(searcher), like);
         let decided = Decided::of(searcher, asked, (options.wanted, options.effort), options.seed, None)?;
         let decide_seconds = watch.lap();
         let calibration = self.searcher.counts.take(self.searcher.buckets.read_counts());
-        let answered = self.answer_all(decided.probes, &mut *sink)?;
+        let answered = self.answer_all(decided.probes, (&mut *sink, &handing), &ids)?;
         let written = self.writing.measure(|| sink.finish())?;
         let seconds = SecondsStatistics {
             total: decide_seconds + watch.seconds(),
@@ -111,36 +114,33 @@ impl<T: Coordinate> Run<'_, T> {
     }
 
     /// Answers all queries while their hits are handed to the sink.
-    fn answer_all(&self, probes: Probes, sink: &mut (dyn HitSink + '_)) -> Result<Answered> {
+    fn answer_all(
+        &self,
+        probes: Probes,
+        (sink, handing): (&mut (dyn HitSink + '_), &HandOver<'_>),
+        ids: &IdMemory<'_>,
+    ) -> Result<Answered> {
         let at_once = self.searcher.queries_at_once(self.of) as usize;
-        let wants_ids = sink.wants_ids();
-        hand_over(sink, &self.writing, |give| {
-            self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, wants_ids, give))
+        handing.run(sink, &self.writing, |give| {
+            self.queries.each(self.searcher, at_once, &mut |batch| self.answer(probes, batch, ids, give))
         })
     }
 
-    fn answer(
-        &self,
-        probes: Probes,
-        batch: QueryBatch,
-        wants_ids: bool,
-        give: &dyn Fn(HitBatch) -> Result<()>,
-    ) -> Result<()> {
+    fn answer(&self, probes: Probes, batch: QueryBatch, id_memory: &IdMemory<'_>, give: &Give<'_>) -> Result<()> {
         let QueryBatch { vectors, stored, rows, ids, places } = batch;
-        let _memory = self.searcher.context.reserve(rows.len() as u64 * self.of, PURPOSE)?;
+        let Searcher { context, buckets, .. } = *self.searcher;
+        let _memory = context.reserve(rows.len() as u64 * self.of, PURPOSE)?;
         let queries = Queries::new(self.searcher, vectors, &stored, places);
         drop(stored);
-        self.searcher.search(&queries, self.options.wanted, probes, |range, found| {
-            let Searcher { context, buckets, .. } = *self.searcher;
-            let kind = if wants_ids { self.store.manifest().ids } else { IdKind::None };
-            let places: Vec<(u32, u32)> = match kind {
-                IdKind::None => Vec::new(),
-                _ => found.iter().flatten().map(|hit| hit.place).collect(),
-            };
-            let hit_ids = ids_of(context, buckets, kind, &places)?;
-            drop(places);
+        let wanted = self.options.wanted;
+        self.searcher.search(&queries, wanted, probes, |range, found| {
+            let _found = context.reserve(wanted.found_bytes(&found), PURPOSE)?;
             let query_rows = &rows[range.start as usize..range.end as usize];
-            give_hits(buckets.metric(), (query_rows, &ids, range.start as usize), (found, &hit_ids), give)
+            let of_queries = (query_rows, &ids, range.start as usize);
+            let kind = id_memory.kind();
+            let name =
+                &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name_places(context, buckets, kind, (places, room));
+            give_hits(buckets.metric(), of_queries, &found, (id_memory, name), give)
         })
     }
 }

@@ -247,7 +247,12 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         probes: Probes,
         take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
     ) -> Result<()> {
-        in_halves(queries.members.len() as u32, |range| self.search_some(queries, range, wanted, probes), take)
+        in_halves(
+            (self.context, self.all_rows()),
+            queries.members.len() as u32,
+            |range| self.search_some(queries, range, wanted, probes),
+            take,
+        )
     }
 
     /// What some queries find; none where memory holds less.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use adjoin_device::Reservation;
 use adjoin_kernels::Kernel;
 
 use crate::context::Context;
@@ -10,6 +11,10 @@ use crate::geometry::{Space, as_floats};
 use crate::options::{Element, VectorType};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
+
+/// Bytes of texts of the ids of queries that wait, about; more if so large a part of the free memory is more.
+const ID_BYTES: u64 = 256 << 10;
+const ID_BYTES_PART: u64 = 16;
 
 /// Some queries as they are stored.
 pub(crate) struct QueryBatch {
@@ -41,6 +46,9 @@ impl QueryBatch {
 /// Queries that wait until they are as many as are searched at once.
 pub(super) struct Gathering<'a> {
     at_once: usize,
+    /// Bytes of texts of ids with which the queries that wait are handed on, however few they are.
+    id_bytes: u64,
+    _of_ids: Option<Reservation>,
     waiting: QueryBatch,
     take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
 }
@@ -60,7 +68,8 @@ impl SourceQueries<'_> {
 
     /// Bytes that are held while they are read.
     pub(crate) fn reading_bytes(self) -> u64 {
-        scan_bytes(self.source.info(), batch_bytes(0)) + self.source.scan_bytes(batch_bytes(0))
+        let info = self.source.info();
+        scan_bytes(info, batch_bytes(0)) + self.source.scan_bytes(batch_bytes(0)) + gathering_bytes(info.ids)
     }
 
     /// Refuses queries of other dimensions than the vectors in a folder.
@@ -91,7 +100,7 @@ impl SourceQueries<'_> {
     ) -> Result<()> {
         let Self { source, space } = self;
         let vectors = self.vectors();
-        let mut all = Gathering::new(at_once, (vectors, source.info().ids), None, take);
+        let mut all = Gathering::new((context, at_once), (vectors, source.info().ids), None, take);
         let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
         tell(context, source);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
@@ -108,15 +117,24 @@ impl SourceQueries<'_> {
     }
 }
 
+/// Bytes of the ids of queries that wait: what grows may be twice as large.
+pub(super) fn gathering_bytes(ids: IdKind) -> u64 {
+    if ids == IdKind::Utf8 { 2 * ID_BYTES } else { 0 }
+}
+
 impl<'a> Gathering<'a> {
+    /// At most `at_once` queries wait. The caller has reserved [`gathering_bytes`].
     pub(super) fn new(
-        at_once: usize,
+        (context, at_once): (&Context, usize),
         (vectors, ids): (VectorType, IdKind),
         places: Option<Vec<(u32, u32)>>,
         take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Self {
         let waiting = QueryBatch { vectors, stored: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), places };
-        Self { at_once, waiting, take }
+        let more = (context.budget().free() / ID_BYTES_PART).saturating_sub(ID_BYTES);
+        let of_ids = if ids == IdKind::Utf8 { context.budget().reserve(2 * more).ok() } else { None };
+        let id_bytes = ID_BYTES + if of_ids.is_some() { more } else { 0 };
+        Self { at_once, id_bytes, _of_ids: of_ids, waiting, take }
     }
 
     pub(super) fn add(
@@ -132,7 +150,7 @@ impl<'a> Gathering<'a> {
         if let Some(places) = &mut self.waiting.places {
             places.extend(place);
         }
-        if self.waiting.rows.len() < self.at_once {
+        if self.waiting.rows.len() < self.at_once && self.waiting.ids.bytes_of_texts() < self.id_bytes {
             return Ok(());
         }
         let QueryBatch { vectors, ids, places, .. } = &self.waiting;

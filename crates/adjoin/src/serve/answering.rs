@@ -161,6 +161,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         asked: &[&Asked<'_>],
         find: impl Fn(&mut Self, &[&Asked<'_>]) -> Result<Option<()>>,
     ) {
+        let Searcher { context, buckets, .. } = *self.searcher;
         let answer_some = |range: Range<u32>| {
             let some = &asked[range.start as usize..range.end as usize];
             some.iter().for_each(|asked| batch.refuse_late(asked.number));
@@ -171,13 +172,17 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             match (find(self, &open), &open[..]) {
                 (Ok(Some(())), _) => Ok(Some(())),
                 (failed, [alone]) => {
-                    batch.answer(alone.number, Err(failed.err().unwrap_or_else(too_many_hits)));
+                    batch.answer(
+                        alone.number,
+                        Err(failed.err().unwrap_or_else(|| too_many_hits(context, buckets.rows()))),
+                    );
                     Ok(Some(()))
                 }
                 _ => Ok(None),
             }
         };
-        in_halves(asked.len() as u32, answer_some, |_, ()| Ok(())).expect("whoever is alone is told");
+        in_halves((context, buckets.rows()), asked.len() as u32, answer_some, |_, ()| Ok(()))
+            .expect("whoever is alone is told");
     }
 
     /// Takes out of those that are open the queries with the first few wishes; refuses those that make no sense.

@@ -13,14 +13,17 @@ use crate::options::Metric;
 use crate::output::Target;
 use crate::source::{IdKind, Ids};
 
-/// Hits that are written at once.
+/// Hits that are written at once, and bytes of the ids of these and their queries.
 const BATCH_HITS: usize = 8 << 10;
+const BATCH_ID_BYTES: u64 = 128 << 10;
 
 /// What consecutive queries found: each its hits, nearest first, the earlier row first where they are equally near.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HitBatch {
     /// Row numbers of the queries.
     pub query_rows: Vec<u64>,
+    /// Hits of the first query that were in earlier batches: one query may find more than a batch holds.
+    pub hits_before: u64,
     /// Their ids, where they have any.
     pub query_ids: Ids,
     /// Where the hits of each query end.
@@ -64,6 +67,11 @@ pub trait HitSink {
     /// Whether hits must come with their ids.
     fn wants_ids(&self) -> bool;
 
+    /// Bytes that it holds at most, which the search reserves for it.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// Takes what some queries found.
     ///
     /// # Errors
@@ -84,22 +92,15 @@ pub struct HitWriter<'a> {
     context: &'a Context,
     target: &'a Target,
     hits: HitSchema,
+    /// Hits of the last query so far.
+    hits_of_query: u32,
     table: Option<TableWriter>,
 }
 
 impl<'a> HitWriter<'a> {
-    /// Bytes that it holds while it writes.
-    ///
-    /// # Errors
-    /// Where the ending of the name is unknown.
-    pub fn memory_bytes(target: &Target, hits: HitSchema) -> Result<u64> {
-        let ids = if hits.query_ids == IdKind::Utf8 { hits.query_ids } else { hits.ids };
-        Ok(TableWriter::memory_bytes(target, ids)?.written)
-    }
-
     /// A result that is to come.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
-        Self { context, target, hits, table: None }
+        Self { context, target, hits, hits_of_query: 0, table: None }
     }
 
     /// The table, which begins here where it has not.
@@ -137,15 +138,28 @@ impl HitSink for HitWriter<'_> {
         true
     }
 
+    fn memory_bytes(&self) -> u64 {
+        let HitSchema { query_ids, ids, .. } = self.hits;
+        let ids = if query_ids == IdKind::Utf8 { query_ids } else { ids };
+        // If the ending of the name is unknown, the table refuses it when it begins.
+        TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written)
+    }
+
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
-        let mut some = Vec::with_capacity(BATCH_HITS);
-        let mut start = 0;
+        let mut some = Vec::with_capacity(BATCH_HITS.min(batch.rows.len()));
+        let (mut start, mut id_bytes) = (0, 0);
         for (query, &end) in batch.ends.iter().enumerate() {
-            for (hit, rank) in (start..end).zip(1u32..) {
-                some.push((query, hit, rank));
-                if some.len() == BATCH_HITS {
+            if query > 0 || batch.hits_before == 0 {
+                self.hits_of_query = 0;
+            }
+            for hit in start..end {
+                self.hits_of_query += 1;
+                some.push((query, hit, self.hits_of_query));
+                id_bytes += batch.query_ids.bytes_of(query) + batch.ids.bytes_of(hit);
+                if some.len() == BATCH_HITS || id_bytes >= BATCH_ID_BYTES {
                     self.write(batch, &some)?;
                     some.clear();
+                    id_bytes = 0;
                 }
             }
             start = end;
@@ -185,11 +199,15 @@ impl CollectHits {
 
     /// The hits of each query as (row, value).
     pub fn hits(&self) -> Vec<Vec<(u64, f32)>> {
-        let mut all = Vec::new();
-        for HitBatch { ends, rows, values, .. } in self.batches() {
+        let mut all: Vec<Vec<(u64, f32)>> = Vec::new();
+        for HitBatch { hits_before, ends, rows, values, .. } in self.batches() {
             let mut start = 0;
-            for end in ends {
-                all.push(rows[start..end].iter().copied().zip(values[start..end].iter().copied()).collect());
+            for (query, end) in ends.into_iter().enumerate() {
+                let hits = rows[start..end].iter().copied().zip(values[start..end].iter().copied());
+                match all.last_mut().filter(|_| query == 0 && hits_before > 0) {
+                    Some(last) => last.extend(hits),
+                    None => all.push(hits.collect()),
+                }
                 start = end;
             }
         }

@@ -217,6 +217,22 @@ impl Ids {
         }
     }
 
+    /// Bytes of all texts; 0 if ids are no texts.
+    pub(crate) fn bytes_of_texts(&self) -> u64 {
+        match self {
+            Self::Utf8(texts) => texts.bytes.len() as u64,
+            Self::None | Self::Int64(_) => 0,
+        }
+    }
+
+    /// Bytes of the text of row `k`; 0 if ids are no texts.
+    pub fn bytes_of(&self, k: usize) -> u64 {
+        match self {
+            Self::Utf8(texts) => texts.get(k).len() as u64,
+            Self::None | Self::Int64(_) => 0,
+        }
+    }
+
     /// Appends row `k` of `other`, which is of the same kind.
     ///
     /// # Panics

@@ -350,6 +350,7 @@ fn a_query_with_more_hits_than_memory_is_refused_and_others_are_not() {
     let least = named_in(&error_of(with(TOO_SMALL)).to_string());
     let refused = error_of(with(least)).to_string();
     assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
+    assert!(with(named_in(&refused)).is_ok(), "the budget that is named suffices");
     // Of several at once not even with this, but of one after the other.
     let found = with(least + 20_000_000).unwrap();
     assert!(found.hits.iter().all(|hits| hits.len() == rows && hits == &found.hits[0]));

@@ -428,7 +428,7 @@ fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> 
 fn search_half(context: &Context, target: &Target) -> Result<()> {
     let index = Index::open(context, Path::new(IndexBuild::INDEX))?;
     let queries = make(Shape::Clustered, Element::F32, 20, 2, 3);
-    let sink = HitWriter::new(context, target, index::hit_schema(&index, &queries));
+    let sink = HitWriter::new(context, target, index::hit_schema(index.facts(), &queries));
     let condition = Some(Condition::parse("half = 1")?);
     let options =
         IndexSearchOptions { condition, ..IndexSearchOptions::new(Sought::Nearest(2), IndexEffort::List(8), 1) };
