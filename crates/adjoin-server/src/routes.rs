@@ -382,7 +382,7 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation,
     let (needed, all) = (bytes.saturating_add(held), clients.total());
     let reserved = clients.reserve(bytes);
     // A request that takes most of the memory itself would be refused again and again.
-    if reserved.is_err() && needed > all / 2 {
+    if reserved.is_err() && needed > all / 4 * 3 {
         let [needed, all] = [needed, all].map(format_bytes);
         return Err(Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,

@@ -56,8 +56,9 @@ struct Division {
 impl Division {
     fn of(free: u64) -> Self {
         let all = free / CLIENTS_PART;
-        let connections =
-            (all / 2 / CONNECTION_BYTES).clamp(1, CONNECTIONS_MAX.min(files_max().saturating_sub(FILES).max(1)));
+        let files = files_max().saturating_sub(FILES).max(1);
+        let without_kept = all.saturating_sub(KEPT * CONNECTION_BYTES);
+        let connections = (without_kept / 2 / CONNECTION_BYTES).clamp(1, CONNECTIONS_MAX.min(files));
         let clients = all.saturating_sub((connections + KEPT) * CONNECTION_BYTES);
         Self { connections, clients, body: (clients / BODY_PART).min(BODY_BYTES_MAX) }
     }
