@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for AllRows {
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
             if vectors.rows > QUERIES_MAX {
-                return Err(A::Error::custom(format!("more than {QUERIES_MAX} queries; ask several times")));
+                return Err(A::Error::custom(format!("more than {QUERIES_MAX} vectors; send several requests")));
             }
         }
         Ok(vectors)
@@ -168,7 +168,7 @@ mod tests {
         let long = format!(r#"{{"queries": [[{}0]]}}"#, "0,".repeat(DIMENSIONS_MAX));
         assert!(members(&long).unwrap_err().detail.contains("more than 8192 numbers"));
         let many = format!(r#"{{"queries": [{}[0]]}}"#, "[0],".repeat(QUERIES_MAX));
-        assert!(members(&many).unwrap_err().detail.contains("more than 4096 queries"));
+        assert!(members(&many).unwrap_err().detail.contains("more than 4096 vectors"));
     }
 
     proptest! {

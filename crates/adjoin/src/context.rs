@@ -132,6 +132,11 @@ impl Context {
         Self { threads, ..self.clone() }
     }
 
+    /// The same for work that is stopped by another cancel.
+    pub(crate) fn with_cancel(&self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self.clone() }
+    }
+
     /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them, and of what
     /// others may come to hold meanwhile: for a process that does other things too.
     #[must_use]
@@ -223,9 +228,9 @@ impl Context {
     /// Where `least` would not be free even then: says the least budget that would do. Where the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
         let waiting = || self.progress.note("waiting for memory that another run holds");
-        match self.budget.reserve_for_run(least, || self.cancel.is_cancelled(), waiting) {
+        match self.budget.reserve_for_run(least, || self.cancel.check().is_err(), waiting) {
             Ok(Some(reservation)) => Ok(Self { budget: MemoryBudget::within(reservation), ..self.clone() }),
-            Ok(None) => Err(Error::cancelled()),
+            Ok(None) => Err(self.cancel.check().err().unwrap_or_else(Error::cancelled)),
             Err(BudgetExceeded { wanted, free, total }) => Err(self.too_small(wanted + total - free, purpose)),
         }
     }
