@@ -214,7 +214,7 @@ impl Collection {
 
     /// Returns why this live index cannot be written to, or never merges again; `None` if all is well. Searches go on in any case.
     pub fn failure(&self) -> Option<String> {
-        let writer = self.writer.as_ref()?;
+        let writer = self.writer().ok()?;
         let of_merger = || Some(writer.pressure.waits()).filter(|waits| waits.is_broken)?.failure;
         writer.log.failure().or_else(of_merger)
     }
