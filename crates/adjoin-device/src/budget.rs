@@ -97,6 +97,12 @@ impl MemoryBudget {
         self.lock().free()
     }
 
+    /// Bytes that are free when all runs have ended.
+    pub fn free_between_runs(&self) -> u64 {
+        let state = self.lock();
+        state.free() + state.held_by_runs
+    }
+
     /// Takes `bytes`, or says how much is missing.
     ///
     /// # Errors

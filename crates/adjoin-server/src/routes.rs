@@ -8,6 +8,7 @@ use adjoin::device::{MemoryBudget, Reservation};
 use adjoin::error::ErrorKind;
 use adjoin::live::{Collection, Written};
 use adjoin::options::{DIMENSIONS_MAX, format_bytes};
+use adjoin::report::Cancel;
 use adjoin::source::{ArrowTable, Ids};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -30,6 +31,7 @@ use crate::problem::Problem;
 use crate::queue::{Job, Queue};
 use crate::request::{K_MAX, QUERIES_MAX, Request, Sought, element_of, names_of, queries_count, queries_of, raw};
 use crate::served::Served;
+use crate::server::WRITES;
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -73,6 +75,8 @@ pub(crate) struct Server {
     pub(crate) writes: Arc<Semaphore>,
     /// Rows that are looked up by their names at the same time: one request's.
     pub(crate) look_ups: Arc<Semaphore>,
+    /// Cancelled when the server is to end: writes that wait for merges or memory are refused then.
+    pub(crate) stop_writes: Cancel,
 }
 
 /// What is answered where.
@@ -136,6 +140,9 @@ async fn ready(State(server): State<Arc<Server>>) -> Response {
     }
     if server.queues.iter().any(|queue| queue.is_abandoned()) {
         return Problem::failed().into_response();
+    }
+    if let Some(failure) = server.backend.served().failure() {
+        return Problem::unavailable(format!("writes are refused, searches are answered: {failure}")).into_response();
     }
     "ready\n".into_response()
 }
@@ -222,16 +229,23 @@ async fn write(
     server: Arc<Server>,
     headers: &HeaderMap,
     body: Body,
-    work: fn(&Collection, &[u8]) -> Result<Written, Problem>,
+    work: fn(&Collection, &[u8], &Cancel) -> Result<Written, Problem>,
 ) -> Result<Response, Problem> {
+    let deadline = Instant::now() + Duration::from_millis(DEADLINE_MS);
     content_type(headers, &[JSON])?;
     let collection = server.backend.served().collection()?.clone();
     let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
     let Held { bytes, memory } = body::read(headers, body, &limits).await?;
-    let turn = server.writes.clone().acquire_owned().await.map_err(|_| Problem::draining())?;
+    let turn = tokio::time::timeout_at(deadline.into(), server.writes.clone().acquire_owned());
+    let turn =
+        turn.await.map_err(|_| writes::problem_of(&Problem::late(), true, false))?.map_err(|_| Problem::draining())?;
+    let cancel = server.stop_writes.with_deadline(Some(deadline));
     let written = tokio::task::spawn_blocking(move || {
         let _held = (turn, memory);
-        work(&collection, &bytes)
+        work(&collection, &bytes, &cancel).map_err(|problem| {
+            let is_alone = server.writes.available_permits() + 1 == WRITES && !collection.is_merging();
+            writes::problem_of(&problem, is_alone, collection.log_failure().is_some())
+        })
     });
     let written = written.await.map_err(unwritable)??;
     let text = serde_json::to_vec(&written).map_err(unwritable)?;

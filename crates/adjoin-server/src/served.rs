@@ -123,6 +123,14 @@ impl Served {
         }
     }
 
+    /// Why it cannot be written to any more, if that is so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match self {
+            Self::Live { collection, .. } => collection.failure(),
+            Self::Store(_) | Self::Index(_) => None,
+        }
+    }
+
     /// The live index, where it is one.
     ///
     /// # Errors

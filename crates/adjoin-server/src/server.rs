@@ -29,7 +29,9 @@ use crate::routes::{Server, router};
 const THREADS: usize = 2;
 const STACK_BYTES: usize = 512 << 10;
 /// Writes to a live index that are under way at the same time: the log makes those durable together.
-const WRITES: usize = 8;
+pub(crate) const WRITES: usize = 8;
+/// How long writes that wait for the disk may take when the server ends; those that are acknowledged are safe in any case.
+const END_TIME: Duration = Duration::from_secs(10);
 /// What they and the libraries hold.
 const RUNTIME_BYTES: u64 = 4 << 20;
 /// One part in so many of the budget is for clients, of that one half for connections, and one part in so many for a body.
@@ -105,6 +107,7 @@ pub fn serve(
         body_bytes: division.body,
         is_draining: false.into(),
         writes: Arc::new(Semaphore::new(WRITES)),
+        stop_writes: Cancel::default(),
         look_ups: Arc::new(Semaphore::new(1)),
     });
     let facts = backend.facts();
@@ -115,6 +118,7 @@ pub fn serve(
         let draining = || {
             tracing::info!("ending: what was taken in is answered");
             server.is_draining.store(true, Ordering::Relaxed);
+            server.stop_writes.cancel();
         };
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
         runtime.block_on(connections::run((listener, connections), router(&server), &metrics, stop, draining));
@@ -125,7 +129,8 @@ pub fn serve(
     for batches in batches {
         let _ = batches.join(); // it says itself what went wrong
     }
-    drop((server, runtime));
+    drop(server);
+    runtime.shutdown_timeout(END_TIME);
     told?;
     Arc::into_inner(backend).map_or(Ok(()), Backend::close)
 }

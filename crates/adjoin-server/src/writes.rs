@@ -6,10 +6,12 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::live::{Collection, Durability, Write, Written};
 use adjoin::options::{Element, VectorType};
+use adjoin::report::Cancel;
 use adjoin::source::{AttributeTables, IdKind, Ids, SourceAttributes, SourceInfo, VectorScan, VectorSource};
 use adjoin::sql::Condition;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use axum::http::StatusCode;
 use half::f16;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,6 +26,23 @@ use crate::request::{Part, Together};
 pub(crate) const WRITE_TIMES: u64 = 12;
 /// How messages call the rows of a request.
 const ROWS: &str = "vectors";
+
+/// Returns the answer to a write that failed. If `is_alone`, nothing else took memory meanwhile, so the budget is too small;
+/// otherwise the client may send the write again. `log_failed` if the log cannot be written now, for example on a full disk.
+pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> Problem {
+    match error.status {
+        StatusCode::INTERNAL_SERVER_ERROR if log_failed => Problem::unavailable(error.detail.clone()),
+        StatusCode::INSUFFICIENT_STORAGE if !is_alone => {
+            Problem::crowded("other writes and merges take the memory that this one needs; write it again later", 1)
+        }
+        // The write waited in vain and changed nothing.
+        StatusCode::GATEWAY_TIMEOUT => {
+            Problem::unavailable("merges are behind, or others hold the memory for this write; write it again later")
+        }
+        StatusCode::SERVICE_UNAVAILABLE => Problem::draining(),
+        _ => error.clone(),
+    }
+}
 
 /// Rows that come.
 #[derive(Deserialize)]
@@ -80,7 +99,7 @@ impl From<DurabilityName> for Durability {
 ///
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`].
-pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
+pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
     let coming: Coming<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
     let Vectors { rows, kind, stored } = coming.vectors;
@@ -97,7 +116,7 @@ pub(crate) fn put(collection: &Collection, body: &[u8]) -> std::result::Result<W
         PutName::Insert => Write { insert: Some(&source), ..Write::default() },
         PutName::Upsert => Write { upsert: Some(&source), ..Write::default() },
     };
-    Ok(collection.write(&write, coming.durability.into())?)
+    Ok(collection.write_until(&write, coming.durability.into(), cancel)?)
 }
 
 /// Says which ids `rows` vectors should have.
@@ -113,14 +132,16 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
 ///
 /// # Errors
 /// Where the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
-pub(crate) fn delete(collection: &Collection, body: &[u8]) -> std::result::Result<Written, Problem> {
+pub(crate) fn delete(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<Written, Problem> {
     let Going { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
         (Some(GivenIds(Ids::None)), None) => Written { sequence: collection.facts().sequence, ..Written::default() },
         (Some(GivenIds(ids)), None) => {
-            collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability.into())?
+            collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability.into(), cancel)?
         }
-        (None, Some(condition)) => collection.delete_where(&Condition::parse(&condition)?, durability.into())?,
+        (None, Some(condition)) => {
+            collection.delete_where_until(&Condition::parse(&condition)?, durability.into(), cancel)?
+        }
         _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
     })
 }
@@ -194,6 +215,20 @@ impl SourceAttributes for Rows<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_passing_shortage_is_no_lack_of_memory() {
+        let of = |status: u16, is_alone| {
+            let problem = Problem::new(StatusCode::from_u16(status).unwrap(), "why");
+            let told = problem_of(&problem, is_alone, false);
+            (told.status.as_u16(), told.retry_after.is_some())
+        };
+        assert_eq!((of(507, true), of(507, false)), ((507, false), (429, true)));
+        assert_eq!((of(504, true), of(503, true)), ((503, true), (503, true)));
+        assert_eq!((of(400, false), of(500, false)), ((400, false), (500, false)));
+        let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the disk is full");
+        assert_eq!(problem_of(&problem, true, true), Problem::unavailable("the disk is full"));
+    }
 
     #[test]
     fn numbers_become_elements_that_hold_them() {

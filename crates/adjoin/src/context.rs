@@ -142,6 +142,11 @@ impl Context {
         Self { threads, ..self.clone() }
     }
 
+    /// The same for work that is stopped by another cancel.
+    pub(crate) fn with_cancel(&self, cancel: &Cancel) -> Self {
+        Self { cancel: cancel.clone(), ..self.clone() }
+    }
+
     /// The same with a budget for what comes on top of `before_bytes`, as [`resident_from_now_on`] told them, and of what
     /// others may come to hold meanwhile: for a process that does other things too.
     #[must_use]

@@ -4,8 +4,8 @@ use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::index::IndexSearchOptions;
 use adjoin::live::{
-    Attribute, BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, Merged, Put,
-    Write, Written, backup as back_up, verify as check,
+    Attribute, BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, LiveWork,
+    Merged, Put, Write, Written, backup as back_up, verify as check, with_advice,
 };
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
@@ -27,6 +27,9 @@ use crate::args::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnaps
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
+
+/// Bytes of vectors that are read at once, about.
+const READ_BYTES: u64 = 1 << 20;
 
 pub(crate) fn live(command: &Live, stopped: &Stopped) -> Result<Outcome> {
     match command {
@@ -52,30 +55,16 @@ fn create(arguments: &LiveCreate) -> Result<Outcome> {
 }
 
 fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
-    let LiveWrite { live, delete, delete_where, insert, upsert, columns, resources, .. } = arguments;
+    let LiveWrite { live, delete, delete_where, insert, upsert, resources, .. } = arguments;
     if delete.is_none() && delete_where.is_none() && insert.is_empty() && upsert.is_empty() {
         return Err(Error::option("nothing to write: give --insert, --upsert, --delete or --delete-where"));
     }
     let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
     let durability = if arguments.durability == "group" { Durability::Group } else { Durability::Buffered };
     let context = resolve::context(resources, stopped)?;
-    let collection = Collection::open(&context, live)?;
-    let mut all = Written { sequence: collection.facts().sequence, ..Written::default() };
-    if let Some(file) = delete {
-        let ids = ids_of(file, collection.manifest().ids)?;
-        all = all.and(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
-    }
-    if let Some(condition) = &condition {
-        all = all.and(collection.delete_where(condition, durability)?);
-    }
-    for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
-        if !names.is_empty() {
-            let source = resolve::source(&context, names, columns)?;
-            all = all.and(collection.load(&*source, put, durability)?);
-        }
-    }
-    let facts = collection.facts();
-    collection.close()?;
+    let work = || work_of(&context, arguments);
+    let (all, facts) =
+        with_advice(&context, live, work, || write_all(&context, arguments, condition.as_ref(), durability))?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     print(&format!("{}\n", all.sequence))?;
@@ -89,12 +78,61 @@ fn write(arguments: &LiveWrite, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
+/// What a write asks of memory.
+fn work_of(context: &Context, LiveWrite { insert, upsert, columns, .. }: &LiveWrite) -> Result<LiveWork> {
+    let (mut rows, mut source_bytes) = (0, 0);
+    for names in [insert, upsert] {
+        if !names.is_empty() {
+            let source = resolve::source(context, names, columns)?;
+            rows += source.info().rows;
+            source_bytes = source_bytes.max(source.scan_bytes(READ_BYTES));
+        }
+    }
+    Ok(LiveWork::Write { rows, source_bytes })
+}
+
+/// Deletes, inserts and replaces what a command asks for.
+fn write_all(
+    context: &Context,
+    arguments: &LiveWrite,
+    condition: Option<&Condition>,
+    durability: Durability,
+) -> Result<(Written, LiveFacts)> {
+    let LiveWrite { live, delete, insert, upsert, columns, .. } = arguments;
+    let collection = Collection::open(context, live)?;
+    let mut all = Written { sequence: collection.facts().sequence, ..Written::default() };
+    if let Some(file) = delete {
+        let ids = ids_of(file, collection.manifest().ids)?;
+        all = all.and(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
+    }
+    if let Some(condition) = condition {
+        all = all.and(collection.delete_where(condition, durability)?);
+    }
+    for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
+        if !names.is_empty() {
+            let source = resolve::source(context, names, columns)?;
+            all = all.and(collection.load(&*source, put, durability)?);
+        }
+    }
+    let facts = collection.facts();
+    collection.close()?;
+    Ok((all, facts))
+}
+
 fn merge(arguments: &LiveMerge, stopped: &Stopped) -> Result<Outcome> {
     let LiveMerge { live, method, temporary, resources } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
-    let collection = Collection::open(&context, live)?;
-    let Merged { rows, seconds, .. } = collection.merge_by(&context, method.parse()?)?;
-    collection.close()?;
+    let method = method.parse()?;
+    let Merged { rows, seconds, .. } = with_advice(
+        &context,
+        live,
+        || Ok(LiveWork::Merge),
+        || {
+            let collection = Collection::open(&context, live)?;
+            let merged = collection.merge_by(&context, method)?;
+            collection.close().map(|()| merged)
+        },
+    )?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     if !resources.quiet {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::inputs::fbin;
-use crate::place::Place;
+use crate::place::{Place, SmallDisk};
 use crate::serving::Serving;
 
 fn ids_of(answer: &Value) -> Vec<Value> {
@@ -117,4 +117,54 @@ fn a_write_outlives_the_server() {
     let serving = Serving::start(&place, "set.live --memory 64MB");
     let found = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 100})).json();
     assert_eq!(ids_of(&found), (0..20).map(|id| json!(id)).collect::<Vec<_>>());
+}
+
+/// A disk that is full refuses writes and says so; once there is room, writes are taken again, without a restart.
+#[test]
+fn a_full_disk_ends_no_server() {
+    let place = Place::new();
+    let Some(_disk) = SmallDisk::new(&place, 1 << 20) else { return };
+    place.done("live create disk/set.live --dimensions 2");
+    let serving = Serving::start(&place, "disk/set.live --memory 128MB");
+    let put = |id: i64| serving.post("/v1/vectors", &json!({"ids": [id], "vectors": [[id, 0]]}));
+    assert_eq!((put(0).status, serving.get("/readyz").status), (200, 200));
+    let mut filler = 1 << 20;
+    while filler > 0 {
+        // What does not fit is there as far as it does.
+        let _ = std::fs::write(place.path(&format!("disk/filler-{filler}")), vec![1; filler]);
+        filler /= 2;
+    }
+    // What is left of the last block of the log is soon full.
+    let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
+    let detail = refused.problem(503);
+    assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
+    assert_eq!(serving.get("/livez").status, 200);
+    let detail = serving.get("/readyz").problem(503);
+    assert!(detail.contains("writes are refused"), "{detail}");
+    let rows = serving.metric("adjoin_rows");
+    for entry in std::fs::read_dir(place.path("disk")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("filler") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!((put(5_000).status, serving.get("/readyz").status), (200, 200));
+    assert_eq!(serving.metric("adjoin_rows"), rows + 1.0);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// A budget in which no merge fits is refused when the server starts, with one that suffices.
+#[test]
+fn a_budget_too_small_for_merges_is_refused_at_the_start() {
+    let place = Place::new();
+    place.done("gen --rows 3000 --dimensions 32 -o set.fbin --quiet");
+    place.done("live create set.live --dimensions 32");
+    place.done("live write set.live --insert set.fbin --quiet");
+    let refused = place.run("serve set.live --listen 127.0.0.1:0 --memory 64MB --quiet");
+    assert_eq!(refused.code, Some(2), "{}", refused.said);
+    let budget = refused.said.split("--memory ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let serving = Serving::start(&place, &format!("set.live --memory {budget}"));
+    let rows = json!({"ids": [9_999], "vectors": [vec![0.5; 32]]});
+    assert_eq!(serving.post("/v1/vectors", &rows).status, 200);
+    assert_eq!(serving.end().0, Some(0));
 }

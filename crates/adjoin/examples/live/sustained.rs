@@ -137,8 +137,11 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
             std::thread::sleep(every);
             tell("idle", every.as_secs_f64(), 0)?;
         }
-        let merger =
-            Merger::start(collection, MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads })?;
+        let usual = MergerOptions::of(context);
+        let merger = Merger::start(
+            collection,
+            MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads, ..usual },
+        )?;
         let writing = scope.spawn(|| -> Result<()> {
             let begun = Instant::now();
             for number in 0.. {

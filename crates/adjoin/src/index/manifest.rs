@@ -84,7 +84,7 @@ impl IndexManifest {
     ///
     /// # Errors
     /// Where it is damaged, of a newer version or another kind, or says what cannot be.
-    pub(super) fn read(context: &Context, folder: &std::path::Path) -> Result<Self> {
+    pub(crate) fn read(context: &Context, folder: &std::path::Path) -> Result<Self> {
         let bytes = read_manifest_bytes(context, folder)?;
         let read =
             unsealed::<Self>(&bytes, Kind::Index).map_err(|unreadable| unreadable.in_folder(folder, Kind::Index));

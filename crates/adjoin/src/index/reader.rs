@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{AlignedBuffer, ReadFile, Reservation};
+use adjoin_kernels::Panel;
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 
@@ -12,12 +13,14 @@ use super::blocks::Unreadable;
 use super::calibration::Calibration;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
+use super::options::IndexOptions;
 use super::page::Page;
 use super::promised::Promises;
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use super::scan::NoPage;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::geometry::Space;
 use crate::quantize::Quantizer;
 use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
@@ -25,6 +28,8 @@ use crate::sql::Condition;
 use crate::store::{AttributeFile, FolderFiles, Kind, Passing, Role, has_manifest, is_replaced, passing};
 
 const PURPOSE: &str = "opening the index";
+/// What is taken for a calibration that is still to be written.
+const CALIBRATION_BYTES: u64 = 256 << 10;
 const PURPOSE_IDS: &str = "reading the ids of the index";
 /// Ids that are read at once where all are, at most, and about how many bytes of them.
 const IDS_AT_ONCE: u64 = 4_096;
@@ -89,6 +94,15 @@ impl Index {
         manifest.files[Role::Codes].bytes
             + 4 * small
             + navigation::memory_bytes(manifest.vertices.into(), space, &options)
+    }
+
+    /// Bytes that an open index of so many rows takes that is still to be built, about.
+    pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+        let vectors = rows.max(1);
+        let codes = rows * options.code_bytes.min(space.vectors.dimensions) as u64;
+        let codebook = 4 * Panel::<f32>::bytes_for(256, space.dimensions());
+        let navigation = navigation::memory_bytes(vectors, space, options);
+        codes + codebook + 4 * navigation::held_bytes(vectors, space, options) + navigation + CALIBRATION_BYTES
     }
 
     /// What a build has written into `drafts`, before anybody else can open it; its manifest has no names of files yet.

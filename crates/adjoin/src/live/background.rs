@@ -28,6 +28,9 @@ const GONE_SHARE: u64 = 4;
 const FREE_SHARE: f64 = 0.5;
 /// A merge that takes longer than the last one is expected to take so many seconds more.
 const MORE_SECONDS: f64 = 5.0;
+/// Delay before a failed merge is tried again. Each further failure doubles it, `RETRY_DOUBLINGS` times at most.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DOUBLINGS: u32 = 3;
 /// After so long, whoever waits looks whether that was cancelled.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
@@ -38,13 +41,15 @@ pub struct MergerOptions {
     pub at_bytes: u64,
     /// Threads of a merge, which give way to all other threads of the machine: searches get the cores that they need.
     pub threads: usize,
+    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times.
+    pub retry_after: Duration,
 }
 
 impl MergerOptions {
     /// The usual ones where so much memory and so many threads are for a live index.
     pub fn of(context: &Context) -> Self {
         let at_bytes = (context.budget().total() / AT_SHARE).clamp(AT_BYTES_MIN, AT_BYTES);
-        Self { at_bytes, threads: (context.threads / 2).max(1) }
+        Self { at_bytes, threads: (context.threads / 2).max(1), retry_after: RETRY_AFTER }
     }
 
     fn check(&self) -> Result<()> {
@@ -85,8 +90,13 @@ struct Pacing {
     begun: Option<(Instant, u64)>,
     /// How long the last one took.
     last_seconds: f64,
-    /// Bytes of rows in memory when the last one failed.
-    failed_at: Option<u64>,
+    /// Merges that failed since one did not, and when the next one may begin.
+    failures: u32,
+    retry_at: Option<Instant>,
+    /// Merges that have ended, whether or not they failed.
+    attempts: u64,
+    /// A write waits for memory that a merge may free.
+    is_asked_for: bool,
     is_ended: bool,
 }
 
@@ -97,6 +107,25 @@ pub(super) struct Waits {
     pub(super) seconds: f64,
     /// Why the last merge that came by itself failed; none where it did not.
     pub(super) failure: Option<String>,
+    /// The thread that merges has ended before it was asked to.
+    pub(super) is_broken: bool,
+}
+
+/// Guard of the merge thread: when the thread ends, even by a panic, writes no longer wait for it.
+struct Merging<'a>(&'a Pressure);
+
+impl Drop for Merging<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        let Some(pacing) = &mut state.merger else { return };
+        if !pacing.is_ended {
+            (pacing.is_ended, pacing.begun) = (true, None);
+            state.waits.is_broken = true;
+            state.waits.failure = Some("the thread that merges has ended; open the live index again".into());
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
 }
 
 impl Merger {
@@ -107,6 +136,7 @@ impl Merger {
     pub fn start(collection: &Arc<Collection>, options: MergerOptions) -> Result<Self> {
         options.check()?;
         let writer = collection.writer()?;
+        collection.check_mergeable()?;
         {
             let mut state = lock(&writer.pressure.state);
             if state.merger.is_some() {
@@ -114,7 +144,7 @@ impl Merger {
                 return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
             }
             let last_seconds = lock(&writer.merges).last_seconds();
-            state.merger = Some(Pacing { options, begun: None, last_seconds, failed_at: None, is_ended: false });
+            state.merger = Some(Pacing::new(options, last_seconds));
         }
         let cancel = Cancel::default();
         let mut merger = Self { collection: collection.clone(), cancel: cancel.clone(), thread: None };
@@ -152,22 +182,46 @@ impl Collection {
     /// Merges whenever that is due, until the merger ends.
     fn merge_when_due(&self, context: &Context) {
         let Ok(writer) = self.writer() else { return };
+        let _merging = Merging(&writer.pressure);
         give_way();
         while writer.pressure.wait_until_due(&|| self.held()) {
-            let before = self.held().bytes;
             let merged = self.merge(context);
             if let Err(error) = &merged
                 && !context.cancel.is_cancelled()
             {
                 context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
             }
-            writer.pressure.merged(merged.map(|merged| merged.seconds), before);
+            writer.pressure.merged(merged.map(|merged| merged.seconds));
         }
     }
 
     /// Waits before a write of some bytes where merges have fallen behind.
-    pub(super) fn keep_pace(&self, bytes: u64) -> Result<()> {
-        self.writer()?.pressure.keep_pace(bytes, &|| self.held(), &self.context.cancel)
+    ///
+    /// # Errors
+    /// If the write is cancelled meanwhile, or its deadline passes.
+    pub(super) fn keep_pace(&self, bytes: u64, cancel: &Cancel) -> Result<()> {
+        self.writer()?.pressure.keep_pace(bytes, &|| self.held(), cancel)
+    }
+
+    /// Waits until the current or the next merge has ended, for the memory that it frees. Returns whether it succeeded; false at
+    /// once if there is nothing to merge, or no merger.
+    ///
+    /// # Errors
+    /// If the write is cancelled meanwhile, or its deadline passes.
+    pub(super) fn wait_for_merge(&self, cancel: &Cancel) -> Result<bool> {
+        self.writer()?.pressure.wait_for_merge(&|| self.held(), cancel)
+    }
+
+    /// Whether a merge is under way.
+    pub fn is_merging(&self) -> bool {
+        self.writer().is_ok_and(|writer| writer.merging.try_lock().is_err())
+    }
+
+    /// Returns why this live index cannot be written to, or never merges again; `None` if all is well. Searches go on in any case.
+    pub fn failure(&self) -> Option<String> {
+        let writer = self.writer().ok()?;
+        let of_merger = || Some(writer.pressure.waits()).filter(|waits| waits.is_broken)?.failure;
+        writer.log.failure().or_else(of_merger)
     }
 
     /// Tells the merger that something was written.
@@ -209,17 +263,22 @@ impl Pressure {
                 pacing.begun = Some((Instant::now(), now.bytes));
                 return true;
             }
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = match pacing.retry_at {
+                Some(at) if pacing.is_wanted(&now) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+                }
+                _ => self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner),
+            };
         }
     }
 
-    /// A merge has ended, that began where so many bytes were held.
-    fn merged(&self, seconds: Result<f64>, before: u64) {
+    /// A merge has ended.
+    fn merged(&self, seconds: Result<f64>) {
         let mut state = lock(&self.state);
         if let Some(pacing) = &mut state.merger {
-            pacing.begun = None;
-            pacing.failed_at = seconds.is_err().then_some(before);
-            pacing.last_seconds = *seconds.as_ref().unwrap_or(&pacing.last_seconds);
+            pacing.ended(seconds.as_ref().ok().copied());
         }
         state.waits.failure = seconds.err().map(|error| error.to_string());
         self.changed.notify_all();
@@ -234,8 +293,8 @@ impl Pressure {
 
     fn keep_pace(&self, bytes: u64, held: &dyn Fn() -> Held, cancel: &Cancel) -> Result<()> {
         let mut state = lock(&self.state);
-        let mut since = None;
-        while let Some(wait) = state.merger.as_ref().and_then(|pacing| pacing.wait(held().bytes + bytes)) {
+        let (mut since, seen) = (None, state.merger.as_ref().map_or(0, |pacing| pacing.attempts));
+        while let Some(wait) = state.merger.as_ref().and_then(|pacing| pacing.wait(&held(), bytes, seen)) {
             since.get_or_insert_with(Instant::now);
             cancel.check()?;
             let waited = self.changed.wait_timeout(state, wait.min(LOOK_AFTER));
@@ -248,27 +307,84 @@ impl Pressure {
         Ok(())
     }
 
+    fn wait_for_merge(&self, held: &dyn Fn() -> Held, cancel: &Cancel) -> Result<bool> {
+        let mut state = lock(&self.state);
+        let mut seen = None;
+        loop {
+            let Some(pacing) = &mut state.merger else { return Ok(false) };
+            let seen = *seen.get_or_insert(pacing.attempts);
+            if pacing.attempts > seen {
+                return Ok(pacing.failures == 0);
+            }
+            let now = held();
+            if pacing.is_ended || pacing.begun.is_none() && now.bytes == 0 && !now.is_gone {
+                return Ok(false);
+            }
+            if pacing.begun.is_none() && !pacing.is_asked_for {
+                pacing.is_asked_for = true;
+                self.changed.notify_all();
+            }
+            cancel.check()?;
+            state = self.changed.wait_timeout(state, LOOK_AFTER).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
     pub(super) fn waits(&self) -> Waits {
         lock(&self.state).waits.clone()
     }
 }
 
 impl Pacing {
-    fn is_due(&self, held: &Held) -> bool {
-        // What failed is tried again when there is more.
-        let at = self.failed_at.map_or(0, |before| before + self.options.at_bytes);
-        (held.bytes >= self.options.at_bytes || held.is_gone) && held.bytes >= at
+    fn new(options: MergerOptions, last_seconds: f64) -> Self {
+        Self {
+            options,
+            begun: None,
+            last_seconds,
+            failures: 0,
+            retry_at: None,
+            attempts: 0,
+            is_asked_for: false,
+            is_ended: false,
+        }
     }
 
-    /// How long a write must wait after which rows in memory take so many bytes.
-    fn wait(&self, bytes: u64) -> Option<Duration> {
-        let most = self.options.at_bytes * MOST;
-        if self.is_ended || self.failed_at.is_some() {
-            // Then memory says when there is too much.
+    /// The merge that was under way has ended, after so many seconds if it did not fail.
+    fn ended(&mut self, seconds: Option<f64>) {
+        (self.begun, self.is_asked_for) = (None, false);
+        self.attempts += 1;
+        if let Some(seconds) = seconds {
+            (self.last_seconds, self.failures, self.retry_at) = (seconds, 0, None);
+        } else {
+            let times = 1 << self.failures.min(RETRY_DOUBLINGS);
+            self.retry_at = Some(Instant::now() + self.options.retry_after * times);
+            self.failures += 1;
+        }
+    }
+
+    fn is_wanted(&self, held: &Held) -> bool {
+        held.bytes >= self.options.at_bytes || held.is_gone || self.is_asked_for && held.bytes > 0
+    }
+
+    fn is_due(&self, held: &Held) -> bool {
+        self.is_wanted(held) && self.retry_at.is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Returns how long a write of `bytes` must wait that arrived when `seen` merges had ended.
+    fn wait(&self, held: &Held, bytes: u64, seen: u64) -> Option<Duration> {
+        let (after, most) = (held.bytes + bytes, self.options.at_bytes * MOST);
+        if self.is_ended {
             return None;
         }
-        let Some((begun, before)) = self.begun else { return (bytes > most).then_some(LOOK_AFTER) };
-        let (room, came) = (most.saturating_sub(before).max(1) as f64, bytes.saturating_sub(before) as f64);
+        if self.failures > 0 {
+            // Each write waits for one more attempt; memory says when there is too much.
+            let comes = self.begun.is_some() || self.is_wanted(held);
+            return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
+        }
+        // If no merge is due, waiting would never end.
+        let Some((begun, before)) = self.begun else {
+            return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
+        };
+        let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
         let elapsed = begun.elapsed().as_secs_f64();
         let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
         let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
@@ -280,36 +396,60 @@ impl Pacing {
 mod tests {
     use super::*;
 
+    const SMALL: Held = Held { bytes: 999, is_gone: false };
+    const LARGE: Held = Held { bytes: 1_000, is_gone: false };
+
     fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
         let begun =
             begun.map(|(ago, bytes)| (Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(), bytes));
-        let options = MergerOptions { at_bytes: 1_000, threads: 1 };
-        Pacing { options, begun, last_seconds, failed_at: None, is_ended: false }
+        let options = MergerOptions { at_bytes: 1_000, threads: 1, retry_after: Duration::from_secs(3_600) };
+        Pacing { begun, ..Pacing::new(options, last_seconds) }
     }
 
     #[test]
     fn writes_wait_the_longer_the_less_room_is_left() {
         // Half of the room of 1,000 bytes is free.
-        for bytes in [1_000, 1_500] {
-            assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(bytes), None);
+        for bytes in [0, 500] {
+            assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
         }
-        let wait = |bytes| pacing(Some((0.0, 1_000)), 0.1).wait(bytes).map_or(0.0, |wait| wait.as_secs_f64());
-        let waits: Vec<f64> = (1_500..=2_000).step_by(5).map(wait).collect();
+        let wait =
+            |bytes| pacing(Some((0.0, 1_000)), 0.1).wait(&LARGE, bytes, 0).map_or(0.0, |wait| wait.as_secs_f64());
+        let waits: Vec<f64> = (500..=1_000).step_by(5).map(wait).collect();
         assert!(waits.is_sorted() && waits[0] == 0.0 && waits[100] > 0.0, "{waits:?}");
         // In the middle of a merge, half of the rest is free too.
-        assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(1_749), None);
-        assert!(pacing(Some((50.0, 1_000)), 100.0).wait(1_760).is_some());
+        assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 749, 0), None);
+        assert!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 760, 0).is_some());
         // Beyond the room, however long it takes.
-        assert!(pacing(Some((1e6, 1_000)), 1.0).wait(2_100).is_some());
+        assert!(pacing(Some((1e6, 1_000)), 1.0).wait(&LARGE, 1_100, 0).is_some());
     }
 
     #[test]
-    fn a_merge_is_due_by_size_or_by_what_is_gone_and_after_a_failure_when_there_is_more() {
-        let (small, large) = (Held { bytes: 999, is_gone: false }, Held { bytes: 1_000, is_gone: false });
+    fn a_write_waits_only_for_a_merge_that_runs_or_is_due() {
+        // However large it is: no merge would make room for it.
+        assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
+        assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
+        assert!(pacing(Some((0.0, 1_000)), 1.0).wait(&SMALL, 1 << 40, 0).is_some());
+        let ended = Pacing { is_ended: true, ..pacing(Some((0.0, 1_000)), 1.0) };
+        assert_eq!(ended.wait(&LARGE, 1 << 40, 0), None);
+    }
+
+    #[test]
+    fn a_merge_is_due_by_size_or_by_what_is_gone_and_after_a_failure_when_its_time_has_come() {
         let mut pacing = pacing(None, 0.0);
-        assert!(!pacing.is_due(&small) && pacing.is_due(&large) && pacing.is_due(&Held { is_gone: true, ..small }));
-        pacing.failed_at = Some(1_200);
-        assert!(!pacing.is_due(&large) && pacing.is_due(&Held { bytes: 2_200, is_gone: false }));
-        assert_eq!(pacing.wait(1 << 40), None);
+        assert!(!pacing.is_due(&SMALL) && pacing.is_due(&LARGE) && pacing.is_due(&Held { is_gone: true, ..SMALL }));
+        pacing.is_asked_for = true;
+        assert!(pacing.is_due(&SMALL));
+        pacing.ended(None);
+        assert!(!pacing.is_due(&LARGE) && pacing.is_wanted(&LARGE) && !pacing.is_wanted(&SMALL));
+        // Writes beyond the room go on waiting, each for one more attempt.
+        assert_eq!((pacing.wait(&LARGE, 1_000, 1), pacing.wait(&LARGE, 1_001, 0)), (None, None));
+        assert!(pacing.wait(&LARGE, 1_001, 1).is_some());
+        pacing.retry_at = Some(Instant::now());
+        assert!(pacing.is_due(&LARGE));
+        pacing.ended(None);
+        let later = pacing.retry_at.unwrap() - Instant::now();
+        assert!(later > pacing.options.retry_after, "{later:?}");
+        pacing.ended(Some(1.0));
+        assert!(pacing.is_due(&LARGE) && pacing.failures == 0);
     }
 }

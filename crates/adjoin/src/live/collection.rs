@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::background::Pressure;
 use super::change::Change;
-use super::fresh::Fresh;
 use super::log::{Appended, Durability, Found, Log};
 use super::manifest::{LiveManifest, LiveOptions};
 use super::merge::remove_unnamed;
@@ -21,6 +20,7 @@ use super::write::{Incoming, Put, Write};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::{WriterLock, check_creator};
+use crate::report::Cancel;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
 
@@ -213,9 +213,18 @@ impl Collection {
     /// there; memory does not suffice; or the log cannot be written: then the write has changed nothing, and later ones may be
     /// taken, unless it was a sync that failed.
     pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
+        self.write_until(write, durability, &self.context.cancel)
+    }
+
+    /// As [`Self::write`], but waits for merges, and for the memory of others, no longer than `cancel` allows.
+    ///
+    /// # Errors
+    /// As [`Self::write`], and when it is cancelled or its deadline passes.
+    pub fn write_until(&self, write: &Write<'_>, durability: Durability, cancel: &Cancel) -> Result<Written> {
         self.check_creator()?;
-        let incoming = Incoming::read(&self.context, self, write)?;
-        let (written, record) = self.put(&incoming)?;
+        let context = &self.context.with_cancel(cancel);
+        let incoming = Incoming::read(context, self, write)?;
+        let (written, record) = self.put(context, &incoming)?;
         self.commit(&record, durability)?;
         Ok(written)
     }
@@ -260,7 +269,7 @@ impl Collection {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
             }
-            let (written, record) = self.put(&incoming)?;
+            let (written, record) = self.put(&self.context, &incoming)?;
             self.commit(&record, Durability::Buffered)?;
             all = all.and(written);
             last = Some(record);
@@ -293,12 +302,12 @@ impl Collection {
     }
 
     /// Applies what comes, and puts it into the log, as the record that is returned.
-    fn put(&self, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
+    fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().fresh.bytes_of(&incoming.change);
         // Before it is its turn: others may have to end first.
-        self.keep_pace(bytes)?;
-        let room = Fresh::room_for(&self.context, bytes)?;
+        self.keep_pace(bytes, &context.cancel)?;
+        let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
         let put = {
             let _order = lock(&writer.order);
             self.put_in_turn(writer, incoming, room)?

@@ -10,6 +10,7 @@ use super::write::Incoming;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
+use crate::report::Cancel;
 use crate::row_numbers::RowSet;
 use crate::source::Ids;
 use crate::sql::Condition;
@@ -17,6 +18,8 @@ use crate::store::Passing;
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "deleting rows by a condition";
+/// Times that rows are looked for while others write, before they are while nobody does.
+const LOOKS_MAX: usize = 3;
 /// Ids that are found between two looks at the budget.
 const IDS_TOGETHER: usize = 4_096;
 
@@ -28,19 +31,47 @@ impl Collection {
     /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
     /// or the log cannot be written.
     pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
+        self.delete_where_until(condition, durability, &self.context.cancel)
+    }
+
+    /// As [`Self::delete_where`], but waits for the memory of others, and looks for rows, no longer than `cancel` allows.
+    ///
+    /// # Errors
+    /// As [`Self::delete_where`], and when it is cancelled or its deadline passes.
+    pub fn delete_where_until(
+        &self,
+        condition: &Condition,
+        durability: Durability,
+        cancel: &Cancel,
+    ) -> Result<Written> {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
-        let writer = self.writer()?;
-        let (written, record) = {
+        let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
+        let mut put = None;
+        // While others write: what is found counts if nobody has written until it is deleted. Dropped writes leave their numbers to
+        // later ones, so the number of the last write alone does not tell.
+        for _ in 0..LOOKS_MAX {
+            let era = writer.log.era();
+            let moment = self.state().moment();
+            let sequence = moment.sequence;
+            let incoming = self.incoming_where(context, moment, condition)?;
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
-            let moment = self.state().moment();
-            // No run that this waits for writes.
-            let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
-            let deleted = self.ids_where(context, &moment, condition)?;
-            drop(moment);
-            let incoming = Incoming::deleting(context, self, deleted)?;
-            self.put_in_turn(writer, &incoming, self.context.reserve(0, PURPOSE)?)?
+            if self.state().sequence == sequence && era.get().is_none() {
+                put = Some(self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?);
+                break;
+            }
+        }
+        let (written, record) = match put {
+            Some(put) => put,
+            None => {
+                let _order = lock(&writer.order);
+                self.undo_dropped(writer);
+                let moment = self.state().moment();
+                // No run that this waits for writes.
+                let incoming = self.incoming_where(context, moment, condition)?;
+                self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)?
+            }
         };
         self.tell_merger()?;
         self.commit(&record, durability)?;
@@ -55,6 +86,16 @@ impl Collection {
         let at = format!("{} is a live index whose rows have no attributes, which ", self.folder().display());
         let make = " asks for; create one with ";
         Err(Error::option(message![at, asks, make, Argument::Attributes]))
+    }
+
+    /// The rows of a moment that meet a condition, to be deleted. Holds no run when it returns: a merge that has the turn of writers
+    /// may wait for runs.
+    fn incoming_where(&self, context: &Context, moment: Moment, condition: &Condition) -> Result<Incoming<'_>> {
+        let deleted = {
+            let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
+            self.ids_where(run, &moment, condition)?
+        };
+        Incoming::deleting(context, self, deleted)
     }
 
     /// The ids of the rows of a moment that meet a condition.

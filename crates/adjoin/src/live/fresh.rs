@@ -128,10 +128,20 @@ impl Fresh {
         let space = self.space;
         let Change { ids, stored, attributes, .. } = change;
         let of_attributes = attributes.bytes.len() + size_of::<u64>() * attributes.len();
-        let of_vectors = stored.len() as u64 + ids.len() as u64 * Numbers::memory_bytes(0) + 3 * ids.bytes();
+        let of_vectors = stored.len() as u64 + 3 * ids.bytes();
+        of_vectors + of_attributes as u64 + ids.len() as u64 * Self::row_bytes(space, 0)
+    }
+
+    /// Bytes that a row takes beside its vector, its columns and the `text` bytes of its id.
+    pub(super) fn row_bytes(space: Space<'static>, text: u64) -> u64 {
         // Of many, so that what is rounded up counts no more.
         let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
-        of_vectors + of_attributes as u64 + ids.len() as u64 * packed
+        Numbers::memory_bytes(text) + packed
+    }
+
+    /// Bytes that are held while there are no rows.
+    pub(super) fn least_bytes() -> u64 {
+        LEAST_BYTES
     }
 
     /// Takes so many bytes of memory for changes.

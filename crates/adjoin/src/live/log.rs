@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 
 /// Bytes of records that wait for the disk before others must wait too.
-const WAITING_BYTES_MAX: usize = 4 << 20;
+pub(super) const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a file of the log from which on the next is begun.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// A file with fewer bytes is copied when the log is opened again, so that files do not pile up.
@@ -608,3 +608,27 @@ fn not_written(folder: &Path, why: &str) -> Error {
 
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "the log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_while_it_writes_wakes_those_who_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::default();
+        let found = Segments::open(&context, folder.path(), (7, 1)).unwrap();
+        let found = found.read(&context, None, &mut |_| Ok(())).unwrap();
+        let log = &Log::new(&context, folder.path(), 7, found).unwrap();
+        let record = &log.append(b"a record").unwrap().unwrap();
+        lock(&log.state).file = File::Taken;
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| log.commit(record, Durability::Group));
+            // As when the thread that has the file panics.
+            drop(Turn { log, is_over: false });
+            let told = waiting.join().unwrap().unwrap_err().to_string();
+            assert!(told.contains("the thread that wrote it ended"), "{told}");
+        });
+        assert!(log.append(b"another").is_err() && log.failure().is_some());
+    }
+}

@@ -17,8 +17,9 @@ use super::snapshot::Snapshot;
 use super::state::{Moment, State};
 use super::sync::lock;
 use crate::context::Context;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Index, Merge, Newcomers as _, Repair, build};
+use crate::options::format_bytes;
 use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 
@@ -27,7 +28,7 @@ const PURPOSE: &str = "merging";
 /// Times that the log is read while others write, at most, before it is read while nobody does.
 const READINGS_MAX: usize = 8;
 /// A merge waits for other runs until it has so many bytes; the builds that it is made of say what they need.
-const LEAST_BYTES: u64 = 16 << 20;
+pub(super) const LEAST_BYTES: u64 = 12 << 20;
 
 impl Collection {
     /// Makes the rows in memory, and what was deleted, part of the index on disk; one merge at a time. Where there is nothing
@@ -52,6 +53,7 @@ impl Collection {
             return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
         }
         self.check_room(&moment)?;
+        self.check_disk(&moment)?;
         // Before the lock, so that writes do not wait for the disk: under it there is little left to sync.
         self.flush()?;
         let moment = {
@@ -82,6 +84,24 @@ impl Collection {
         let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
         let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
         self.context.reserve_between_runs(bytes, "opening what a merge makes beside what there is").map(drop)
+    }
+
+    /// Checks, before any work, that the disk has room for the new index and for the log that is written meanwhile: a merge that
+    /// fills the disk would stop writes.
+    fn check_disk(&self, moment: &Moment) -> Result<()> {
+        // If the device does not know, the merge tries.
+        let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
+        let LiveManifest { vectors, degree, code_bytes, .. } = self.manifest();
+        let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
+        let (index, log) = (moment.rows * row, self.state().fresh.held_bytes());
+        if index + log <= free {
+            return Ok(());
+        }
+        let [index, log, free] = [index, log, free].map(format_bytes);
+        let at = self.folder().display();
+        Err(Error::device(format!(
+            "{at}: a merge writes {index} or more and leaves {log} to the log, {free} are free; free some space on that disk"
+        )))
     }
 
     /// Makes the index of a moment; returns the manifest that names it, and the bytes that this wrote.

@@ -57,6 +57,11 @@ pub(super) fn file_bytes(rows: u64) -> u64 {
     rows.div_ceil(RECORDS as u64) * BLOCK_BYTES as u64
 }
 
+/// Bytes that the open file of so many rows takes, at most.
+pub(super) fn memory_bytes(rows: u64) -> u64 {
+    8 * file_bytes(rows).div_ceil(BLOCK_BYTES as u64) + PIECE_BLOCKS * BLOCK_BYTES as u64
+}
+
 /// Writes the file of an index, durably; takes the ids in as many passes as memory asks for.
 ///
 /// # Errors

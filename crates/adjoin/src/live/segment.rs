@@ -21,6 +21,8 @@ const MAGIC: [u8; 8] = *b"ADJOINLG";
 const DRAFT: &str = "log.partial";
 /// Bytes of a file that are read at once, unless a record has more.
 const PIECE_BYTES: usize = 1 << 20;
+/// The same, as memory that reading takes.
+pub(super) const READING_BYTES: u64 = PIECE_BYTES as u64;
 
 /// The first bytes of a file.
 #[derive(FromBytes, IntoBytes, Immutable)]

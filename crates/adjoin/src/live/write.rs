@@ -8,6 +8,7 @@ use super::Collection;
 use super::arriving::{Arriving, ArrivingRows};
 use super::change::Change;
 use super::frame::PAYLOAD_BYTES_MAX;
+use super::log::WAITING_BYTES_MAX;
 use super::packed::PackedRows;
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -150,7 +151,9 @@ impl<'a> Incoming<'a> {
             return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
         }
         let rows = (change.ids.len() + change.deleted.len()) as u64;
-        let memory = context.reserve_between_runs(2 * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
+        // The change, its bytes, and, unless there is room for these in the log's own buffer, their copy there.
+        let copies = if bytes > WAITING_BYTES_MAX as u64 { 3 } else { 2 };
+        let memory = context.reserve_between_runs(copies * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
         let payload = change.to_bytes();
         let incoming = Self { change, payload, inserted, from, into, _memory: memory };
         incoming.check_repeated()?;

@@ -15,6 +15,7 @@ use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::context::Context;
 use crate::error::Result;
 use crate::geometry::{Coordinate, Space};
+use crate::options::VectorType;
 use crate::source::{IdKind, VectorSource};
 
 /// Bytes of each phase of a build.
@@ -292,6 +293,12 @@ impl BuildMemory {
         // Of the memory of partitions, half is in blocks that are not full yet when the first of them go to disk.
         let spilled = |bytes: u64, memory: u64| if bytes > memory { bytes - memory / 2 } else { 0 };
         (least, spilled(records, plan.records) + sample.saturating_sub(plan.sample))
+    }
+
+    /// Bytes of the largest extent of a store of so many rows, at most, ids apart.
+    pub(crate) fn largest_extent(rows: u64, vectors: VectorType, options: &BuildOptions) -> u64 {
+        let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
+        extent_rows_max(rows, buckets, vectors).min(rows) * (row_bytes(vectors) + 8)
     }
 
     fn largest_phase(&self) -> u64 {
