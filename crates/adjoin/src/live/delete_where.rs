@@ -1,12 +1,12 @@
 //! Rows that meet a condition go, all in one write.
 
 use super::Collection;
-use super::collection::Written;
-use super::fresh::View;
+use super::collection::{Writer, Written};
+use super::fresh::{Fresh, View};
 use super::log::Durability;
 use super::state::Moment;
 use super::sync::lock;
-use super::write::Incoming;
+use super::write::{Incoming, Write};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
@@ -28,9 +28,34 @@ impl Collection {
     /// Where rows have no attributes or not those that are asked for, they are too many for one write, memory does not suffice,
     /// or the log cannot be written.
     pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
-        self.check_creator()?;
+        self.writer()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
+        let nothing_else = Incoming::read(&self.context, self, &Write::default())?;
+        self.write_once(nothing_else, Some(condition), durability)
+    }
+
+    /// Writes rows, and deletes those that meet a condition with them, in one step.
+    pub(super) fn write_once(
+        &self,
+        incoming: Incoming<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Written> {
         let writer = self.writer()?;
+        let written = match condition {
+            Some(condition) => self.put_where(writer, incoming, condition)?,
+            None => self.put(&incoming)?,
+        };
+        writer.log.commit(written.sequence, durability)?;
+        Ok(written)
+    }
+
+    fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<Written> {
+        let bytes = self.state().fresh.bytes_of(&incoming.change);
+        if bytes > 0 {
+            self.keep_pace(bytes)?;
+        }
+        let room = Fresh::room_for(&self.context, bytes)?;
         let written = {
             let _order = lock(&writer.order);
             let moment = self.state().moment();
@@ -38,12 +63,17 @@ impl Collection {
             let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
             let deleted = self.ids_where(context, &moment, condition)?;
             drop(moment);
-            let incoming = Incoming::deleting(context, self, deleted)?;
-            self.put_in_turn(writer, &incoming, self.context.reserve(0, PURPOSE)?)?
+            self.put_in_turn(writer, &incoming.also_deleting(context, &deleted)?, room)?
         };
         self.tell_merger()?;
-        writer.log.commit(written.sequence, durability)?;
         Ok(written)
+    }
+
+    /// The ids of the rows that meet a condition now.
+    pub(super) fn ids_now_where(&self, condition: &Condition) -> Result<Ids> {
+        let moment = self.state().moment();
+        let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
+        self.ids_where(context, &moment, condition)
     }
 
     /// Refuses what asks for attributes where rows have none.

@@ -12,6 +12,8 @@ mod interleavings;
 mod rows;
 mod sources;
 mod statistics;
+mod steps;
+mod strays;
 
 use std::collections::BTreeMap;
 use std::path::Path;
