@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use adjoin::device::Device;
 use adjoin::error::ErrorKind;
 use adjoin::live::{Collection, Durability, Put, backup, verify};
 
