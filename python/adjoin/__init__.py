@@ -468,8 +468,8 @@ class Collection:
         memory: Union[str, int, None] = None,
         progress: Optional[bool] = None,
     ) -> int:
-        """Writes the rows that are there now to the file ``path``, which ends in ``.parquet``: columns ``id`` and ``vector``, in no
-        order that means something. Returns how many. A file that is there is replaced only with ``force``."""
+        """Writes the rows that are there now to the file ``path``, which ends in ``.parquet``: columns ``id`` and ``vector``, and one for
+        each attribute, in no order that means something. Returns how many. A file that is there is replaced only with ``force``."""
         target, resources = _options.path("path", path), _options.resources(memory, None)
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
             return self._live.snapshot(target, _options.flag("force", force), {**resources, "temporary": None}, shown)

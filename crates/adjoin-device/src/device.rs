@@ -137,6 +137,17 @@ pub struct FileStamp {
     pub len: u64,
     /// When it was written last, by the clock of the device, in nanoseconds; 0 where the device does not say.
     pub written_ns: i128,
+    /// When its contents or its facts were changed last, in nanoseconds; 0 where the device does not say. No program can set
+    /// it back, but to give the file another name or other rights changes it too.
+    pub changed_ns: i128,
+}
+
+impl FileStamp {
+    /// Whether the contents are those of another moment, as far as length and time of writing tell.
+    #[must_use]
+    pub fn has_contents_of(&self, other: &Self) -> bool {
+        (self.len, self.written_ns) == (other.len, other.written_ns)
+    }
 }
 
 /// What came of asking for a lock.
@@ -173,7 +184,7 @@ pub trait ReadFile: Any + Send + Sync {
     /// # Errors
     /// Where the system fails.
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
-        Ok(FileStamp { len: self.len(), written_ns: 0 })
+        Ok(FileStamp { len: self.len(), written_ns: 0, changed_ns: 0 })
     }
 
     /// Whether it holds nothing.

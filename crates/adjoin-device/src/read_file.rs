@@ -108,8 +108,9 @@ impl ReadFile for OpenFile {
         let facts = self.file.metadata();
         let facts = facts.map_err(|source| DeviceError::new(Operation::Kind, &self.path, source))?;
         // Not the number of the file: some file systems over a network give it another one at each opening.
-        let written_ns = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
-        Ok(FileStamp { len: facts.len(), written_ns })
+        let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+        let written_ns = ns(facts.mtime(), facts.mtime_nsec());
+        Ok(FileStamp { len: facts.len(), written_ns, changed_ns: ns(facts.ctime(), facts.ctime_nsec()) })
     }
 
     fn is_direct(&self) -> bool {

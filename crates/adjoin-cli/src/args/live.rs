@@ -68,7 +68,7 @@ pub(crate) struct LiveWrite {
     /// What `build` takes: vectors with ids that are not there yet; without ids, integers are the numbers of rows
     #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
     pub(crate) insert: Vec<String>,
-    /// The same, for vectors that take the places of those with their ids
+    /// Vectors that replace those with their ids; the last one counts if several have one id
     #[arg(long, value_name = "SOURCE", num_args = 1.., value_parser = NonEmpty::new())]
     pub(crate) upsert: Vec<String>,
     /// When the command ends: group, when a loss of power takes no write any more, or buffered, when the system has them
@@ -116,7 +116,7 @@ pub(crate) struct LiveSnapshot {
     /// The live index
     #[arg(value_name = "LIVE")]
     pub(crate) live: PathBuf,
-    /// File of the vectors, which ends in .parquet: columns id and vector
+    /// File of the vectors, which ends in .parquet: columns id and vector, and those of --attributes
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Replace a file that is there

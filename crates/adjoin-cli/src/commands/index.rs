@@ -19,7 +19,7 @@ use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::tracing::Tracing;
-use super::verify::print_damages;
+use super::verify::{BUILD_LEFT, print_damages, unnamed};
 use crate::Outcome;
 use crate::args::{Index, IndexBuild, IndexRelayout, IndexSearch, SearchRun};
 use crate::print::{percent, print};
@@ -146,7 +146,8 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
     if report.is_sound() {
         if !quiet {
             let (bytes, pages) = (format_bytes(report.bytes_read), format_count(report.pages, "page"));
-            print(&format!("sound: all checksums match, {bytes} in {pages}; every vector can be reached\n"))?;
+            let others = unnamed(("the index", BUILD_LEFT), &report.leftovers, &report.strangers);
+            print(&format!("sound: all checksums match, {bytes} in {pages}; every vector can be reached\n{others}"))?;
         }
         return Ok(Outcome::Done);
     }

@@ -5,13 +5,13 @@ use adjoin::error::{Error, Result};
 use adjoin::index::IndexSearchOptions;
 use adjoin::live::{
     Attribute, BackedUp, Collection, Durability, LiveFacts, LiveManifest, LiveOptions, LiveStatistics, LiveWork,
-    Merged, Put, Write, Written, backup as back_up, verify as check, with_advice,
+    Merged, Write, Written, backup as back_up, verify as check, with_advice,
 };
 use adjoin::options::{VectorType, format_bytes, format_count, format_number};
 use adjoin::output::Target;
 use adjoin::report::SearchStatistics;
 use adjoin::sink::{HitSink, HitWriter, write_vectors};
-use adjoin::source::IdKind;
+use adjoin::source::{IdKind, VectorSource};
 use adjoin::sql::Condition;
 use adjoin::store::Kind;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::info::{attributes_in_words, kind_of_ids, manifest_as_json};
 use super::memory::{memory_verdict, print_memory};
 use super::search::{like, outputs, print_found, print_recall, verdict, wanted_of, with_writer};
 use super::tracing::Tracing;
-use super::verify::print_damages;
+use super::verify::{print_damages, unnamed};
 use crate::Outcome;
 use crate::args::{Live, LiveBackup, LiveCreate, LiveMerge, LiveSearch, LiveSnapshot, LiveWrite};
 use crate::print::print;
@@ -100,20 +100,13 @@ fn write_all(
 ) -> Result<(Written, LiveFacts)> {
     let LiveWrite { live, delete, insert, upsert, columns, .. } = arguments;
     let collection = Collection::open(context, live)?;
-    let mut all = Written { sequence: collection.facts().sequence, ..Written::default() };
-    if let Some(file) = delete {
-        let ids = ids_of(file, collection.manifest().ids)?;
-        all = all.and(collection.write(&Write { delete: Some(&ids), ..Write::default() }, durability)?);
-    }
-    if let Some(condition) = condition {
-        all = all.and(collection.delete_where(condition, durability)?);
-    }
-    for (names, put) in [(insert, Put::Insert), (upsert, Put::Upsert)] {
-        if !names.is_empty() {
-            let source = resolve::source(context, names, columns)?;
-            all = all.and(collection.load(&*source, put, durability)?);
-        }
-    }
+    // All is opened before anything is written.
+    let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
+    let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
+    let (insert, upsert) = (open(insert)?, open(upsert)?);
+    let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
+    let write = Write { delete: ids.as_ref(), insert, upsert };
+    let all = collection.write_all(&write, condition, durability)?;
     let facts = collection.facts();
     collection.close()?;
     Ok((all, facts))
@@ -272,7 +265,9 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
         let LiveFacts { rows, log_bytes, log_was_cut, .. } = report.facts;
         let cut = if log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
         let (rows, log) = (format_count(rows, "row"), format_bytes(log_bytes));
-        print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n"))?;
+        let left = "from a write or a merge that did not end; it does no harm";
+        let others = unnamed(("the live index", left), &report.leftovers, &report.strangers);
+        print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n{others}"))?;
     }
     Ok(Outcome::Done)
 }

@@ -63,11 +63,17 @@ fn summary(report: &VerifyReport) -> String {
     let unknown = report.unknown.iter().map(|(name, role)| {
         format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
     });
-    let leftovers = report.leftovers.iter().map(|name| {
-        format!("left over: {name}, from a build that did not end; unless a build is at work there, delete it")
-    });
-    let strangers = report.strangers.iter().map(|name| format!("not part of the store: {name}"));
-    text + &listed(unknown) + &listed(leftovers) + &listed(strangers)
+    text + &listed(unknown) + &unnamed(("the store", BUILD_LEFT), &report.leftovers, &report.strangers)
+}
+
+/// What is to be done about the leftovers of a build.
+pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
+
+/// Lines for the names in a folder that do not belong to what it holds.
+pub(super) fn unnamed((whole, of_leftover): (&str, &str), leftovers: &[String], strangers: &[String]) -> String {
+    let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {of_leftover}"));
+    let strangers = strangers.iter().map(|name| format!("not part of {whole}: {name}"));
+    listed(leftovers) + &listed(strangers)
 }
 
 /// The first of some lines, each with names that may hold anything, and how many more there are.

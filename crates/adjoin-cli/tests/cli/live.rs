@@ -74,6 +74,29 @@ fn rows_come_and_go_by_their_ids() {
 }
 
 #[test]
+fn a_command_is_done_whole_or_not_at_all() {
+    let place = small();
+    place.write("gone", b"1\n2\n");
+    place.write("twice.jsonl", b"{\"id\": 50, \"v\": [1, 1]}\n{\"id\": 50, \"v\": [2, 2]}\n");
+    place.write("there.jsonl", b"{\"id\": 60, \"v\": [1, 1]}\n{\"id\": 3, \"v\": [2, 2]}\n");
+    let before = place.done("live info set.live").out;
+    for (line, words) in [
+        ("live write set.live --delete gone --upsert none.fbin", "none.fbin"),
+        ("live write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 is there already"),
+        ("live write set.live --delete gone --insert twice.jsonl", "the id 50 of row 1 comes twice"),
+        ("live write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 is there already"),
+    ] {
+        place.refused(line, &[words]);
+        assert_eq!(place.done("live info set.live").out, before, "{line}");
+    }
+    let said = place.done("live write set.live --delete gone --upsert twice.jsonl").said;
+    assert!(said.contains("2 rows came, 3 rows went; 8 rows now"), "{said}");
+    place.write("near.fbin", &fbin(2, &[2., 2.]));
+    let hits = place.done("live search set.live --queries near.fbin -k 1 --quiet").out;
+    assert_eq!(hits, "query,rank,id,distance\n0,1,50,0.0\n");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let place = small();
     place.write("other.fbin", &fbin(3, &[0., 0., 1.]));

@@ -147,6 +147,11 @@ fn texts_that_came_since_are_named() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
+    // As with append, rows whose ids are there are refused.
+    let refused = ["was used by an earlier row (24000 such rows in all)", "--on-duplicate-id keep"];
+    place.refused(&same, &refused);
+    place.refused(&format!("append set.store --new {} --id-column name", sample()), &refused);
+    let same = same + " --on-duplicate-id keep";
     let said = place.done(&format!("{same} --output counts -o - --quiet")).out;
     // Each row came again: it is near itself, at least.
     assert_eq!(said.lines().count(), 24_001);

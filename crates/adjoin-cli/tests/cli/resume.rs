@@ -228,6 +228,21 @@ fn a_changed_source_or_option_is_refused() {
     assert!(ran.said.contains("run 2 of this build: "), "{}", ran.said);
 }
 
+/// Other bytes of the same number, whose time of writing was put back.
+#[test]
+fn a_source_that_was_changed_unseen_is_refused() {
+    let place = Place::new();
+    place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
+    let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
+    ended_at(&place, line, ".resume/pairs-0", Signal::KILL);
+    let written = std::fs::metadata(place.path("set.fbin")).unwrap().modified().unwrap();
+    let mut bytes = place.read("set.fbin");
+    bytes[9] ^= 1;
+    place.write("set.fbin", &bytes);
+    std::fs::File::options().write(true).open(place.path("set.fbin")).unwrap().set_modified(written).unwrap();
+    place.refused(line, &["the file set.fbin was 5120008 bytes written at ", "changed at ", "--force to begin anew"]);
+}
+
 #[test]
 fn a_kept_store_that_lacks_a_file_is_made_again_where_that_is_forced() {
     let place = Place::on_disk();

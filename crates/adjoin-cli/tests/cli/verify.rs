@@ -139,6 +139,22 @@ fn a_sound_store() {
     assert!(ran.out.contains("delete it"), "{}", ran.out);
 }
 
+/// Files of editors, of programs that copy, and of network file systems, in folders of every kind.
+#[test]
+fn files_of_others_are_named_in_every_folder() {
+    let (place, _) = store();
+    place.done("index build store -o set.index --quiet");
+    place.done("live create set.live --dimensions 2 --quiet");
+    for (folder, whole) in [("store", "the store"), ("set.index", "the index"), ("set.live", "the live index")] {
+        let names = [".DS_Store", ".manifest.json.swp", ".nfs0001", "manifest.json (conflicted copy)", "vectors.bin~"];
+        names.iter().for_each(|name| place.write(&format!("{folder}/{name}"), b""));
+        let said = place.done(&format!("verify {folder}")).out;
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].starts_with("sound: "), "{said}");
+        assert_eq!(lines[1..], names.map(|name| format!("not part of {whole}: {name}")), "{said}");
+    }
+}
+
 #[test]
 fn a_flipped_byte_is_named_with_its_bucket() {
     let (place, vectors) = store();

@@ -43,7 +43,8 @@ impl ReadFile for SimulatedReader {
 
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         let state = lock(&self.state);
-        Ok(FileStamp { len: state.readable(self.file).len() as u64, written_ns: state.written_at(self.file) })
+        let (len, written_ns) = (state.readable(self.file).len() as u64, state.written_at(self.file));
+        Ok(FileStamp { len, written_ns, changed_ns: written_ns })
     }
 
     fn is_direct(&self) -> bool {

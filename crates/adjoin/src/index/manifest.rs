@@ -1,5 +1,7 @@
 //! What an index says of itself.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
@@ -12,6 +14,7 @@ use crate::graph::{GraphOptions, VERTICES_MAX};
 use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::report::CommonStatistics;
 use crate::source::IdKind;
+use crate::store::format::MANIFEST_FILE;
 use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_bytes, sealed, unsealed};
 
 /// Version of the format of an index.
@@ -74,7 +77,20 @@ pub struct IndexManifest {
     pub manifest_xxh3: String,
 }
 
+/// Names of the files of the index in a folder, the manifest among them.
+///
+/// # Errors
+/// Where there is none, or its manifest cannot be read.
+pub(crate) fn file_names(context: &Context, folder: &Path) -> Result<Vec<String>> {
+    Ok(IndexManifest::read(context, folder)?.file_names())
+}
+
 impl IndexManifest {
+    /// Names of its files, the manifest among them.
+    pub(super) fn file_names(&self) -> Vec<String> {
+        self.files.iter().map(|(_, facts)| facts.name.clone()).chain([MANIFEST_FILE.to_owned()]).collect()
+    }
+
     /// The bytes of the manifest, its checksum made anew.
     pub fn encode(&self) -> Vec<u8> {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })

@@ -49,6 +49,7 @@ pub(crate) use self::changed::{Beside, Changes};
 pub use self::layout::Layout;
 pub(crate) use self::layout::whole_order;
 pub use self::manifest::IndexManifest;
+pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{Merge, Newcomers, Repair};
 pub use self::options::{GraphMethod, IndexEffort, IndexOptions, IndexSearchOptions};
 pub use self::reader::Index;

@@ -9,9 +9,10 @@ use super::page::{Page, PageShape};
 use super::scan::{NoPage, Scan};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
+use crate::locks::is_writer_file;
 use crate::message::one_line;
 use crate::row_numbers::RowSet;
-use crate::store::Role;
+use crate::store::{Role, is_ours};
 
 const PURPOSE: &str = "verifying";
 /// Damages that are listed one by one; further ones are counted.
@@ -48,6 +49,10 @@ pub struct IndexVerifyReport {
     pub damages: Vec<IndexDamage>,
     /// Number of damages in all.
     pub damage_count: u64,
+    /// Files that builds which did not end have left in the folder, the first thousand; harmless.
+    pub leftovers: Vec<String>,
+    /// Other files and folders that the manifest does not name, the first thousand: somebody put them there.
+    pub strangers: Vec<String>,
 }
 
 impl IndexVerifyReport {
@@ -99,11 +104,28 @@ impl<'a> Check<'a> {
     }
 
     fn run(mut self) -> Result<()> {
+        self.list_unnamed()?;
         self.ids();
         self.attributes()?;
         self.pages()?;
         // Through pages that are not as written, nothing leads anywhere.
         if self.report.is_sound() { self.reach() } else { Ok(()) }
+    }
+
+    /// Lists what the manifest does not name.
+    fn list_unnamed(&mut self) -> Result<()> {
+        let named = self.index.facts().file_names();
+        for name in self.context.device.list(self.index.folder())? {
+            let text = name.to_string_lossy().into_owned();
+            if is_writer_file(&name) || named.contains(&text) {
+                continue;
+            }
+            let listed = if is_ours(&text) { &mut self.report.leftovers } else { &mut self.report.strangers };
+            if listed.len() < LISTED_MAX {
+                listed.push(text);
+            }
+        }
+        Ok(())
     }
 
     fn name(&self, role: Role) -> &'a str {

@@ -21,8 +21,8 @@ use crate::report::{CommonStatistics, JoinStatistics};
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
-    self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_same_kind, has_manifest,
-    sole_store,
+    self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
+    has_manifest, sole_store,
 };
 use crate::workers::lock;
 
@@ -242,6 +242,9 @@ impl Job<'_> {
         let first = opened((0, self.inputs), first, rows)?;
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened((set, beside), second, condition)).transpose()?;
+        if let Some(second) = second.as_ref().filter(|_| is_grown && build.on_duplicate_id == OnDuplicateId::Error) {
+            check_new_ids(context, &first.store, (&beside.join(", "), &second.store), builds)?;
+        }
         let opened = OpenedSets { first, second, is_grown, pairs: None, kept: Mutex::new(kept) };
         opened.among_pairs(context, pairs.as_ref())
     }

@@ -65,6 +65,15 @@ impl<'a> Arriving<'a> {
     }
 }
 
+/// Refuses a source that lacks one of the attributes of a collection, or has it of another type.
+pub(super) fn check_columns(
+    context: &Context,
+    source: &dyn VectorSource,
+    (attributes, live): (&[Attribute], &str),
+) -> Result<()> {
+    Arriving::of(context, source, (attributes, live)).map(drop)
+}
+
 /// Attributes that are read row by row.
 pub(super) struct ArrivingRows<'a> {
     of: &'a Arriving<'a>,

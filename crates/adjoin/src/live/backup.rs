@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES};
+use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
 use serde::Serialize;
 
 use super::base::{folder_name, places_name};
@@ -18,7 +18,8 @@ use super::segment::{Point, SegmentWriter};
 use super::verify::verify;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::locks::{OwnFolder, WriterLock, is_writer_file};
+use crate::index::file_names;
+use crate::locks::{OwnFolder, WriterLock};
 use crate::options::format_bytes;
 use crate::output::parent;
 use crate::store::{Kind, check_target, has_manifest, is_replaced};
@@ -27,6 +28,8 @@ use crate::store::{Kind, check_target, has_manifest, is_replaced};
 const PIECE_BYTES: usize = 1 << 20;
 /// The copy in the folder of its drafts.
 const COPY: &str = "live";
+/// A file in a copy that is replaced, from before it is put aside.
+pub(super) const MARK: &str = "replaced.partial";
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "copying a live index";
 
@@ -50,6 +53,7 @@ pub struct BackedUp {
 /// Where there is none, it is damaged, something is at `target` that is not to be replaced or is written to, or memory or the
 /// disk does not suffice. Nothing is left of the copy then.
 pub fn backup(context: &Context, live: &Path, target: &Path, force: bool) -> Result<BackedUp> {
+    settle_replaced(context, target)?;
     check(context, (live, target), force)?;
     let parts = Parts::open(context, live)?;
     let (bytes, free) = (parts.bytes(), context.device.free_bytes(parent(target))?);
@@ -88,28 +92,59 @@ fn check(context: &Context, (live, target): (&Path, &Path), force: bool) -> Resu
     check_target(context, (target, Kind::Live), force)
 }
 
+/// Where a copy that is replaced is called by another name for a moment.
+fn aside_of(target: &Path) -> Option<PathBuf> {
+    let mut name = target.file_name()?.to_owned();
+    name.push(".replaced");
+    Some(target.with_file_name(name))
+}
+
+/// Ends what a backup has left that was killed while it replaced `target`: brings the old copy back if it is the only one, else
+/// removes it. A folder of that name that no backup has marked is left alone.
+fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
+    let device = &context.device;
+    let Some(aside) = aside_of(target) else { return Ok(()) };
+    if device.kind(&aside)? != Some(FileKind::Folder) || device.kind(&aside.join(MARK))?.is_none() {
+        return Ok(());
+    }
+    // Another backup may be about to replace it.
+    let Ok(lock) = WriterLock::take(device, &aside) else { return Ok(()) };
+    if device.kind(target)?.is_none() {
+        device.remove(&aside.join(MARK))?;
+        lock.release()?;
+        device.rename(&aside, target)?;
+    } else if has_manifest(context, target)? {
+        let drafts = OwnFolder::create(device, parent(target), "backup")?;
+        device.rename(&aside, &drafts.path().join("replaced"))?;
+        drop(lock); // its file has gone with the folder
+    }
+    Ok(device.sync_folder(parent(target))?)
+}
+
 /// Gives the copy its name.
 fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
     let (device, copy) = (&context.device, drafts.path().join(COPY));
     // Somebody may have taken the name meanwhile.
     check_target(context, (target, Kind::Live), force)?;
     if has_manifest(context, target)? {
-        let mut name = target.file_name().expect("it was checked").to_owned();
-        name.push(".replaced");
-        let aside = target.with_file_name(name);
+        let aside = aside_of(target).expect("it was checked");
         if device.kind(&aside)?.is_some() {
             let (at, target) = (aside.display(), target.display());
             return Err(Error::input(format!(
-                "{at} is there, which a backup to {target} that was cut off has left; move it or remove it"
+                "{at} is there, by whose name a backup to {target} calls what it replaces; move it or remove it"
             )));
         }
         let lock = WriterLock::take(device, target)?;
-        device.rename(target, &aside)?;
-        drop(lock); // its file has gone with the folder
-        if let Err(error) = device.rename(&copy, target) {
-            let _ = device.rename(&aside, target); // best effort: the error that led here is reported
+        // What is put aside is known by this, should the process be killed before the end.
+        device.create(&target.join(MARK))?.sync()?;
+        device.sync_folder(target)?;
+        if let Err(error) = device.rename(target, &aside).and_then(|()| device.rename(&copy, target)) {
+            // Best effort: the error that led here is reported.
+            let _ = device.rename(&aside, target);
+            let _ = device.remove(&target.join(MARK));
             return Err(error.into());
         }
+        drop(lock); // its file has gone with the folder
         // Before the old one goes: until here, a loss of power may bring it back.
         device.sync_folder(parent(target))?;
         device.rename(&aside, &drafts.path().join("replaced"))?;
@@ -145,7 +180,8 @@ impl Parts {
         let mut files = Vec::new();
         if let Some(sequence) = manifest.merged() {
             let folder = PathBuf::from(folder_name(sequence));
-            let of_index = context.device.list_only(&live.join(&folder), &|name| !is_writer_file(name))?;
+            // Others may put files there, and remove them meanwhile.
+            let of_index = file_names(context, &live.join(&folder))?;
             let names = of_index.into_iter().map(|name| folder.join(name)).chain([places_name(sequence).into()]);
             for name in names {
                 let file = context.device.open(&live.join(&name))?;

@@ -265,7 +265,7 @@ impl Collection {
         self.check_creator()?;
         let mut all = Written { sequence: self.state().sequence, ..Written::default() };
         let (mut may_merge, mut last) = (!self.has_merger(), None);
-        let taken = Incoming::each(&self.context, self, (source, put), &mut |incoming| {
+        let taken = Incoming::each(&self.context, self, (source, put), "write", &mut |incoming| {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
             }
@@ -285,13 +285,13 @@ impl Collection {
     }
 
     /// Whether so many rows are in memory that a merge should come before more do: it needs memory too.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;
         self.state().fresh.held_bytes() > most.min(MERGED_BYTES)
     }
 
     /// Merges unless memory does not suffice for that; whether it did. It may still suffice for the rows.
-    fn merge_if_possible(&self) -> Result<bool> {
+    pub(super) fn merge_if_possible(&self) -> Result<bool> {
         match self.merge(&self.context) {
             Err(error) if error.kind() == ErrorKind::Budget => {
                 self.context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
@@ -302,7 +302,7 @@ impl Collection {
     }
 
     /// Applies what comes, and puts it into the log, as the record that is returned.
-    fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
+    pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().fresh.bytes_of(&incoming.change);
         // Before it is its turn: others may have to end first.
@@ -348,16 +348,25 @@ impl Collection {
     /// deleted no row has.
     fn check_change(&self, incoming: &Incoming<'_>) -> Result<(Vec<u32>, u64)> {
         let change = &incoming.change;
-        let on_disk = |ids: &Ids| match self.state().base.clone() {
-            Some(base) => base.entries(ids),
-            None => Ok(vec![None; ids.len()]),
-        };
-        let (of_deleted, of_rows) = (on_disk(&change.deleted)?, on_disk(&change.ids)?);
+        let (of_deleted, of_rows) = (self.entries_of(&change.deleted)?, self.entries_of(&change.ids)?);
         let state = self.state();
         incoming.check(|k| state.has((&change.ids, k), of_rows[k]))?;
         let is_missing = |k: &usize| !state.has((&change.deleted, *k), of_deleted[*k]);
         let missing = (0..change.deleted.len()).filter(is_missing).count() as u64;
         Ok((of_deleted.into_iter().chain(of_rows).flatten().collect(), missing))
+    }
+
+    /// The entries on disk of some ids, whether or not they were deleted since.
+    fn entries_of(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
+        let base = self.state().base.clone();
+        base.map_or_else(|| Ok(vec![None; ids.len()]), |base| base.entries(ids))
+    }
+
+    /// Whether a row has each of some ids now.
+    pub(super) fn ids_there(&self, ids: &Ids) -> Result<Vec<bool>> {
+        let entries = self.entries_of(ids)?;
+        let state = self.state();
+        Ok(entries.into_iter().enumerate().map(|(k, entry)| state.has((ids, k), entry)).collect())
     }
 
     /// Makes all writes durable; returns the number of the last.

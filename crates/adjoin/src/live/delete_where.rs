@@ -1,12 +1,12 @@
 //! Rows that meet a condition go, all in one write.
 
 use super::Collection;
-use super::collection::Written;
+use super::collection::{Writer, Written};
 use super::fresh::View;
-use super::log::Durability;
+use super::log::{Appended, Durability};
 use super::state::Moment;
 use super::sync::lock;
-use super::write::Incoming;
+use super::write::{Incoming, Write};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{Argument, Message, message};
@@ -78,6 +78,52 @@ impl Collection {
         Ok(written)
     }
 
+    /// Writes rows, and deletes those that meet a condition with them, in one step.
+    pub(super) fn write_once(
+        &self,
+        incoming: Incoming<'_>,
+        condition: Option<&Condition>,
+        durability: Durability,
+    ) -> Result<Written> {
+        let writer = self.writer()?;
+        let (written, record) = match condition {
+            Some(condition) => self.put_where(writer, incoming, condition)?,
+            None => self.put(&self.context, &incoming)?,
+        };
+        self.commit(&record, durability)?;
+        Ok(written)
+    }
+
+    fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<(Written, Appended)> {
+        let context = &self.context;
+        let bytes = self.state().fresh.bytes_of(&incoming.change);
+        if bytes > 0 {
+            self.keep_pace(bytes, &context.cancel)?;
+        }
+        let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
+        let put = {
+            let _order = lock(&writer.order);
+            self.undo_dropped(writer);
+            let moment = self.state().moment();
+            let deleted = {
+                // No run that this waits for writes.
+                let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
+                self.ids_where(run, &moment, condition)?
+            };
+            drop(moment);
+            self.put_in_turn(writer, &incoming.also_deleting(context, &deleted)?, room)?
+        };
+        self.tell_merger()?;
+        Ok(put)
+    }
+
+    /// The ids of the rows that meet a condition now.
+    pub(super) fn ids_now_where(&self, condition: &Condition) -> Result<Ids> {
+        let moment = self.state().moment();
+        let context = &self.context.for_run(least_bytes(&moment), PURPOSE)?;
+        self.ids_where(context, &moment, condition)
+    }
+
     /// Refuses what asks for attributes where rows have none.
     pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
         if !self.manifest().attributes.is_empty() {
@@ -95,7 +141,7 @@ impl Collection {
             let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
             self.ids_where(run, &moment, condition)?
         };
-        Incoming::deleting(context, self, deleted)
+        Incoming::read(context, self, &Write::default())?.also_deleting(context, &deleted)
     }
 
     /// The ids of the rows of a moment that meet a condition.

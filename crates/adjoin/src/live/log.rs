@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 
 use super::frame::{frame_bytes, push_frame};
-use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of};
+use super::segment::{End, Failure, Frame, Point, Segment, SegmentWriter, Tail, file_name, first_of, no_header};
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -55,7 +55,11 @@ pub(super) struct Found {
 }
 
 /// The files of a log, open: what they hold can be read whatever becomes of their names.
-pub(super) struct Segments(Vec<Segment>);
+pub(super) struct Segments {
+    whole: Vec<Segment>,
+    /// Files without a record: their paths, and the records with which they would begin.
+    empty: Vec<(PathBuf, u64)>,
+}
 
 impl Segments {
     /// Opens the files from the one that begins with record `first` on.
@@ -69,19 +73,32 @@ impl Segments {
         let all = names.iter().filter_map(|name| first_of(name.to_str()?));
         let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
         firsts.sort_unstable();
-        let segments = firsts.iter().map(|&first| Segment::open(context, folder, salt, first));
-        let segments = segments.collect::<Result<Vec<_>>>()?;
-        let begins = segments.first().map_or(Point::START.next, |segment| segment.start.next);
+        let (mut whole, mut empty) = (Vec::new(), Vec::new());
+        for first in firsts {
+            match Segment::open(context, folder, salt, first)? {
+                Some(segment) => whole.push(segment),
+                None => empty.push((folder.join(file_name(first)), first)),
+            }
+        }
+        let begins = whole.first().map_or(Point::START.next, |segment| segment.start.next);
         if begins != first {
             let missing = folder.join(file_name(first));
+            if empty.iter().any(|(path, _)| *path == missing) {
+                return Err(no_header(&missing));
+            }
             return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
         }
-        Ok(Self(segments))
+        Ok(Self { whole, empty })
+    }
+
+    /// Whether one of the files begins with a record.
+    pub(super) fn has(&self, first: u64) -> bool {
+        self.whole.iter().any(|segment| segment.start.next == first)
     }
 
     /// Bytes of the files.
     pub(super) fn file_bytes(&self) -> u64 {
-        self.0.iter().map(Segment::file_bytes).sum()
+        self.whole.iter().map(Segment::file_bytes).sum()
     }
 
     /// Hands over each record; of the first file, only those after what was found before in the same file.
@@ -94,10 +111,10 @@ impl Segments {
         before: Option<&Found>,
         take: &mut dyn FnMut(Frame<'_>) -> Result<()>,
     ) -> Result<Found> {
-        let files = self.0.len();
+        let files = self.whole.len();
         let mut found = Found { point: Point::START, durable: 0, last: None, files, bytes: 0, is_torn: false };
         let mut from = before.and_then(|before| Some((before.point, before.last.as_ref()?.1)));
-        let mut segments = self.0.into_iter().peekable();
+        let mut segments = self.whole.into_iter().peekable();
         while let Some(segment) = segments.next() {
             context.cancel.check()?;
             let until = segments.peek().map(|next| next.start);
@@ -107,7 +124,11 @@ impl Segments {
             found = Found { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
             found.last = Some((segment, bytes, memory_bytes));
         }
-        Ok(found)
+        // A file without records that would begin after a record that is not there: its name says that there was one.
+        match self.empty.iter().find(|(_, first)| *first > found.point.next) {
+            Some((path, _)) => Err(no_header(path)),
+            None => Ok(found),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::store::{
 /// Its kind, as its manifest calls it.
 const KIND: &str = "live";
 /// A manifest that is not in force yet.
-const DRAFT: &str = "manifest.partial";
+pub(super) const DRAFT: &str = "manifest.partial";
 
 /// What a live index says of itself. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -65,6 +65,7 @@ mod segment;
 mod snapshot;
 mod state;
 mod statistics;
+mod steps;
 mod sync;
 mod verify;
 mod write;

@@ -18,11 +18,13 @@ use crate::store::format::checksum;
 pub(super) const LOG_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"ADJOINLG";
 /// A file that is not in the log yet; one that was left is written again.
-const DRAFT: &str = "log.partial";
+pub(super) const DRAFT: &str = "log.partial";
 /// Bytes of a file that are read at once, unless a record has more.
 const PIECE_BYTES: usize = 1 << 20;
 /// The same, as memory that reading takes.
 pub(super) const READING_BYTES: u64 = PIECE_BYTES as u64;
+/// Bytes that are compared with zeros at once.
+const ZEROS_TOGETHER: usize = 4 << 10;
 
 /// The first bytes of a file.
 #[derive(FromBytes, IntoBytes, Immutable)]
@@ -99,11 +101,12 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Opens the file that begins with a record, and checks its header.
+    /// Opens the file that begins with a record, and checks its header; returns `None` for a file that ends before its first
+    /// record, or is all zeros: a crash may leave it, and so may a program that copies files.
     ///
     /// # Errors
     /// Where the device fails, or the header is not that of such a file.
-    pub(super) fn open(context: &Context, folder: &Path, salt: u64, first: u64) -> Result<Self> {
+    pub(super) fn open(context: &Context, folder: &Path, salt: u64, first: u64) -> Result<Option<Self>> {
         let path = folder.join(file_name(first));
         let file = context.device.open(&path)?;
         let mut bytes = [0; HEADER_BYTES];
@@ -119,11 +122,14 @@ impl Segment {
                 header.version
             )));
         }
+        if !is_sound && (file.len() <= HEADER_BYTES as u64 || is_zeros(&*file)?) {
+            return Ok(None);
+        }
         if !is_sound || header.salt != salt || header.first != first {
-            return Err(damaged(&path, "its header is not as it was written"));
+            return Err(no_header(&path));
         }
         let start = Point { next: first, previous: header.previous };
-        Ok(Self { path, file, salt, start })
+        Ok(Some(Self { path, file, salt, start }))
     }
 
     /// Its bytes, those of a record that was cut off among them.
@@ -201,6 +207,24 @@ impl Segment {
         }
         Ok(())
     }
+}
+
+/// Whether all bytes of a file are zero.
+fn is_zeros(file: &dyn ReadFile) -> Result<bool> {
+    let mut piece = vec![0; ZEROS_TOGETHER];
+    for start in (0..file.len()).step_by(ZEROS_TOGETHER) {
+        let some = &mut piece[..(file.len() - start).min(ZEROS_TOGETHER as u64) as usize];
+        file.read_at(start, some)?;
+        if some.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The error of a file of the log whose header was written, and has changed.
+pub(super) fn no_header(path: &Path) -> Error {
+    damaged(path, "its header is not as it was written")
 }
 
 /// The error of a file of the log that has changed.

@@ -32,7 +32,7 @@ pub struct Write<'a> {
     pub delete: Option<&'a Ids>,
     /// Rows with ids that no row has.
     pub insert: Option<&'a dyn VectorSource>,
-    /// Rows that take the places of those that have their ids.
+    /// Rows that take the places of those that have their ids; the last one counts if several have one id.
     pub upsert: Option<&'a dyn VectorSource>,
 }
 
@@ -66,6 +66,20 @@ impl<'a> Incoming<'a> {
     /// # Errors
     /// Where a source cannot be read, or has other vectors or ids than the live index, or memory does not hold all of it.
     pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
+        let all = Self::read_within(context, into, write, u64::MAX)?;
+        Ok(all.expect("there is no bound"))
+    }
+
+    /// Returns all that a write says; `None` if its attributes take more than `attribute_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_within(
+        context: &Context,
+        into: &'a Collection,
+        write: &Write<'a>,
+        attribute_bytes_max: u64,
+    ) -> Result<Option<Self>> {
         let (manifest, at) = (into.manifest(), into.folder().display().to_string());
         let kind = manifest.ids;
         let mut change = Change::empty(kind);
@@ -85,6 +99,9 @@ impl<'a> Incoming<'a> {
             let mut rows = arriving.scan(context)?;
             for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
                 rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
+                if change.attributes.bytes.len() as u64 > attribute_bytes_max {
+                    return Ok(None);
+                }
                 let more = (change.attributes.bytes.len() as u64).saturating_sub(held.bytes());
                 held.join(context.reserve_between_runs(more, PURPOSE)?);
             }
@@ -95,10 +112,10 @@ impl<'a> Incoming<'a> {
                 (inserted, from) = (ids.len(), Some((source, usable.rows)));
             }
         }
-        Self::new(context, into, change, (inserted, from))
+        Self::new(context, into, change, (inserted, from)).map(Some)
     }
 
-    /// The rows of a source, some at a time.
+    /// The rows of a source, some at a time; `phase` is what progress calls that.
     ///
     /// # Errors
     /// As [`Self::read`], and where `take` fails.
@@ -106,6 +123,7 @@ impl<'a> Incoming<'a> {
         context: &Context,
         into: &'a Collection,
         (source, put): (&'a dyn VectorSource, Put),
+        phase: &str,
         take: &mut dyn FnMut(Self) -> Result<()>,
     ) -> Result<()> {
         check(into, source)?;
@@ -117,7 +135,7 @@ impl<'a> Incoming<'a> {
         let arriving = Arriving::of(context, source, (&manifest.attributes, &at))?;
         let mut rows = arriving.scan(context)?;
         tell(context, source);
-        context.progress.begin("write", "rows", source.info().rows);
+        context.progress.begin(phase, "rows", source.info().rows);
         intake.scan(|mut usable| {
             while !usable.rows.is_empty() {
                 let (some, attributes) = part_of(&mut usable, &mut rows)?;
@@ -131,13 +149,19 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    /// Ids that go.
+    /// Adds ids that are deleted before rows are inserted.
     ///
     /// # Errors
     /// Where memory does not suffice, or they are too many.
-    pub(super) fn deleting(context: &Context, into: &'a Collection, deleted: Ids) -> Result<Self> {
-        let change = Change { deleted, ..Change::empty(into.manifest().ids) };
-        Self::new(context, into, change, (0, None))
+    pub(super) fn also_deleting(self, context: &Context, deleted: &Ids) -> Result<Self> {
+        let Self { mut change, inserted, from, into, .. } = self;
+        (0..deleted.len()).for_each(|k| change.deleted.push_from(deleted, k));
+        Self::new(context, into, change, (inserted, from))
+    }
+
+    /// The numbers of the rows in the source that was given to [`Self::each`].
+    pub(super) fn rows(&self) -> &[u64] {
+        self.from.as_ref().map_or(&[], |(_, rows)| rows)
     }
 
     fn new(
@@ -160,11 +184,11 @@ impl<'a> Incoming<'a> {
         Ok(incoming)
     }
 
-    /// That no row comes twice.
+    /// Refuses an id that is inserted twice. Of rows that replace, the last one with an id counts, as if each was written alone.
     fn check_repeated(&self) -> Result<()> {
         let ids = &self.change.ids;
-        let mut seen = HashSet::with_capacity(ids.len());
-        match (0..ids.len()).find(|&k| !seen.insert(hash_of(ids, k))) {
+        let mut seen = HashSet::with_capacity(self.inserted);
+        match (0..self.inserted).find(|&k| !seen.insert(hash_of(ids, k))) {
             None => Ok(()),
             Some(k) => Err(self.refusal(k, "comes twice in one write; give it once")),
         }
@@ -183,7 +207,8 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    fn refusal(&self, k: usize, why: &str) -> Error {
+    /// The error of row `k`, which is inserted.
+    pub(super) fn refusal(&self, k: usize, why: &str) -> Error {
         let id = self.change.ids.display(k, 0);
         let from = self.from.as_ref().and_then(|(source, rows)| rows.get(k).map(|&row| source.locate(row)));
         let at = self.into.folder().display();
@@ -216,7 +241,10 @@ fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
 }
 
 /// Refuses rows of another kind than those that are there.
-fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
+///
+/// # Errors
+/// Where they are.
+pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> {
     let (info, ours) = (source.info(), into.manifest().vectors);
     let (file, at) = (source.locate(0).0, into.folder().display());
     if info.vectors != ours {

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array, Int8Array, UInt8Array};
-use arrow_schema::{DataType, Field, FieldRef};
+use adjoin_device::Reservation;
+use arrow_array::{
+    ArrayRef, FixedSizeListArray, Float16Array, Float32Array, Int8Array, RecordBatch, RecordBatchOptions, UInt8Array,
+};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use half::f16;
 
 use super::table::{TableFormat, TableWriter, WIDE_ROWS_BYTES, id_column, id_field};
@@ -12,17 +15,19 @@ use crate::error::{Error, Result};
 use crate::options::{Element, VectorType};
 use crate::output::Target;
 use crate::report::Written;
-use crate::source::{VectorBatch, VectorSource};
+use crate::source::{AttributeTables, VectorBatch, VectorSource};
 
 /// Bytes of vectors that are written at once, about.
 const BATCH_BYTES: usize = 256 << 10;
 /// Bytes that encoding takes for an element: where it lies, and how deep in its list.
 const BYTES_OF_ELEMENT: u64 = 16;
+/// Rows that are written at once with other columns, at most.
+const ROWS_TOGETHER: usize = 1_024;
 /// What memory is for, as a refusal says it.
 const PURPOSE: &str = "writing the vectors";
 
-/// Writes the rows of a source as Parquet: a column `id`, the number of the row where it has no ids, and a column `vector` of lists
-/// of one length.
+/// Writes the rows of a source as Parquet: a column `id`, the number of the row where it has no ids, a column `vector` of lists
+/// of one length, and the columns that the source hands over with its rows.
 ///
 /// # Errors
 /// Where the name does not end in `.parquet`, or is taken; a row has no vector; memory does not suffice; or the disk refuses. Nothing
@@ -42,7 +47,9 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
         .reserve(source.scan_bytes(batch) + 3 * batch + elements * BYTES_OF_ELEMENT + WIDE_ROWS_BYTES, PURPOSE)?;
     let element = Arc::new(Field::new("element", element_type(info.vectors.element), false));
     let list = DataType::FixedSizeList(element.clone(), info.vectors.dimensions as i32);
-    let fields = vec![id_field("id", info.ids), Field::new("vector", list, false)];
+    let mut fields = vec![id_field("id", info.ids), Field::new("vector", list, false)];
+    let mut others = OtherColumns::of(context, source)?;
+    fields.extend(others.schema.fields().iter().map(|field| field.as_ref().clone()));
     let mut table = TableWriter::create(context, target, fields)?;
     context.progress.begin("write", "rows", info.rows);
     let mut scan = source.scan(BATCH_BYTES)?;
@@ -54,11 +61,60 @@ pub fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Targ
         }
         let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
         let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
-        let vectors = lists(info.vectors, element.clone(), &bytes);
-        table.write(vec![id_column(&numbers, &ids), vectors])?;
+        let columns = [id_column(&numbers, &ids), lists(info.vectors, element.clone(), &bytes)];
+        let mut done = 0;
+        while done < rows {
+            let some = others.take(source, rows - done)?;
+            let of_rows = columns.iter().map(|column| column.slice(done, some.num_rows()));
+            table.write(of_rows.chain(some.columns().iter().cloned()).collect())?;
+            done += some.num_rows();
+        }
         context.progress.advance(first_row + rows as u64);
     }
     table.finish()
+}
+
+/// The columns that a source hands over with its rows, in their order.
+struct OtherColumns<'a> {
+    context: &'a Context,
+    schema: SchemaRef,
+    /// `None` if there are no columns.
+    tables: Option<AttributeTables<'a>>,
+    /// Rows that were handed over and not yet taken, and the memory that they take.
+    rest: RecordBatch,
+    memory: Reservation,
+}
+
+impl<'a> OtherColumns<'a> {
+    fn of(context: &'a Context, source: &'a dyn VectorSource) -> Result<Self> {
+        let attributes = source.attributes();
+        let schema = attributes.map_or_else(|| Ok(Arc::new(Schema::empty())), |attributes| attributes.schema())?;
+        let tables = attributes.map(|attributes| attributes.tables(context)).transpose()?;
+        let (rest, memory) = (RecordBatch::new_empty(schema.clone()), context.reserve(0, PURPOSE)?);
+        Ok(Self { context, schema, tables, rest, memory })
+    }
+
+    /// Takes some of the next `rows` rows, one at least.
+    fn take(&mut self, source: &dyn VectorSource, rows: usize) -> Result<RecordBatch> {
+        let Some(tables) = &mut self.tables else {
+            let none = RecordBatchOptions::new().with_row_count(Some(rows));
+            let taken = RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &none);
+            return taken.map_err(|error| Error::input(error.to_string()));
+        };
+        while self.rest.num_rows() == 0 {
+            let Some(table) = tables.next().transpose()? else {
+                let at = source.locate(0).0;
+                return Err(Error::corrupt(format!("{}: it has fewer attributes than rows", at.display())));
+            };
+            // What is decoded, and what is made of it on the way into the file.
+            self.context.grow(&mut self.memory, 2 * table.get_array_memory_size() as u64, PURPOSE)?;
+            self.rest = table;
+        }
+        let some = rows.min(self.rest.num_rows()).min(ROWS_TOGETHER);
+        let taken = self.rest.slice(0, some);
+        self.rest = self.rest.slice(some, self.rest.num_rows() - some);
+        Ok(taken)
+    }
 }
 
 fn element_type(element: Element) -> DataType {

@@ -46,6 +46,16 @@ pub(crate) fn wanted_bytes(rows: u64) -> u64 {
 }
 
 impl IdCheck {
+    /// The memory that checking `rows` ids can make use of.
+    pub(crate) fn wanted_bytes(rows: u64) -> u64 {
+        wanted_bytes(rows)
+    }
+
+    /// The least memory that is taken, whatever is given.
+    pub(crate) fn least_bytes() -> u64 {
+        PartitionSizes::least()
+    }
+
     /// For about `rows` ids, within `memory` bytes; a temporary file goes to the folder `at`.
     pub(crate) fn new(context: &Context, at: &Path, rows: u64, memory: u64) -> Self {
         // A third for the partition that is sorted, the rest for those that fill.

@@ -30,6 +30,7 @@ mod verify;
 mod writer;
 
 pub use crate::row_numbers::RowSet;
+pub(crate) use append::check_new_ids;
 pub use append::{Append, AppendReport, append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
@@ -41,7 +42,7 @@ pub(crate) use centers::{
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub(crate) use folder::FolderFiles;
-pub(crate) use ids::{check_same_kind, hash_of};
+pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
@@ -54,7 +55,7 @@ pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub use passing::Passing;
 pub(crate) use passing::{AttributeFile, passing};
-pub(crate) use publish::{Drafts, check_target};
+pub(crate) use publish::{Drafts, check_target, is_ours};
 pub use reader::Store;
 pub use verify::{Damage, DamagedPart, VerifyReport, verify};
 pub(crate) use writer::NoUsableRow;

@@ -63,7 +63,7 @@ fn check_replaceable(context: &Context, (store, kind): (&Path, Kind), force: boo
 }
 
 /// Whether only a build gives such a name.
-pub(super) fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     is_file_of_ours(name) || is_own_for("", name.as_ref()) || is_writer_file(name.as_ref())
 }
 

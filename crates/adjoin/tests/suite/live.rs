@@ -13,6 +13,8 @@ mod regions;
 mod rows;
 mod sources;
 mod statistics;
+mod steps;
+mod strays;
 mod waiting;
 
 use std::collections::BTreeMap;

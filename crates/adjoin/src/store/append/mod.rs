@@ -3,6 +3,7 @@
 //! (decision 0025). The bytes do not depend on the budget.
 
 mod attributes;
+mod new_ids;
 mod old_rows;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use adjoin_kernels::Panel;
 
 use self::attributes::OldPlaces;
+pub(crate) use self::new_ids::check_new_ids;
 use self::old_rows::{Going, OldRows};
 use super::assign::TwoLevel;
 use super::attributes::{Reordering, RowPlaces};

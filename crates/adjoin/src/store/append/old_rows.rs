@@ -174,7 +174,7 @@ impl RowsBefore for OldRows<'_> {
 }
 
 /// Hands over the rows of a bucket: the number of each, its vector as stored, and all ids with its place among them.
-fn read_bucket(
+pub(super) fn read_bucket(
     store: &Store,
     number: u32,
     bytes_read: &AtomicU64,

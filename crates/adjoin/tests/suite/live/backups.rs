@@ -136,10 +136,8 @@ fn a_copy_that_fails_leaves_nothing() {
                     assert!(is_whole, "operation {at}");
                 }
             }
-            if device.kind(Path::new("data/copy.replaced")).unwrap().is_none() {
-                backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
-                assert_eq!(sizes_of(&device), after, "operation {at}");
-            }
+            backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+            assert_eq!(sizes_of(&device), after, "operation {at}");
         }
     }
 }
@@ -172,6 +170,10 @@ fn a_copy_that_a_loss_of_power_ends_is_whole_or_not_there() {
                         );
                     }
                 }
+                // The next one needs no hand, and leaves nothing else.
+                backup(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
+                assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}, {keep:?}");
+                assert_eq!(device.list(Path::new("data")).unwrap(), ["copy", "live", "unrelated"]);
             }
         }
     }
@@ -193,6 +195,11 @@ fn a_copy_is_refused_where_it_would_do_harm() {
     ] {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }
+    // A folder of that name that no backup has made.
+    backup(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
+    assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
+    assert!(found(&device, "data/copy.replaced").is_ok());
+    device.remove_folder(Path::new("data/copy.replaced")).unwrap();
     let writer = Collection::open(context, Path::new(COPY)).unwrap();
     assert!(copy(COPY, true).contains("data/copy is being written by"), "{}", copy(COPY, true));
     drop(writer);

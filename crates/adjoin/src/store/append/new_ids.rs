@@ -1,0 +1,77 @@
+//! Rows that are to be added to a store must not have ids of rows that it has.
+
+use std::sync::atomic::AtomicU64;
+
+use super::old_rows::{OldRows, read_bucket};
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::message::{Argument, message};
+use crate::source::IdKind;
+use crate::store::ids::{IdCheck, hash_of};
+use crate::store::reader::Store;
+
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "checking the ids of new rows";
+/// Most memory for finding ids that occur twice.
+const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
+
+/// Refuses a set of new rows, called `named`, if one of them has the id of a row of `old`; `is_built` says whether options of a
+/// build are heeded.
+///
+/// # Errors
+/// Names the first such row; or if a store cannot be read, or memory does not suffice.
+pub(crate) fn check_new_ids(
+    context: &Context,
+    old: &Store,
+    (named, new): (&str, &Store),
+    is_built: bool,
+) -> Result<()> {
+    if old.manifest().ids == IdKind::None {
+        return Ok(());
+    }
+    let (first_new, rows) = (old.manifest().source_rows, old.manifest().rows + new.manifest().rows);
+    let largest = |store: &Store| store.extents().iter().map(OldRows::bytes_read).max().unwrap_or(0);
+    let _buckets = context.reserve(largest(old).max(largest(new)), PURPOSE)?;
+    let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
+    let memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
+    let mut check = IdCheck::new(context, &context.temporary(old.folder().parent()), rows, bytes);
+    for (store, first) in [(old, 0), (new, first_new)] {
+        each_hash(context, store, &mut |row, hash, _| check.add_hash(hash, first + row))?;
+    }
+    let found = check.finish(first_new)?;
+    drop(memory);
+    let Some(row) = found.first.map(|row| row - first_new) else { return Ok(()) };
+    let mut id = String::new();
+    each_hash(context, new, &mut |number, _, shown| {
+        if number == row {
+            id = shown();
+        }
+        Ok(())
+    })?;
+    let (at, count) = (old.folder().display(), found.coming);
+    let said = format!("{named}: the id {id} of row {row} was used by an earlier row ({count} such rows in all); ");
+    let remove = format!("remove the rows of {at} that they replace, with adjoin append and ");
+    let message = match is_built {
+        true => message![said, "give ", Argument::OnDuplicateId.with("keep"), ", or ", remove, Argument::Delete],
+        false => message![said, "leave them out, or ", remove, Argument::Delete],
+    };
+    Err(Error::input(message))
+}
+
+/// Hands over the number of each row, the hash of its id, and what shows the id.
+fn each_hash(
+    context: &Context,
+    store: &Store,
+    take: &mut dyn FnMut(u64, u128, &dyn Fn() -> String) -> Result<()>,
+) -> Result<()> {
+    let bytes = AtomicU64::new(0);
+    context.progress.begin("check", "buckets", store.extents().len() as u64);
+    for number in 0..store.extents().len() as u32 {
+        context.cancel.check()?;
+        read_bucket(store, number, &bytes, |row, _, ids, k| {
+            hash_of(ids, k).map_or(Ok(()), |hash| take(row, hash, &|| ids.display(k, row)))
+        })?;
+        context.progress.advance(u64::from(number) + 1);
+    }
+    Ok(())
+}
