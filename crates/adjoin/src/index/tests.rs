@@ -406,7 +406,8 @@ fn the_recall_that_an_index_knows_holds_for_what_is_left() {
             assert_eq!(by_list.hits, found.hits, "{share} by a list of that length");
         }
     }
-    assert!(lists.iter().all(|list| *list == lists[0]), "{lists:?}");
+    // Once many rows were deleted the rows that are left decide, which may need longer lists.
+    assert!(lists.is_sorted() && lists[..4].iter().all(|list| *list == lists[0]), "{lists:?}");
     assert!(lists[0].unwrap() < 200.0, "walks end early");
     // More hits than the index knows about: what a list finds is learned of all rows.
     let (is_deleted, many) = (|row: usize| row % 3 == 1, (Wanted::Nearest(150), IndexEffort::Recall(0.9)));
