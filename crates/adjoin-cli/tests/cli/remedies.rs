@@ -61,85 +61,84 @@ fn place() -> Place {
     place
 }
 
+/// A command that fails, the remedy that its message names, and the command that follows it; none if another program does.
+const REMEDIES: &[(&str, &str, &str)] = &[
+    // Files and folders.
+    ("join mixed --eps 2 -o -", "name those to read by a glob such as mixed/*.fbin", "join mixed/*.fbin --eps 2 -o -"),
+    ("join names/*/v.fbin --eps 0 -o -", "name the folder in place of the glob", "join names --eps 0 -o -"),
+    ("join splits --split dev --eps 2 -o -", "train", "join splits --split train --eps 2 -o -"),
+    ("join set.fbin --split train --eps 2 -o -", "leave out --split", "join set.fbin --eps 2 -o -"),
+    ("join table/part-0.fbin --eps 2 -o -", "read the rows that are alive from Python", ""),
+    // Columns.
+    (
+        "join two.parquet --eps 0 -o -",
+        "pass --vector-column NAME (one of: a, b)",
+        "join two.parquet --vector-column a --eps 0 -o -",
+    ),
+    (
+        "join nested.parquet --eps 0 -o -",
+        "pass --vector-column NAME (one of: s.v)",
+        "join nested.parquet --vector-column s.v --eps 0 -o -",
+    ),
+    (
+        "join plain.parquet --vector-column w --eps 0 -o -",
+        "id (Int64), v (",
+        "join plain.parquet --vector-column v --eps 0 -o -",
+    ),
+    ("join plain.parquet --id-column key --eps 0 -o -", "lang", "join plain.parquet --id-column lang --eps 0 -o -"),
+    ("join set.fbin --id-column id --eps 0 -o -", "leave out --id-column", "join set.fbin --eps 0 -o -"),
+    ("join float-id.parquet --eps 0 -o -", "--no-ids", "join float-id.parquet --no-ids --eps 0 -o -"),
+    ("join set.jsonl --eps 2 -o -", "--no-ids", "join set.jsonl --no-ids --eps 2 -o -"),
+    // Rows.
+    (
+        "join null.parquet --eps 2 -o -",
+        "give --on-bad skip to leave them out",
+        "join null.parquet --on-bad skip --eps 2 -o -",
+    ),
+    (
+        "join set.fbin --min-similarity 0 -o -",
+        "give --on-bad skip to leave them out",
+        "join set.fbin --on-bad skip --min-similarity 0 -o -",
+    ),
+    ("join long.fbin --eps 2 -o -", "has length 3.000e38", "join long.fbin --on-bad skip --eps 2 -o -"),
+    (
+        "join twice.parquet --eps 2 -o -",
+        "--on-duplicate-id keep",
+        "join twice.parquet --on-duplicate-id keep --eps 2 -o -",
+    ),
+    // Stores.
+    ("join l2.store --min-similarity 0.5 -o -", "--eps", "join l2.store --eps 0.5 -o -"),
+    (
+        "join l2.store --where lang='en' --eps 2 -o -",
+        "build it again with --attributes",
+        "join columns.store --where lang='en' --eps 2 -o -",
+    ),
+    (
+        "join columns.store --where lang=1 --eps 2 -o -",
+        "columns.store: cannot tell which rows have lang=1",
+        "join columns.store --where lang='1' --eps 2 -o -",
+    ),
+    (
+        "join columns.store --where lang=1 --eps 2 -o -",
+        "put the number in quotes to compare texts",
+        "join columns.store --where lang='1' --eps 2 -o -",
+    ),
+    ("build plain.parquet -o l2.store", "--force", "build plain.parquet -o l2.store --force --quiet"),
+    ("join set.fbin --eps 2 -o there.csv", "--force", "join set.fbin --eps 2 -o there.csv --force --quiet"),
+    // Numbers.
+    ("join set.fbin --nearest -1 -o -", "give a whole number, such as 10", "join set.fbin --nearest 1 -o -"),
+    (
+        "search l2.store --queries set.fbin -k -1 -o -",
+        "give a whole number, such as 10",
+        "search l2.store --queries set.fbin -k 1 -o -",
+    ),
+    ("serve l2.store --key-file empty.key", "empty.key: its first line is no key", ""),
+];
+
 #[test]
 fn remedies_of_messages_about_inputs_work_when_they_are_followed() {
     let place = place();
-    for (fails, says, works) in [
-        // Files and folders.
-        (
-            "join mixed --eps 2 -o -",
-            "name those to read by a glob such as mixed/*.fbin",
-            "join mixed/*.fbin --eps 2 -o -",
-        ),
-        ("join names/*/v.fbin --eps 0 -o -", "name the folder in place of the glob", "join names --eps 0 -o -"),
-        ("join splits --split dev --eps 2 -o -", "train", "join splits --split train --eps 2 -o -"),
-        ("join set.fbin --split train --eps 2 -o -", "leave out --split", "join set.fbin --eps 2 -o -"),
-        ("join table/part-0.fbin --eps 2 -o -", "read the rows that are alive from Python", ""),
-        // Columns.
-        (
-            "join two.parquet --eps 0 -o -",
-            "pass --vector-column NAME (one of: a, b)",
-            "join two.parquet --vector-column a --eps 0 -o -",
-        ),
-        (
-            "join nested.parquet --eps 0 -o -",
-            "pass --vector-column NAME (one of: s.v)",
-            "join nested.parquet --vector-column s.v --eps 0 -o -",
-        ),
-        (
-            "join plain.parquet --vector-column w --eps 0 -o -",
-            "id (Int64), v (",
-            "join plain.parquet --vector-column v --eps 0 -o -",
-        ),
-        ("join plain.parquet --id-column key --eps 0 -o -", "lang", "join plain.parquet --id-column lang --eps 0 -o -"),
-        ("join set.fbin --id-column id --eps 0 -o -", "leave out --id-column", "join set.fbin --eps 0 -o -"),
-        ("join float-id.parquet --eps 0 -o -", "--no-ids", "join float-id.parquet --no-ids --eps 0 -o -"),
-        ("join set.jsonl --eps 2 -o -", "--no-ids", "join set.jsonl --no-ids --eps 2 -o -"),
-        // Rows.
-        (
-            "join null.parquet --eps 2 -o -",
-            "give --on-bad skip to leave them out",
-            "join null.parquet --on-bad skip --eps 2 -o -",
-        ),
-        (
-            "join set.fbin --min-similarity 0 -o -",
-            "give --on-bad skip to leave them out",
-            "join set.fbin --on-bad skip --min-similarity 0 -o -",
-        ),
-        ("join long.fbin --eps 2 -o -", "has length 3.000e38", "join long.fbin --on-bad skip --eps 2 -o -"),
-        (
-            "join twice.parquet --eps 2 -o -",
-            "--on-duplicate-id keep",
-            "join twice.parquet --on-duplicate-id keep --eps 2 -o -",
-        ),
-        // Stores.
-        ("join l2.store --min-similarity 0.5 -o -", "--eps", "join l2.store --eps 0.5 -o -"),
-        (
-            "join l2.store --where lang='en' --eps 2 -o -",
-            "build it again with --attributes",
-            "join columns.store --where lang='en' --eps 2 -o -",
-        ),
-        (
-            "join columns.store --where lang=1 --eps 2 -o -",
-            "columns.store: cannot tell which rows have lang=1",
-            "join columns.store --where lang='1' --eps 2 -o -",
-        ),
-        (
-            "join columns.store --where lang=1 --eps 2 -o -",
-            "put the number in quotes to compare texts",
-            "join columns.store --where lang='1' --eps 2 -o -",
-        ),
-        ("build plain.parquet -o l2.store", "--force", "build plain.parquet -o l2.store --force --quiet"),
-        ("join set.fbin --eps 2 -o there.csv", "--force", "join set.fbin --eps 2 -o there.csv --force --quiet"),
-        // Numbers.
-        ("join set.fbin --nearest -1 -o -", "give a whole number, such as 10", "join set.fbin --nearest 1 -o -"),
-        (
-            "search l2.store --queries set.fbin -k -1 -o -",
-            "give a whole number, such as 10",
-            "search l2.store --queries set.fbin -k 1 -o -",
-        ),
-        ("serve l2.store --key-file empty.key", "empty.key: its first line is no key", ""),
-    ] {
+    for &(fails, says, works) in REMEDIES {
         place.refused(fails, &[says]);
         if !works.is_empty() {
             place.done(works);

@@ -254,7 +254,7 @@ mod tests {
         let coding = Coding::fit(Kernel::detect(), &vectors(50, 20, 0.0, 1)).unwrap();
         let coding = Coding { origin: vec![0.0; 20], step: 1.0 / 127.0, ..coding };
         for row in 0..80 {
-            let magnitude = [1e-45, 1e-44, 1e-39, 1e-38, 1e37, 3e37, 1e-31, 1.0][row % 8];
+            let magnitude = [1e-45, 1e-44, 1e-39, 1e-38, 1e37, 9e36, 1e-31, 1.0][row % 8];
             panel.row_mut(row).iter_mut().for_each(|x| *x = (f64::from(*x) * magnitude) as f32);
         }
         let stored = stored(&panel);
