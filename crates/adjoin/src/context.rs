@@ -66,6 +66,8 @@ pub struct Context {
     before_bytes: Option<u64>,
     /// What others in the process may come to hold meanwhile.
     others_bytes: Arc<AtomicU64>,
+    /// A refusal names a budget that has room for so many bytes at least.
+    named_bytes_min: u64,
     budget: MemoryBudget,
     /// Where temporary files go, where that was said.
     temporary: Option<PathBuf>,
@@ -86,6 +88,7 @@ impl Default for Context {
             runtime_varies_bytes: 0,
             before_bytes: None,
             others_bytes: Arc::default(),
+            named_bytes_min: 0,
             budget,
             temporary: None,
         }
@@ -125,6 +128,12 @@ impl Context {
             return Err(Error::option(message![Argument::Threads, format!(" is {threads}; give 1 to {THREADS_MAX}")]));
         }
         Ok(Self { threads, share, ..self.with_memory(bytes) })
+    }
+
+    /// Returns a context whose refusals name a budget with room for `bytes` at least: what all that is still to be done needs, so
+    /// that whoever gives what one step asks for is not refused by the next.
+    pub(crate) fn naming_at_least(&self, bytes: u64) -> Self {
+        Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
     /// The same with another number of threads.
@@ -285,7 +294,7 @@ impl Context {
     /// what others hold, comes on top.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
-        let least = least + self.runtime_varies_bytes;
+        let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
         // Of a larger budget more is kept aside.
         let least = least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
