@@ -43,6 +43,7 @@ pub fn write_page(
         let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
         Err(least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused))
     })?;
+    drop(context.reserve(pairs::LEAST_BYTES + reading, "this report")?);
     let mut page = Page::read(context, pairs, stats, reading)?;
     if let Some(names) = names {
         page.give_names(table::names_of(context, names, &page.ids())?);

@@ -28,6 +28,8 @@ const ROW_GROUP_BYTES: usize = 6 << 20;
 /// else have a thousand of them at least.
 const TEXT_PAGE_BYTES: usize = 256 << 10;
 const TEXT_PAGE_CHECKED: usize = 64;
+/// Row groups that a Parquet file can have: they are numbered in 16 bits.
+const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
 /// What the writer keeps of a row group of three columns until the end of the file.
 const ROW_GROUP_METADATA_BYTES: u64 = 4 << 10;
 /// Bytes gathered before text goes out.
@@ -136,7 +138,7 @@ impl TableWriter {
     /// Returns what a Parquet file of so many rows keeps of its row groups until its end, if a row takes `row_bytes`.
     pub(crate) fn metadata_bytes(rows: u64, row_bytes: u64) -> u64 {
         let in_group = (ROW_GROUP_BYTES as u64 / row_bytes.max(1)).clamp(1, ROW_GROUP_ROWS as u64);
-        (rows / in_group).saturating_mul(ROW_GROUP_METADATA_BYTES)
+        (rows / in_group).min(ROW_GROUPS_MAX) * ROW_GROUP_METADATA_BYTES
     }
 
     /// Starts a result.
