@@ -13,6 +13,8 @@ use rustix::mm::{MremapFlags, mremap};
 const BLOCK_BYTES_MAPPED: usize = 64 << 10;
 /// Every system's pages are at least so large, and mappings aligned to them.
 const PAGE_BYTES_MIN: usize = 4096;
+/// The system's allocator keeps a header next to each small block, and rounds its size up to this.
+const SMALL_BLOCK_BYTES: u64 = 16;
 /// Freed blocks that are kept for the next that is wanted, in bytes where nothing else was said, and in number.
 const SPARE_BYTES: usize = 1 << 20;
 const SPARE_BLOCKS: usize = 64;
@@ -26,6 +28,16 @@ pub struct MappedBlocks;
 impl MappedBlocks {
     /// Bytes of freed blocks that are kept from the first.
     pub const KEPT_AT_FIRST: u64 = SPARE_BYTES as u64;
+
+    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its own,
+    /// else the block with what the system's allocator keeps next to it.
+    pub const fn block_bytes(size: u64) -> u64 {
+        match size {
+            0 => 0,
+            size if size >= BLOCK_BYTES_MAPPED as u64 => size.next_multiple_of(PAGE_BYTES_MIN as u64),
+            size => (size + SMALL_BLOCK_BYTES).next_multiple_of(SMALL_BLOCK_BYTES),
+        }
+    }
 
     /// Keeps so many bytes of freed blocks from now on.
     pub fn keep(bytes: u64) {
@@ -228,6 +240,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn blocks_count_with_what_they_take_from_the_system() {
+        assert_eq!([0, 1, 16, 100].map(MappedBlocks::block_bytes), [0, 32, 32, 128]);
+        let mapped = BLOCK_BYTES_MAPPED as u64;
+        assert_eq!([mapped, mapped + 1].map(MappedBlocks::block_bytes), [mapped, mapped + PAGE_BYTES_MIN as u64]);
     }
 
     #[test]

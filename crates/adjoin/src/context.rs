@@ -66,6 +66,8 @@ pub struct Context {
     before_bytes: Option<u64>,
     /// What others in the process may come to hold meanwhile.
     others_bytes: Arc<AtomicU64>,
+    /// A refusal names a budget that has room for so many bytes at least.
+    named_bytes_min: u64,
     budget: MemoryBudget,
     /// What later work needs: a refusal adds it to the budget that it names.
     expected_bytes: u64,
@@ -88,6 +90,7 @@ impl Default for Context {
             runtime_varies_bytes: 0,
             before_bytes: None,
             others_bytes: Arc::default(),
+            named_bytes_min: 0,
             budget,
             expected_bytes: 0,
             temporary: None,
@@ -135,6 +138,12 @@ impl Context {
     #[must_use]
     pub fn expecting(&self, bytes: u64) -> Self {
         Self { expected_bytes: bytes, ..self.clone() }
+    }
+
+    /// Returns a context whose refusals name a budget with room for `bytes` at least: what all that is still to be done needs, so
+    /// that whoever gives what one step asks for is not refused by the next.
+    pub(crate) fn naming_at_least(&self, bytes: u64) -> Self {
+        Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
     /// The same with another number of threads.
@@ -325,7 +334,7 @@ impl Context {
     pub(crate) fn whole_budget(&self, least: u64) -> u64 {
         let least = least.saturating_add(self.expected_bytes);
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
-        let least = least + self.runtime_varies_bytes;
+        let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
         // Of a larger budget more is kept aside.
         least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1)
     }

@@ -1,5 +1,7 @@
 //! What can go wrong, as the public edge of the engine says it.
 
+use std::io;
+
 use adjoin_device::DeviceError;
 
 use crate::message::{Mention, Message, message};
@@ -130,6 +132,59 @@ impl Error {
 
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
-        Self::device(error.to_string()).caused_by(error)
+        Self::device(with_remedy(&error)).caused_by(error)
+    }
+}
+
+/// Returns what a failed operation says, with what can be done about it, if that is known.
+fn with_remedy(error: &DeviceError) -> String {
+    let remedy = match error.source.kind() {
+        io::ErrorKind::StorageFull => "; free some space there, or name a folder on another disk",
+        io::ErrorKind::QuotaExceeded => "; ask for a larger quota, or name a folder on another disk",
+        io::ErrorKind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",
+        io::ErrorKind::ReadOnlyFilesystem => "; name a folder on a disk that can be written",
+        io::ErrorKind::PermissionDenied => "; run as a user who may do that, or name another place",
+        _ => "",
+    };
+    format!("{error}{remedy}")
+}
+
+/// Returns the error of an operation of the device that failed under a library. `None` if something else went wrong:
+/// libraries repeat the text of the error that they pass on, so that theirs is not quoted.
+pub(crate) fn device_failure(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(failure) = error.downcast_ref::<DeviceError>() {
+            return Some(Error::device(with_remedy(failure)));
+        }
+        // The source of an `io::Error` is that of the error within it, not this one.
+        let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = within.map(|within| within as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_under_a_library_is_named_once_and_with_a_remedy() {
+        let full = || DeviceError {
+            operation: adjoin_device::Operation::Write,
+            path: Path::new("out.parquet").to_owned(),
+            offset: None,
+            source: io::Error::from(io::ErrorKind::StorageFull),
+        };
+        let said = Error::from(full()).to_string();
+        assert!(
+            said.starts_with("cannot write out.parquet: ") && said.ends_with("name a folder on another disk"),
+            "{said}"
+        );
+        let under = parquet::errors::ParquetError::External(Box::new(io::Error::other(full())));
+        assert_eq!(device_failure(&under).unwrap().to_string(), said);
+        assert!(device_failure(&io::Error::other("something else")).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use adjoin_device::{Device, FileKind, WriteFile};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, device_failure};
 use crate::locks::OwnFolder;
 use crate::message::{Argument, message};
 use crate::report::Progress;
@@ -112,7 +112,10 @@ impl LaterFile {
     /// Where the name is taken meanwhile, or the disk refuses.
     pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let Self { draft, mut output } = self;
-        let failed = |error: io::Error| Error::device(format!("cannot write {}: {error}", draft.path.display()));
+        let failed = |error: io::Error| {
+            let other = || Error::device(format!("cannot write {}: {error}", draft.path.display()));
+            device_failure(&error).unwrap_or_else(other)
+        };
         write(&mut output).map_err(failed)?;
         output.sync()?;
         draft.publish()

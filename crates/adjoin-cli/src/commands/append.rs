@@ -1,7 +1,7 @@
 use adjoin::error::Result;
 use adjoin::options::{format_bytes, format_count, format_number};
 use adjoin::source::VectorSource;
-use adjoin::store::{self, AppendReport, Store};
+use adjoin::store::{self, AppendReport, Store, context_of_append};
 
 use super::ids::{ids_of, say_missing};
 use super::memory::{memory_verdict, print_memory};
@@ -14,6 +14,7 @@ pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let Append { store, new, delete, columns, temporary, resources, .. } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     resolve::check_outputs(&context, new, &[("the store", store)])?;
+    let context = context_of_append(&context, store)?;
     let kind = Store::open(&context, store)?.manifest().ids;
     let delete = delete.as_deref().map(|file| ids_of(file, kind)).transpose()?;
     let source = (!new.is_empty()).then(|| resolve::source(&context, new, columns)).transpose()?;

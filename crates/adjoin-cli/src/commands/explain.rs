@@ -3,7 +3,7 @@ use std::path::Path;
 use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::estimate::{AtThreshold, Estimate, Footprint, Question, estimate};
-use adjoin::job::{only_for_builds, open_source};
+use adjoin::job::{context_of_join, only_for_builds, open_source};
 use adjoin::join::{Aim, JoinOptions, neighbour_curve, prepare};
 use adjoin::options::{Metric, format_bytes, format_count, format_number, parse_bytes};
 use adjoin::predicate::Predicate;
@@ -67,6 +67,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Aim)
     let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
     let (seed, Strategy { rule, t, order, policy, .. }) = (arguments.store.seed, strategy);
     let options = JoinOptions { predicate, aim, rule, t, seed, order, lead: None, policy, cache_bytes };
+    let context = context_of_join(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
     let curve = neighbour_curve(&context, &store, seed)?; // first: a plan holds the memory of its run
     let prepared = prepare(&context, &store, &options, true)?;

@@ -1,9 +1,12 @@
+use std::path::Path;
 use std::sync::Arc;
 
+use adjoin::context::Context;
 use adjoin::error::{Error, Result};
 use adjoin::options::{format_count, format_number};
 use adjoin::report::STATISTICS_VERSION;
 
+use super::memory::memory_verdict;
 use crate::Outcome;
 use crate::args::Report;
 use crate::progress::Terminal;
@@ -23,23 +26,29 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     let read: Vec<String> = read.collect();
     resolve::check_outputs(&context, &read, &[("-o", output)])?;
 
-    let stats = arguments.stats.as_deref().map(read_statistics).transpose()?;
+    let stats = arguments.stats.as_deref().map(|path| read_statistics(&context, path)).transpose()?;
     let names = arguments.names.as_deref().map(|files| Names {
         files,
         id_column: arguments.id_column.as_deref(),
         name_column: arguments.name_column.as_deref(),
     });
     let page = write_page(&context, (result, stats), names, (output, *force))?;
+    let memory = context.memory();
     drop(context); // ends the progress bar
     if !arguments.quiet {
         let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));
         eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
     }
-    Ok(Outcome::Done)
+    Ok(memory_verdict(&memory))
 }
 
-fn read_statistics(path: &std::path::Path) -> Result<serde_json::Value> {
+/// Bytes that statistics take for each byte of their text: a list of digits has a value of 32 bytes for every second one.
+const STATISTICS_GROWTH: u64 = 24;
+
+fn read_statistics(context: &Context, path: &Path) -> Result<serde_json::Value> {
     let at = path.display();
+    let bytes = context.device.open(path)?.len();
+    let _room = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;

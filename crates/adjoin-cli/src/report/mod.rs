@@ -8,7 +8,7 @@ mod table;
 use std::path::Path;
 
 use adjoin::context::Context;
-use adjoin::error::Result;
+use adjoin::error::{ErrorKind, Result};
 use adjoin::output::{check_free, write_file};
 
 pub(crate) use html::{Drawn, write_html};
@@ -38,7 +38,13 @@ pub fn write_page(
     (output, force): (&Path, bool),
 ) -> Result<Page> {
     check_free(&*context.device, output, force)?;
-    let mut page = Page::read(context, pairs, stats)?;
+    let reading = names.map_or(Ok(0), |names| table::reading_bytes(context, names)).or_else(|refused| {
+        // Headers that do not fit: what the page itself needs may be more.
+        let least = context.reserve(pairs::LEAST_BYTES, "this report").err();
+        Err(least.filter(|_| refused.kind() == ErrorKind::Budget).unwrap_or(refused))
+    })?;
+    drop(context.reserve(pairs::LEAST_BYTES + reading, "this report")?);
+    let mut page = Page::read(context, pairs, stats, reading)?;
     if let Some(names) = names {
         page.give_names(table::names_of(context, names, &page.ids())?);
     }

@@ -48,12 +48,12 @@ struct PairData {
 }
 
 impl Page {
-    /// Makes a page of the pairs in a file.
+    /// Makes a page of the pairs in a file, and leaves `beside` bytes for what is read afterwards.
     ///
     /// # Errors
     /// Where the file cannot be read, is no result, or has more ids than memory holds.
-    pub(crate) fn read(context: &Context, path: &Path, stats: Option<serde_json::Value>) -> Result<Self> {
-        let Pairs { value, total, ids, shown, curve, mut clusters, memory } = Pairs::read(context, path)?;
+    pub(crate) fn read(context: &Context, path: &Path, stats: Option<serde_json::Value>, beside: u64) -> Result<Self> {
+        let Pairs { value, total, ids, shown, curve, mut clusters, memory } = Pairs::read(context, path, beside)?;
         let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);

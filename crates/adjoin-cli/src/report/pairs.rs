@@ -16,8 +16,13 @@ use arrow_schema::DataType;
 
 use super::table::{column, open, texts_of};
 
+/// What memory is for, as a refusal says it.
+const PURPOSE: &str = "this report";
 /// Pairs that are shown; of more, the closest.
 const SHOWN: usize = 100_000;
+const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Close>()) as u64;
+/// Bytes that a page takes at least: the pairs that are shown, the first ids.
+pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
 /// Columns of ids.
 const PAIR: [&str; 2] = ["left", "right"];
 /// Thresholds of the curve.
@@ -78,20 +83,32 @@ impl PartialEq for Close {
 impl Eq for Close {}
 
 impl Pairs {
-    pub(super) fn read(context: &Context, path: &Path) -> Result<Self> {
+    /// Reads the pairs of a file; `beside` bytes are left for what is read afterwards.
+    pub(super) fn read(context: &Context, path: &Path, beside: u64) -> Result<Self> {
         let file = PairFile::of(context, path)?;
         let is_similarity = file.value == "similarity";
+        let reading = file.reading_bytes()?;
+        drop(context.reserve(LEAST_BYTES + reading.max(beside), PURPOSE)?);
+        // Reserved from the start, so that a refusal while ids are read counts it too.
+        let names = context.reserve(SHOWN_BYTES + beside.saturating_sub(reading), PURPOSE)?;
         let mut interned = Interned::default();
         let (mut total, mut low, mut high) = (0u64, f32::INFINITY, f32::NEG_INFINITY);
+        let mut refused: Option<(Error, u64)> = None;
         file.each(context, |left, right, value| {
-            interned.place(context, left)?;
-            interned.place(context, right)?;
-            (total, low, high) = (total + 1, low.min(value), high.max(value));
+            total += 1;
+            if refused.is_none() {
+                let placed = interned.place(context, left).and_then(|_| interned.place(context, right));
+                refused = placed.err().map(|error| (error, total));
+            }
+            (low, high) = (low.min(value), high.max(value));
             Ok(())
         })?;
         let rows = interned.places.len() as u64;
-        let fixed = Components::memory_bytes(rows) + (SHOWN * 2 * size_of::<Close>()) as u64;
-        let _memory = context.reserve(fixed, "this report")?;
+        if let Some((error, at)) = refused {
+            return Err(interned.refusal(context, error, (at, total)));
+        }
+        let held = context.reserve(Components::memory_bytes(rows), PURPOSE)?;
+        let _memory = (names, held);
         let mut components = Components::new(rows);
         let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, is_similarity));
         file.each(context, |left, right, value| {
@@ -141,13 +158,22 @@ impl PairFile {
         Ok(Self { path: path.to_owned(), table, value })
     }
 
+    /// Places of both ids and of the value.
+    fn columns(&self) -> Result<[usize; 3]> {
+        let place = |name| column(&self.table, &self.path, name);
+        Ok([place(PAIR[0])?, place(PAIR[1])?, place(&self.value)?])
+    }
+
+    /// Bytes that reading the pairs holds.
+    fn reading_bytes(&self) -> Result<u64> {
+        if self.table.schema().fields().is_empty() { Ok(0) } else { self.table.reading_bytes(&self.columns()?) }
+    }
+
     fn each(&self, context: &Context, mut take: impl FnMut(String, String, f32) -> Result<()>) -> Result<()> {
         if self.table.schema().fields().is_empty() {
             return Ok(()); // no line of JSON, no pair
         }
-        let place = |name| column(&self.table, &self.path, name);
-        let columns = [place(PAIR[0])?, place(PAIR[1])?, place(&self.value)?];
-        self.table.each(context, &columns, |first, batch| {
+        self.table.each(context, &self.columns()?, |first, batch| {
             let values = self.values(first, batch, 2)?;
             let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
             values.into_iter().enumerate().try_for_each(|(k, value)| take(left(k)?, right(k)?, value))
@@ -193,13 +219,24 @@ impl Interned {
         let bytes = 2 * id.len() as u64 + BYTES_AN_ID;
         if bytes > self.granted_bytes {
             let granted = bytes.max(IDS_BYTES_AT_ONCE);
-            self.memory.push(context.reserve(granted, "this report")?);
+            self.memory.push(context.reserve(granted, PURPOSE)?);
             self.granted_bytes = granted;
         }
         self.granted_bytes -= bytes;
         let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
         self.places.insert(id, place);
         Ok(place)
+    }
+
+    /// Returns the refusal of a budget that held the ids of `at` pairs of `total`: it names what those of all need, if the
+    /// others have as many new ones, and what is held of each later.
+    fn refusal(&self, context: &Context, error: Error, (at, total): (u64, u64)) -> Error {
+        let held: u64 = self.memory.iter().map(Reservation::bytes).sum();
+        let rows = self.places.len() as u64;
+        let of_all = |bytes: u64| (u128::from(bytes) * u128::from(total) / u128::from(at.max(1))) as u64;
+        let all = of_all(held.max(IDS_BYTES_AT_ONCE)) + IDS_BYTES_AT_ONCE + of_all(Components::memory_bytes(rows));
+        let more = all.saturating_sub(held);
+        context.reserve(more.max(context.budget().free() + 1), PURPOSE).err().unwrap_or(error)
     }
 
     fn into_ids(self) -> (Vec<String>, Vec<Reservation>) {

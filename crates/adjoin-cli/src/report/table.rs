@@ -86,6 +86,20 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Returns the bytes that reading names holds at most, those of the names on the page apart.
+pub(super) fn reading_bytes(context: &Context, names: Names<'_>) -> Result<u64> {
+    let mut most = 0;
+    for path in files_of(names.files)? {
+        let table = open(context, &path, &[names.id_column.unwrap_or("id")])?;
+        if !table.schema().fields().is_empty() {
+            let (id, name) = columns_of(&table, &path, names)?;
+            let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
+            most = most.max(table.reading_bytes(&columns)?);
+        }
+    }
+    Ok(most)
+}
+
 /// The texts of some ids, and the memory that they take.
 pub(super) fn names_of(
     context: &Context,

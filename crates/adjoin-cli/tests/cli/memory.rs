@@ -68,3 +68,42 @@ fn a_page_s_real_size_is_part_of_the_least_budget_and_that_is_kept() {
         assert!(ran.said.contains("memory: "), "{}", ran.said);
     }
 }
+
+/// Every phase of a command is counted in what its first refusal names, whichever phase that comes from. Exit code 1 is not
+/// looked at: a program that is not optimised holds more code.
+#[test]
+fn a_budget_that_is_named_is_not_refused_again() {
+    let place = Place::new();
+    let shapes = [("6000", "16", "f32"), ("1500", "300", "f32"), ("9000", "24", "u8")];
+    for (shape, (rows, dimensions, element)) in shapes.into_iter().enumerate() {
+        let ending = if element == "f32" { "fbin" } else { "u8bin" };
+        for (name, rows, seed) in [("set", rows, 1), ("more", "700", 2)] {
+            let of = format!("--rows {rows} --dimensions {dimensions} --element {element} --seed {seed}");
+            place.done(&format!("gen {of} -o {name}{shape}.{ending}"));
+        }
+        let [set, more] = ["set", "more"].map(|name| format!("{name}{shape}.{ending}"));
+        let (store, grown) = (format!("store{shape}"), format!("grown{shape}"));
+        place.done(&format!("build {set} -o {store}"));
+        place.done(&format!("build {set} -o {grown}"));
+        let eps = if element == "u8" { "40" } else { "1.2" };
+        for line in [
+            format!("build {set} -o built{shape}"),
+            format!("join {set} --eps {eps} -o a{shape}.parquet"),
+            format!("join {set} --eps {eps}"),
+            format!("join {set} --eps {eps} --output counts -o b{shape}.csv"),
+            format!("join {store} --eps {eps} --output clusters -o c{shape}.csv"),
+            format!("join {store} --eps {eps} --exact --output keep -o d{shape}.csv"),
+            format!("join {set} --with {more} --eps {eps} -o e{shape}.csv"),
+            format!("join {store} --new {more} --eps {eps} -o f{shape}.csv"),
+            format!("explain {store} --eps {eps}"),
+            format!("explain {set} --eps {eps}"),
+            format!("append {grown} --new {more}"),
+        ] {
+            let refused = place.run(&format!("{line} --memory 16MB --threads 1"));
+            if refused.code == Some(2) {
+                let ran = place.run(&format!("{line} --memory {} --threads 1", least_budget(&refused.said)));
+                assert_ne!(ran.code, Some(2), "{line}: {} then {}", refused.said, ran.said);
+            }
+        }
+    }
+}

@@ -1,6 +1,14 @@
 //! The page of a result: right figures, safe against what names hold, and whole in a real browser.
 
+use std::fs::File;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use arrow_array::types::Int32Type;
+use arrow_array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{BrotliLevel, Compression};
+use parquet::file::properties::WriterProperties;
 
 use crate::place::{Place, skip};
 
@@ -134,6 +142,58 @@ fn ids_in_text_are_taken_as_they_are_written() {
     assert_eq!((&data["total"], &data["clusters_total"]), (&1_503.into(), &3.into()));
     let named = |id: &str, text: &str| data["names"].as_array().unwrap().contains(&serde_json::json!([id, text]));
     assert!(named("007", "agent") && named("7", "number") && named("abc", ""));
+}
+
+/// A file that says of 400 rows that each has the same text of 4 MB.
+fn write_repeated_text(place: &Place, name: &str) {
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(4 << 20)]));
+    let names = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0; 400]), texts);
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..400));
+    let table = RecordBatch::try_from_iter([("id", ids), ("name", Arc::new(names) as ArrayRef)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::BROTLI(BrotliLevel::default()))
+        .set_dictionary_page_size_limit(1 << 30)
+        .build();
+    let mut writer =
+        ArrowWriter::try_new(File::create(place.path(name)).unwrap(), table.schema(), Some(properties)).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+}
+
+/// Exit code 1 would say that more was held than the budget allows.
+#[test]
+fn names_are_read_within_the_budget_whatever_their_files_grow_to() {
+    let place = Place::new();
+    place.write("pairs.csv", b"left,right,distance\n0,1,0.5\n");
+    let long = "a".repeat(30 << 20);
+    write_repeated_text(&place, "repeated.parquet");
+    assert!(place.read("repeated.parquet").len() < 10_000);
+    place.write("long.jsonl", format!("{{\"id\": 0, \"name\": \"{long}\"}}\n").as_bytes());
+    place.write("long.csv", format!("id,name\n0,\"{long}\"\n").as_bytes());
+    place.done("report pairs.csv --names repeated.parquet -o page.html --memory 52MB");
+    let names = data(&place, "page.html")["names"].clone();
+    assert!(names.as_array().unwrap().iter().all(|name| name[1].as_str().unwrap() == "a".repeat(400)));
+    for names in ["long.jsonl", "long.csv"] {
+        let line = format!("report pairs.csv --names {names} -o page.html --force");
+        place.refused(&format!("{line} --memory 52MB"), &[names, "give --memory"]);
+        assert_eq!(place.run(&format!("{line} --memory 2GB")).code, Some(0));
+    }
+    place.write("stats.json", format!("[{}0]", "0,".repeat(4 << 20)).as_bytes());
+    place
+        .refused("report pairs.csv --stats stats.json -o page.html --force --memory 64MB", &["stats.json", "--memory"]);
+}
+
+#[test]
+fn records_may_have_line_breaks_and_need_no_last_one() {
+    let place = Place::new();
+    place.write("pairs.csv", b"left,right,distance\r\n0,1,0.5\r\n\r\n1,2,0.25");
+    place.write("names.csv", b"id,name\r\n0,\"two\nlines, and a \"\"quote\"\"\"\r\n1,5\" wide\r\n2,\"last\"");
+    place.done("report pairs.csv --names names.csv -o page.html");
+    let data = data(&place, "page.html");
+    assert_eq!(data["total"], 2);
+    let mut names: Vec<&str> = data["names"].as_array().unwrap().iter().map(|name| name[1].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["5\" wide", "last", "two\nlines, and a \"quote\""]);
 }
 
 #[test]

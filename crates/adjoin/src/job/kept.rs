@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::{Conditions, Job, Named, OpenedSets};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::join::{Aim, Done, JoinPlan, KeepLegs, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs};
+use crate::join::{
+    Aim, Done, JoinOptions, JoinPlan, KeepLegs, Prepared, Sets, hand_over, prepare, resume_within, run_in_legs,
+};
 use crate::kept::{Fact, FrameReader, FrameWriter, KEPT_BYTES, Kept};
 use crate::message::{Argument, message};
 use crate::options::format_bytes;
@@ -278,6 +280,18 @@ impl Pairs<'_> {
     }
 }
 
+/// The choices that were asked for.
+fn strategy_in_words(join: &JoinOptions) -> String {
+    let asked = [
+        join.rule.map(|rule| format!("rule={}", rule.name())),
+        join.t.map(|t| format!("threshold={t}")),
+        join.order.map(|order| format!("order={}", order.name())),
+        join.lead.map(|lead| format!("lead={}", lead.name())),
+    ];
+    let asked: Vec<String> = asked.into_iter().flatten().collect();
+    if asked.is_empty() { "none asked for".to_owned() } else { asked.join(",") }
+}
+
 impl Job<'_> {
     /// What decides which pairs are found, and what becomes of them.
     fn facts(&self, named: &[&Named]) -> Result<Vec<Fact>> {
@@ -296,7 +310,7 @@ impl Job<'_> {
                 }
                 Named::Source(source) => {
                     facts.extend(facts_of_files(&**source)?);
-                    facts.push(Fact::new("what is read of it", format!("{:?}", self.source)));
+                    facts.push(Fact::new("what is read of it", self.source.in_words()));
                     facts.extend(self.build.facts());
                 }
             }
@@ -314,8 +328,7 @@ impl Job<'_> {
                 Aim::Unsaid => "what is usual".to_owned(),
             },
         ));
-        let strategy = (join.rule, join.t, join.order, join.lead);
-        facts.push(Fact::new("the strategy", format!("{strategy:?}")));
+        facts.push(Fact::new("the strategy", strategy_in_words(join)));
         facts.push(Fact::new("the seed", join.seed));
         let Conditions { rows, other_rows, pairs } = conditions;
         let text = |text: Option<&str>| text.unwrap_or("none").to_owned();

@@ -7,12 +7,12 @@ mod nearest;
 mod output;
 mod sources;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
-use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, join, prepare};
+use crate::join::{JoinOptions, PairFilter, RowFilter, Sets, Side, UnopenedSet, join, prepare};
 use crate::kept::damaged;
 use crate::load::check_comparable;
 use crate::message::{Argument, Mention};
@@ -22,7 +22,7 @@ use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
     self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
-    has_manifest, sole_store,
+    has_manifest, read_manifest, sole_store,
 };
 use crate::workers::lock;
 
@@ -94,9 +94,17 @@ impl Named {
         only_for_builds: Option<Mention>,
     ) -> Result<Self> {
         Ok(match sole_store(context, inputs, only_for_builds)? {
-            Some(folder) => Self::Store(Box::new(Store::open(context, folder)?)),
+            Some(folder) => Self::Store(Box::new(Store::open(&context_of_join(context, folder, true)?, folder)?)),
             None => Self::Source(open_source(context, inputs, source)?),
         })
+    }
+
+    /// Returns what the memory of a join depends on.
+    fn unopened(&self, build: &BuildOptions) -> UnopenedSet {
+        match self {
+            Self::Store(store) => UnopenedSet::of_store(store.manifest()),
+            Self::Source(source) => UnopenedSet::of_source(source.info(), build),
+        }
     }
 
     /// The type of the vectors.
@@ -221,6 +229,7 @@ impl Job<'_> {
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
+        let context = &context.naming_at_least(self.bound(&named, &build));
         let mut kept = self.resume.then(|| KeptJoin::open(context, self, &named)).transpose()?;
         let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
@@ -249,6 +258,19 @@ impl Job<'_> {
         opened.among_pairs(context, pairs.as_ref())
     }
 
+    /// Returns a bound on what the join of these sets and its result need, which refusals before it name.
+    fn bound(&self, named: &[&Named], build: &BuildOptions) -> u64 {
+        let mut sets = named.iter().map(|named| named.unopened(build));
+        let first = sets.next().expect("there is a set");
+        let all = sets.fold(first, |all, set| UnopenedSet {
+            rows: all.rows + set.rows,
+            buckets: all.buckets + set.buckets,
+            id_bytes: all.id_bytes.max(set.id_bytes),
+            ..all
+        });
+        all.join_bytes(self.output.wants_ids()) + self.output.bound(all.rows)
+    }
+
     /// Joins what was opened. What a build took and wrote on the way is part of the statistics.
     ///
     /// # Errors
@@ -275,6 +297,15 @@ impl Job<'_> {
         let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
         join(context, sets, &prepared, sink)
     }
+}
+
+/// Returns a context whose refusals name what a join of the store in a folder needs, as far as its manifest says it.
+///
+/// # Errors
+/// If the manifest cannot be read.
+pub fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
+    let manifest = read_manifest(context, folder)?;
+    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids)))
 }
 
 /// An option that only a build heeds, where one was given.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::join::{JoinOptions, Sets, least_memory};
+use crate::error::{Error, ErrorKind, Result};
+use crate::join::{JoinOptions, Sets, least_memory, more_to_calibrate};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
@@ -14,6 +14,10 @@ use crate::store::Store;
 /// A result is announced when it is so many times as large as the vectors, and not small.
 const RESULT_MUCH_LARGER: u64 = 4;
 const RESULT_SMALL_BYTES: u64 = 16 << 20;
+
+/// What a result of rows holds whatever they are: sorters and tables; and of each row, about.
+const ROWS_BYTES: u64 = 14 << 20;
+const BYTES_A_ROW: u64 = 12;
 
 /// What a job gives beside its statistics.
 pub enum Output<'a> {
@@ -63,6 +67,14 @@ impl Output<'_> {
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
+    /// Returns a bound on what the result holds of so many rows beside the join, about.
+    pub(super) fn bound(&self, rows: u64) -> u64 {
+        match self {
+            Self::Pairs(_) | Self::Sink(_) => 0,
+            _ => ROWS_BYTES + rows * BYTES_A_ROW,
+        }
+    }
+
     /// A sink for rows; it takes its memory, and refuses a budget that holds it but not the join.
     pub(super) fn sink_of_rows<'s>(
         &self,
@@ -72,7 +84,14 @@ impl Output<'_> {
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, sets, least_memory(sets, options)?),
+            _ => {
+                let least = least_memory(sets, options)?;
+                self.rows(context, sets, least).or_else(|refused| match refused.kind() {
+                    // A budget that the refusal names must suffice for a calibration too, which may not come.
+                    ErrorKind::Budget => self.rows(context, sets, least + more_to_calibrate(sets, options)?),
+                    _ => Err(refused),
+                })
+            }
         }
     }
 

@@ -11,6 +11,6 @@ pub use crate::load::{PairFilter, RowFilter, Sets, Side};
 pub use execution::{Done, join, run};
 pub(crate) use execution::{KeepLegs, hand_over, run_in_legs};
 pub use options::{Aim, JoinOptions};
-pub(crate) use planning::{Foresight, least_of_unbuilt, resume_within};
+pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, more_to_calibrate, resume_within};
 pub use planning::{least_memory, neighbour_curve, prepare, prepare_each, resume};
 pub use prepared::{JoinPlan, Prepared};

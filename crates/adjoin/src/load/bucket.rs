@@ -1,5 +1,6 @@
 //! A bucket in memory: its members, and where they lie.
 
+use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel};
 
 use super::buckets::Buckets;
@@ -10,6 +11,9 @@ use crate::error::Result;
 use crate::geometry::Coordinate;
 use crate::source::Ids;
 use crate::sql::Rank;
+
+/// Bytes of a bucket in memory, whatever its members are: what refers to them, and its place in a cache.
+const BUCKET_BYTES: u64 = 512;
 
 /// A bucket's members, and where they lie.
 pub(crate) struct LoadedBucket<T: Coordinate> {
@@ -57,9 +61,13 @@ impl<T: Coordinate> LoadedBucket<T> {
     /// Bytes that a bucket takes in memory.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, number: u32, with_ids: bool) -> u64 {
         let rows = u64::from(buckets.members(number));
-        let ids = if with_ids && rows > 0 { buckets.extent(number).id_bytes } else { 0 };
-        let a_row = (size_of::<u64>() + size_of::<T::Distance>()) as u64 + buckets.rank_bytes(number);
-        Members::<T>::memory_bytes(rows, buckets.space()) + a_row * rows + ids
+        if rows == 0 {
+            return 0;
+        }
+        let ids = if with_ids { buckets.extent(number).id_bytes } else { 0 };
+        let [of_row, own] = [size_of::<u64>(), size_of::<T::Distance>()].map(|bytes| rows * bytes as u64);
+        let blocks = [of_row, own, rows * buckets.rank_bytes(number), ids].map(MappedBlocks::block_bytes);
+        Members::<T>::memory_bytes(rows, buckets.space()) + blocks.iter().sum::<u64>() + BUCKET_BYTES
     }
 
     /// Bytes that whoever loads a bucket holds meanwhile beside it: where not all members take part, these as they are stored,

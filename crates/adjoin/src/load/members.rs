@@ -1,5 +1,6 @@
 //! Stored vectors as coordinates, ready for the kernels, and what decides their pairs.
 
+use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
 use crate::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
@@ -80,7 +81,7 @@ impl Exact {
 
     /// Bytes that so many vectors take.
     fn memory_bytes(rows: u64, vectors: VectorType) -> u64 {
-        rows * (vectors.bytes() + size_of::<f64>()) as u64
+        [vectors.bytes(), size_of::<f64>()].map(|bytes| MappedBlocks::block_bytes(rows * bytes as u64)).iter().sum()
     }
 
     fn as_floats(&self, kernel: Kernel) -> AsFloats<'_> {
@@ -182,7 +183,7 @@ impl<T: Coordinate> Members<T> {
     pub(crate) fn memory_bytes(rows: u64, space: Space<'_>) -> u64 {
         let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
         let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
-        Panel::<T>::bytes_for(rows as usize, space.dimensions()) + exact
+        MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact
     }
 
     /// The threshold of pairs of a member, as a query, with rows of a space up to a nearness ([`Predicate::up_to`]).

@@ -13,14 +13,22 @@ use crate::output::Target;
 /// Writes pairs: columns `left`, `right` and `distance` or `similarity`.
 pub struct PairWriter(TableWriter);
 
-/// Bytes that the writer of a result gathers, and for ids beside that.
+/// Bytes that the writer of a result gathers, the metadata of small results among them, and for ids beside that.
 const WRITER_BYTES: u64 = 7 << 20;
+const METADATA_BYTES: u64 = 256 << 10;
 const WRITER_ID_BYTES: u64 = 2 << 20;
 
 impl PairWriter {
     /// Bytes that it holds.
     pub fn memory_bytes(with_ids: bool) -> u64 {
         WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 }
+    }
+
+    /// Returns what is kept of so many pairs until their file ends, beyond what [`PairWriter::memory_bytes`] has for it, if an
+    /// id has so many bytes. Predictions of pairs are only about right, so that half as many more are counted.
+    pub(crate) fn metadata_bytes(pairs: u64, id_bytes: u64) -> u64 {
+        let row_bytes = 2 * id_bytes.max(8) + 4;
+        TableWriter::metadata_bytes(pairs.saturating_add(pairs / 2), row_bytes).saturating_sub(METADATA_BYTES)
     }
 
     /// Starts a result.

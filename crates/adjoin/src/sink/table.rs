@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adjoin_device::WRITE_BUFFER_BYTES;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, device_failure};
 use crate::options::Metric;
 use crate::output::{Draft, OutputWriter, Target};
 use crate::report::Written;
@@ -23,6 +24,14 @@ use crate::source::{IdKind, Ids};
 const ROW_GROUP_ROWS: usize = 128 * 1024;
 /// Bytes of one, as encoded: long ids make it shorter.
 const ROW_GROUP_BYTES: usize = 6 << 20;
+/// Bytes of a page of ids of text before it is compressed, and ids after which that is checked: a page of long ids would
+/// else have a thousand of them at least.
+const TEXT_PAGE_BYTES: usize = 256 << 10;
+const TEXT_PAGE_CHECKED: usize = 64;
+/// Row groups that a Parquet file can have: they are numbered in 16 bits.
+const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
+/// What the writer keeps of a row group of three columns until the end of the file.
+const ROW_GROUP_METADATA_BYTES: u64 = 4 << 10;
 /// Bytes gathered before text goes out.
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
 /// Bytes of rows on their way into a table, and of what encodes and compresses them.
@@ -126,6 +135,12 @@ impl TableWriter {
         Ok(TableBytes { begun, written: begun + gathered as u64 + ENCODING_BYTES })
     }
 
+    /// Returns what a Parquet file of so many rows keeps of its row groups until its end, if a row takes `row_bytes`.
+    pub(crate) fn metadata_bytes(rows: u64, row_bytes: u64) -> u64 {
+        let in_group = (ROW_GROUP_BYTES as u64 / row_bytes.max(1)).clamp(1, ROW_GROUP_ROWS as u64);
+        (rows / in_group).min(ROW_GROUPS_MAX) * ROW_GROUP_METADATA_BYTES
+    }
+
     /// Starts a result.
     ///
     /// # Errors
@@ -227,7 +242,9 @@ impl Place {
         if self.reader_gone.load(Ordering::Relaxed) {
             return Error::reader_gone().caused_by(error);
         }
-        Error::device(format!("cannot write {}: {error}", self.name)).caused_by(error)
+        let failed = device_failure(&error);
+        let failed = failed.unwrap_or_else(|| Error::device(format!("cannot write {}: {error}", self.name)));
+        failed.caused_by(error)
     }
 }
 
@@ -241,8 +258,15 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
         .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_dictionary_enabled(false)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .build();
-    ArrowWriter::try_new(output, schema.clone(), Some(properties)).map_err(|error| place.failed(error))
+        // What is told of each page is kept until the end of the file, and of a large file that is more than the pages.
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
+    let has_texts = schema.fields().iter().any(|field| *field.data_type() == DataType::Utf8);
+    let properties = match has_texts {
+        true => properties.set_data_page_size_limit(TEXT_PAGE_BYTES).set_write_batch_size(TEXT_PAGE_CHECKED),
+        false => properties,
+    };
+    ArrowWriter::try_new(output, schema.clone(), Some(properties.build())).map_err(|error| place.failed(error))
 }
 
 /// The column of the values of pairs.
@@ -271,8 +295,50 @@ pub fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
         Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
         Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
         Ids::Utf8(texts) => {
-            let text = |k: usize| String::from_utf8_lossy(texts.get(k));
-            Arc::new(StringArray::from_iter_values((0..texts.len()).map(text)))
+            // Exactly as large as the texts: long ids would else take twice their bytes while the column grows.
+            let mut column = StringBuilder::with_capacity(texts.len(), texts.bytes());
+            (0..texts.len()).for_each(|k| column.append_value(String::from_utf8_lossy(texts.get(k))));
+            Arc::new(column.finish())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::StringArray;
+    use parquet::file::metadata::ParquetMetaDataReader;
+
+    use super::*;
+    use crate::random::Random;
+
+    /// What is told of a row group until the end of the file takes what is counted with, however long ids are.
+    #[test]
+    fn a_row_group_keeps_little_until_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.parquet");
+        let target = Target::File { path: path.clone(), force: false };
+        let fields = vec![id_field("left", IdKind::Utf8), id_field("right", IdKind::Utf8), value_field(Metric::L2)];
+        let mut table = TableWriter::create(&Context::default(), &target, fields).unwrap();
+        let mut random = Random::new(1, "ids");
+        let mut text = || (0..20).map(|_| format!("{:016x}", random.below(u64::MAX))).collect::<String>();
+        for _ in 0..30 {
+            let [left, right] = [(); 2].map(|()| StringArray::from_iter_values((0..1_000).map(|_| text())));
+            let values = arrow_array::Float32Array::from(vec![0.5; 1_000]);
+            table.write(vec![Arc::new(left), Arc::new(right), Arc::new(values)]).unwrap();
+        }
+        table.finish().unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let mut reader =
+            ParquetMetaDataReader::new().with_page_index_policy(parquet::file::metadata::PageIndexPolicy::Optional);
+        reader.try_parse(&file).unwrap();
+        let metadata = reader.finish().unwrap();
+        let groups = metadata.num_row_groups() as u64;
+        assert!(groups > 1, "{groups} row groups");
+        assert!(metadata.memory_size() as u64 / groups < ROW_GROUP_METADATA_BYTES, "{} bytes", metadata.memory_size());
+        let chunks = metadata.row_groups().iter().flat_map(|group| group.columns());
+        assert!(
+            chunks.clone().all(|chunk| chunk.offset_index_offset().is_none() && chunk.column_index_offset().is_none())
+        );
+        assert_eq!(TableWriter::metadata_bytes(10 * ROW_GROUP_ROWS as u64, 20), 10 * ROW_GROUP_METADATA_BYTES);
     }
 }

@@ -19,6 +19,7 @@ use super::foreign::other_type;
 use super::id_column::IdColumn;
 use super::nested::{ColumnPlace, fields_of_structs};
 use super::open::{IdChoice, SourceOptions};
+use super::parquet_texts::COPIED_BYTES;
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -136,6 +137,11 @@ impl TableColumns {
         let vector_column = Some(self.vector_name.clone());
         let ids = self.id.as_ref().map_or(IdKind::None, |id| id.kind);
         Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, memory, lines: None, arrays: None })
+    }
+
+    /// Returns the place of the ids if they are texts.
+    pub(super) fn text_ids(&self) -> Option<&ColumnPlace> {
+        self.id.as_ref().filter(|id| id.kind == IdKind::Utf8).map(|id| &id.place)
     }
 
     /// Place of the vectors in the file, and the bytes of an element there.
@@ -392,6 +398,35 @@ pub(super) fn rows_per_batch(vectors: VectorType, batch_bytes: usize) -> usize {
     (batch_bytes / vectors.bytes()).clamp(1, DECODED_ROWS_MAX)
 }
 
+/// Returns how many of the first `rows` rows have no more text than a batch is counted with, but at least one: texts are ids,
+/// which are copied.
+fn rows_within(table: &RecordBatch, rows: usize) -> usize {
+    let limit = (COPIED_BYTES as usize).max(TEXT_BYTES_A_ROW * rows);
+    let mut left = vec![limit; table.num_columns()];
+    for row in 0..rows {
+        for (column, left) in table.columns().iter().zip(&mut left) {
+            match left.checked_sub(text_bytes(column, row)) {
+                Some(rest) => *left = rest,
+                None => return row.max(1),
+            }
+        }
+    }
+    rows
+}
+
+/// Bytes of text that a batch is counted with for each of its rows.
+const TEXT_BYTES_A_ROW: usize = 48;
+
+/// Returns the bytes of a text, 0 for what is none.
+fn text_bytes(column: &ArrayRef, row: usize) -> usize {
+    match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().value_length(row) as usize,
+        DataType::LargeUtf8 => column.as_string::<i64>().value_length(row) as usize,
+        DataType::Utf8View => column.as_string_view().value(row).len(),
+        _ => 0,
+    }
+}
+
 /// A scan of tables.
 pub(super) struct ColumnScan {
     columns: TableColumns,
@@ -421,7 +456,7 @@ impl ColumnScan {
             }
         }
         Ok(table.map(|table| {
-            let rows = table.num_rows().min(self.rows_per_batch);
+            let rows = rows_within(&table, table.num_rows().min(self.rows_per_batch));
             self.rest = Some(table.slice(rows, table.num_rows() - rows));
             table.slice(0, rows)
         }))

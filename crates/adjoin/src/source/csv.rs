@@ -94,6 +94,16 @@ pub(super) fn schema(
     Ok(Arc::new(Schema::new(inferred.fields().iter().map(corrected).collect::<Vec<_>>())))
 }
 
+/// Returns the bytes that reading records holds, unless one has more than a batch.
+pub(super) fn reading_bytes(fields: usize) -> u64 {
+    Lines::of_csv_bytes() + decoding_bytes(fields)
+}
+
+/// Returns the bytes of a batch: its records as they are decoded, and of each column what is kept of it.
+fn decoding_bytes(fields: usize) -> u64 {
+    DECODED_BYTES_A_BYTE * BATCH_BYTES as u64 + (COLUMN_BYTES + 2 * FIELD_BYTES as u64) * fields as u64
+}
+
 /// The records of a file as tables of some columns.
 pub(super) struct CsvTables {
     context: Context,
@@ -101,7 +111,6 @@ pub(super) struct CsvTables {
     lines: Lines,
     decoder: Decoder,
     room: Reservation,
-    batch_records: usize,
     records: u64,
 }
 
@@ -120,12 +129,11 @@ impl CsvTables {
         let lines = Lines::of_csv(context, path, file)?;
         let fields = schema.fields().len().max(1);
         let batch_records = (BATCH_BYTES / (FIELD_BYTES * fields)).clamp(1, BATCH_RECORDS);
-        let bytes = DECODED_BYTES_A_BYTE * BATCH_BYTES as u64 + (COLUMN_BYTES + 2 * FIELD_BYTES as u64) * fields as u64;
-        let room = context.reserve(bytes, &format!("{}: its records", path.display()))?;
+        let room = context.reserve(decoding_bytes(fields), &format!("{}: its records", path.display()))?;
         let builder = arrow_csv::ReaderBuilder::new(schema).with_format(Format::default().with_header(true));
         let builder = builder.with_batch_size(batch_records).with_projection(columns.to_vec());
         let (context, path, decoder) = (context.clone(), path.to_owned(), builder.build_decoder());
-        Ok(Self { context, path, lines, decoder, room, batch_records, records: 0 })
+        Ok(Self { context, path, lines, decoder, room, records: 0 })
     }
 
     fn next_table(&mut self) -> Result<Option<RecordBatch>> {
@@ -164,5 +172,33 @@ impl Iterator for CsvTables {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_table().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lengths of records, whichever way the bytes arrive.
+    fn lengths(text: &str, step: usize) -> Vec<usize> {
+        let (mut end, mut lengths, mut open) = (RecordEnd::default(), Vec::new(), 0);
+        for mut part in text.as_bytes().chunks(step) {
+            while let Some(bytes) = end.find(part) {
+                lengths.push(open + bytes);
+                (open, part) = (0, &part[bytes..]);
+            }
+            open += part.len();
+        }
+        lengths.push(open);
+        lengths
+    }
+
+    #[test]
+    fn records_end_where_the_decoder_ends_them() {
+        let records = ["a,b\n", "1,\"x\ny\"\n", "2,\"say \"\"so\"\"\n\"\n", "3,5\" wide\n", "\r", "\n", "4,\"\""];
+        let (text, expected) = (records.concat(), records.map(str::len));
+        for step in [1, 2, 3, 7, 1_000] {
+            assert_eq!(lengths(&text, step), expected, "{step}");
+        }
     }
 }

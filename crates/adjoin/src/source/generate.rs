@@ -8,7 +8,7 @@ use super::elements::StoredElement;
 use super::generate_model::Model;
 use super::npy;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, device_failure};
 use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
 use crate::output::{Draft, Target};
 
@@ -41,7 +41,10 @@ pub fn generate(context: &Context, what: &Generated, target: &Target) -> Result<
     let (draft, output) = Draft::create(context, path, *force)?;
     let written = output.written();
     let mut file = BufWriter::with_capacity(1 << 20, output);
-    let failed = |error: std::io::Error| Error::device(format!("cannot write {}: {error}", path.display()));
+    let failed = |error: std::io::Error| {
+        let other = || Error::device(format!("cannot write {}: {error}", path.display()));
+        device_failure(&error).unwrap_or_else(other)
+    };
     file.write_all(&header).map_err(failed)?;
     let mut model = Model::new(what);
     let mut row = Vec::with_capacity(what.vectors.bytes());

@@ -62,7 +62,7 @@ impl LineFacts {
     }
 
     /// Bytes that a scan holds.
-    fn held_bytes(&self) -> u64 {
+    pub(super) fn held_bytes(&self) -> u64 {
         self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
     }
 
@@ -272,13 +272,17 @@ impl Lines {
         Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None, ending }
     }
 
+    /// Returns the bytes that [`Lines::of_csv`] reserves at first.
+    pub(super) fn of_csv_bytes() -> u64 {
+        2 * BLOCK_BYTES as u64
+    }
+
     /// The records of a file of CSV.
     ///
     /// # Errors
     /// If the budget does not hold a block.
     pub(super) fn of_csv(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
-        let memory =
-            context.reserve_between_runs(2 * BLOCK_BYTES as u64, &format!("{}: its records", path.display()))?;
+        let memory = context.reserve_between_runs(Self::of_csv_bytes(), &format!("{}: its records", path.display()))?;
         let (growth, ending) = (Some((context.clone(), memory)), Ending::Record(RecordEnd::default()));
         Ok(Self { growth, ending, ..Self::new(path, file, BLOCK_BYTES) })
     }

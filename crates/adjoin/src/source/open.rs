@@ -32,6 +32,22 @@ pub struct SourceOptions {
     pub split: Option<String>,
 }
 
+impl SourceOptions {
+    /// Returns what is read, for messages about another run that read something else.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { vector_column, ids, split } = self;
+        let vectors =
+            vector_column.as_ref().map_or("the only column of vectors".to_owned(), |name| format!("column {name}"));
+        let ids = match ids {
+            IdChoice::IfThere => "ids of column id, if present".to_owned(),
+            IdChoice::Column(name) => format!("ids of column {name}"),
+            IdChoice::RowNumbers => "no ids".to_owned(),
+        };
+        let split = split.as_ref().map_or(String::new(), |split| format!(", split {split}"));
+        format!("{vectors}, {ids}{split}")
+    }
+}
+
 /// What names the rows of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum IdChoice {

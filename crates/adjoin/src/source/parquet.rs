@@ -37,6 +37,9 @@ const PROBED_ROWS: usize = 64;
 /// Bytes that a value of a fixed width takes once decoded, in arrays that grow.
 const VALUE_BYTES: u64 = 24;
 
+/// Bytes of ids of text that are decoded at once with vectors.
+const ID_BYTES: u64 = 1 << 20;
+
 /// The footer in messages.
 const FOOTER: &str = "its Parquet footer";
 
@@ -77,7 +80,7 @@ pub(super) fn scan(
     let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
     let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
     let columns = footer.choose(options)?;
-    let tables = footer.tables(&columns.places(), rows_per_batch(vectors, batch_bytes))?;
+    let tables = footer.scan_tables(&columns, rows_per_batch(vectors, batch_bytes))?;
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
 
@@ -97,11 +100,21 @@ pub(super) fn tables(
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
-    let bytes = memory.held.saturating_add(batch.pages).saturating_add(batch.copied);
-    let held = context.reserve(bytes, &format!("{}: some columns", path.display()))?;
+    let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
     let footer = footer.with_piece_bytes_max(memory.piece);
     let tables = PiecewiseTables::new(footer, places, (batch_rows, first_row), batch)?;
     Ok(Box::new(Holding::new(Box::new(tables), held)))
+}
+
+/// Returns the bytes that [`tables`] reserves.
+pub(super) fn tables_bytes(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    (places, batch_rows): (&[ColumnPlace], usize),
+) -> Result<u64> {
+    let footer = Footer::read(path, WindowedFile::new(file))?;
+    let memory = footer.scan_memory(places)?;
+    Ok(footer.batch_memory(places, batch_rows, memory.piece).held_with(&memory))
 }
 
 /// Reserves what the footer of a file takes while it is decoded, and returns the columns of the file and its rows.
@@ -126,6 +139,13 @@ struct BatchMemory {
     copied: u64,
     /// Whether many rows may be decoded at once.
     takes_many: bool,
+}
+
+impl BatchMemory {
+    /// Bytes of a batch and of what a scan holds beside it.
+    fn held_with(&self, scan: &ScanMemory) -> u64 {
+        scan.held.saturating_add(self.pages).saturating_add(self.copied)
+    }
 }
 
 impl Footer {
@@ -224,6 +244,16 @@ impl Footer {
         let reader = self.reader(places, rows, 0)?;
         let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
         Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
+    }
+
+    /// Reads vectors and ids, `rows` at a time; fewer if their ids are long, as those of a batch are decoded at once.
+    fn scan_tables(self, columns: &TableColumns, rows: usize) -> Result<Tables> {
+        let places = columns.places();
+        let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
+        let rows = rows.min((ID_BYTES / self.bytes_a_row(ids).max(1)) as usize).max(1);
+        let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
+        let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
+        Ok(Box::new(PiecewiseTables::new(self, &places, (rows, 0), batch)?))
     }
 
     /// Reads some columns from a row on.

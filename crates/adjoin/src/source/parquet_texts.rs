@@ -104,3 +104,73 @@ fn text_bytes(column: &ArrayRef, row: usize) -> u64 {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::parquet::arrow::ArrowWriter;
+    use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+    use adjoin_device::{Device, FileSystem};
+    use arrow_array::types::Int32Type;
+    use arrow_array::{DictionaryArray, Int32Array, Int64Array, StringArray};
+
+    use super::*;
+    use crate::context::Context;
+    use crate::source::fixtures::{Folder, table};
+    use crate::source::nested::ColumnPlace;
+    use crate::source::parquet;
+
+    /// The numbers and lengths of texts of a file, and the most bytes of text that were handed out at once.
+    fn read(
+        folder: &Folder,
+        table: &RecordBatch,
+        properties: WriterPropertiesBuilder,
+    ) -> (Vec<i64>, Vec<usize>, usize) {
+        let mut bytes = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties.build())).unwrap();
+        writer.write(table).unwrap();
+        writer.close().unwrap();
+        folder.write("a.parquet", &bytes);
+        let (path, context) = (folder.path("a.parquet"), Context::default().with_memory(60_000_000));
+        let places = [0, 1].map(ColumnPlace::top);
+        let file = FileSystem::pread().open(&path).unwrap();
+        let (mut numbers, mut lengths, mut most) = (Vec::new(), Vec::new(), 0);
+        for piece in parquet::tables(&context, &path, file, (&places, 1_024), 0).unwrap() {
+            let piece = piece.unwrap();
+            numbers.extend_from_slice(piece.column(0).as_primitive::<arrow_array::types::Int64Type>().values());
+            let texts = piece.column(1).as_string::<i32>();
+            lengths.extend((0..texts.len()).map(|row| texts.value(row).len()));
+            most = most.max((0..texts.len()).map(|row| texts.value(row).len()).sum());
+        }
+        (numbers, lengths, most)
+    }
+
+    #[test]
+    fn a_text_that_a_thousand_rows_repeat_is_copied_for_some_at_a_time() {
+        let folder = Folder::new();
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(["x".repeat(1 << 20)]));
+        let texts = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0; 300]), texts);
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..300));
+        let table = table(&[("n", numbers), ("t", Arc::new(texts))]);
+        let properties = WriterProperties::builder().set_dictionary_page_size_limit(1 << 30);
+        let (numbers, lengths, most) = read(&folder, &table, properties);
+        assert_eq!(numbers, Vec::from_iter(0..300));
+        assert!(lengths.iter().all(|&length| length == 1 << 20) && most == 1 << 20);
+    }
+
+    #[test]
+    fn rows_that_are_far_larger_than_average_are_decoded_alone() {
+        let folder = Folder::new();
+        let of = |row: usize| if row < 600 { format!("{row:0>60000}") } else { row.to_string() };
+        let rows = 20_000;
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(of)));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_data_page_size_limit(100_000)
+            .set_write_batch_size(1);
+        let (numbers, lengths, most) = read(&folder, &table(&[("n", numbers), ("t", texts)]), properties);
+        assert_eq!(numbers, Vec::from_iter(0..rows as i64));
+        assert_eq!(lengths, Vec::from_iter((0..rows).map(|row| of(row).len())));
+        assert!(most <= COPIED_BYTES as usize, "{most} bytes");
+    }
+}

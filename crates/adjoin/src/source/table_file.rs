@@ -14,8 +14,9 @@ use super::nested::ColumnPlace;
 use super::{csv, json_lines, parquet};
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::sink::TableFormat;
 
+/// Endings of tables, the last two of JSON lines.
+const ENDINGS: [&str; 4] = ["parquet", "csv", "jsonl", "ndjson"];
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 1 << 10;
 
@@ -41,14 +42,16 @@ impl TableFile {
     /// If the file cannot be read, is not what its ending says, or its longest line or its footer does not fit into the
     /// budget.
     pub fn open(context: &Context, path: &Path, texts: &[&str], numbers: &[&str]) -> Result<Self> {
-        let format = TableFormat::of(path).map_err(|_| {
-            Error::option(format!("{}: a table is a .parquet, .csv or .jsonl file; name one", path.display()))
-        })?;
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if !ENDINGS.contains(&ending) {
+            let at = path.display();
+            return Err(Error::option(format!("{at}: a table is a .parquet, .csv or .jsonl file; name one")));
+        }
         let file = context.device.open(path)?;
-        let (schema, kind) = match format {
-            TableFormat::Parquet => (parquet::schema_within(context, path, file.clone())?, Kind::Parquet),
-            TableFormat::Csv => (csv::schema(context, path, file.clone(), texts, numbers)?, Kind::Csv),
-            TableFormat::JsonLines => {
+        let (schema, kind) = match ending {
+            "parquet" => (parquet::schema_within(context, path, file.clone())?, Kind::Parquet),
+            "csv" => (csv::schema(context, path, file.clone(), texts, numbers)?, Kind::Csv),
+            _ => {
                 let facts = json_lines::facts(context, path, file.clone())?;
                 (facts.schema(), Kind::JsonLines(Box::new(facts)))
             }
@@ -85,6 +88,20 @@ impl TableFile {
             row += table.num_rows() as u64;
         }
         Ok(())
+    }
+
+    /// Returns the bytes that reading the columns at some places holds.
+    ///
+    /// # Errors
+    /// If page headers cannot be read.
+    pub fn reading_bytes(&self, columns: &[usize]) -> Result<u64> {
+        let mut places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
+        places.sort_unstable();
+        Ok(match &self.kind {
+            Kind::Parquet => parquet::tables_bytes(&self.path, self.file.clone(), (&places, BATCH_ROWS))?,
+            Kind::Csv => csv::reading_bytes(self.schema.fields().len()),
+            Kind::JsonLines(facts) => facts.held_bytes(),
+        })
     }
 
     fn tables(&self, context: &Context, columns: &[usize]) -> Result<Tables> {

@@ -285,6 +285,11 @@ impl TextIds {
         self.ends.is_empty()
     }
 
+    /// Returns the bytes of all texts.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The bytes of text `k`.
     pub fn get(&self, k: usize) -> &[u8] {
         let start = if k == 0 { 0 } else { self.ends[k - 1] as usize };

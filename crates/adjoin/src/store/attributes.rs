@@ -22,7 +22,7 @@ use super::files::{FileFacts, Role};
 use super::partitions::{PartitionSizes, Partitions, Records};
 use super::publish::Drafts;
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, device_failure};
 use crate::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{Attributes, slice_bytes};
 use crate::sql::cast;
@@ -308,7 +308,8 @@ impl<'a> AttributeWriter<'a> {
 }
 
 fn failed(at: &str, error: ParquetError) -> Error {
-    Error::device(format!("cannot write {at}: {error}")).caused_by(error)
+    let failed = device_failure(&error);
+    failed.unwrap_or_else(|| Error::device(format!("cannot write {at}: {error}"))).caused_by(error)
 }
 
 /// Where the rows of a source lie in its store, as buckets are written.

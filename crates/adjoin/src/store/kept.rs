@@ -139,7 +139,7 @@ impl KeptBuild {
     ) -> Result<Option<Self>> {
         let Some(source_options) = &options.resume else { return Ok(None) };
         let mut facts = facts_of_files(source)?;
-        facts.push(Fact::new("what is read of them", format!("{source_options:?}")));
+        facts.push(Fact::new("what is read of them", source_options.in_words()));
         facts.extend(options.facts());
         let kept = Kept::<BuildState>::open(context, store, facts, options.force)?;
         let info = source.info();

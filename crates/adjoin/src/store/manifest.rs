@@ -293,7 +293,7 @@ pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Ve
 }
 
 /// The manifest of a store.
-pub(super) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
+pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
     Manifest::decode(folder, &read_manifest_bytes(context, folder)?)
 }
 

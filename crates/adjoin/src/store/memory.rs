@@ -135,6 +135,15 @@ impl BuildMemory {
         })
     }
 
+    /// The least bytes with which rows come to a store.
+    pub(super) fn least_to_append<T: Coordinate>(
+        threads: usize,
+        source: Option<&dyn VectorSource>,
+        growing: &Growing,
+    ) -> u64 {
+        Self::to_append::<T>(threads, source, growing, 0, intake::batch_bytes(0)).largest_phase()
+    }
+
     /// The plan for the memory that there is, of those for so much of it and batches of so many bytes.
     fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);

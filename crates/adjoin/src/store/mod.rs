@@ -31,7 +31,7 @@ mod writer;
 
 pub use crate::row_numbers::RowSet;
 pub(crate) use append::check_new_ids;
-pub use append::{Append, AppendReport, append};
+pub use append::{Append, AppendReport, append, context_of_append};
 pub(crate) use assign::{TwoLevel, memory_bytes as assigning_bytes};
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
@@ -50,7 +50,7 @@ pub use kept::BuildRepeated;
 pub(crate) use kind::has_manifest;
 pub use kind::{kind_of, sole_store};
 pub use manifest::{Assignment, Centers, Kind, Manifest};
-pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest_bytes, sealed, unsealed};
+pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::BuildMemory;
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub use passing::Passing;

@@ -9,9 +9,10 @@ use crate::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{Aim, JoinOptions};
 use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};
-use crate::plan::{BucketSizes, Needs, Rule};
+use crate::plan::{BucketSizes, Needs, Rule, Steps};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
+use crate::store::format::Extent;
 
 /// The least that a join needs, whether floats are rounded or not, which is decided by vectors that are drawn.
 pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
@@ -21,6 +22,23 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
     }
     of_bytes.max(least::<f32>(buckets, options, with_ids, 1)).max(coding_bytes(buckets))
 }
+
+/// Returns a bound on what a join needs, whatever its planning finds: what a refusal before it names. It counts a calibration
+/// that may not come, and some edges for each bucket.
+pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
+    let count = buckets.extents().len() as u64;
+    let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
+    let of_bytes = least_to_calibrate::<u8>(buckets, options, with_ids, 1);
+    if !buckets.space().is_of_floats() {
+        return edges + of_bytes;
+    }
+    let of_floats = least_to_calibrate::<f32>(buckets, options, with_ids, 1);
+    edges + of_bytes.max(of_floats).max(coding_bytes(buckets))
+}
+
+/// Edges of a bucket that a bound on the memory of a join counts, and bytes of each, in the graph and in the schedule.
+pub(super) const EDGES_A_BUCKET: u64 = 32;
+pub(super) const EDGE_BYTES: u64 = 16;
 
 /// The least that a join needs with so many threads, whatever its passes over the buckets find.
 pub(super) fn least<T: Coordinate>(
@@ -32,7 +50,7 @@ pub(super) fn least<T: Coordinate>(
     let sizes = sizes::<T>(buckets, with_ids);
     let tasks = buckets.extents().len() as u64; // each with itself
     let run =
-        needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest())).least(threads, options.least_policy());
+        needs::<T>(buckets, &sizes, with_ids, (tasks, sizes.two_largest()), 0).least(threads, options.least_policy());
     let pass = match options.rule {
         Some(rule) if !rule.is_exact() => least_of_calibration::<T>(buckets, rule, threads),
         _ => margins::least_bytes::<T>(threads, buckets),
@@ -76,20 +94,42 @@ pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> Buc
     }
 }
 
+/// Stacks, and what the system's allocator keeps for each thread of freed small blocks: of the calling thread and the
+/// reader together, and of each worker.
+pub(super) const THREADS_BYTES: u64 = 640 << 10;
+pub(super) const WORKER_BYTES: u64 = 384 << 10;
+
+/// Bytes of what is held of each bucket during a run, loaded or not: the table of the cache, its steps and those that the
+/// reader simulates again if the uses to come are not known, sizes on disk and in memory, and the extents again if there
+/// are two stores.
+pub(super) fn tables_bytes_of<T: Coordinate>(count: usize, sets: usize) -> u64 {
+    let extents = if sets > 1 { size_of::<Extent>() } else { 0 };
+    let sizes = 3 * size_of::<u64>(); // and sorted once more, for the least cache
+    Cache::<T>::table_bytes(count) + (count * (Steps::BYTES_A_BUCKET + sizes + extents)) as u64
+}
+
 /// What a run of so many tasks needs, with a cache of so many bytes at least.
 pub(super) fn needs<T: Coordinate>(
     buckets: &Buckets<'_>,
     sizes: &BucketSizes,
     with_ids: bool,
     (tasks, least_cache): (u64, u64),
+    results: u64,
 ) -> Needs {
     let (dimensions, count, rows) = (buckets.vectors().dimensions, buckets.extents().len(), buckets.rows_max());
     let ids = (0..buckets.count()).any(|bucket| buckets.ids(bucket) != IdKind::None);
-    let writer = if with_ids { PairWriter::memory_bytes(ids) } else { 0 };
+    let id_bytes = buckets.extents().iter().map(|extent| extent.id_bytes).sum::<u64>() / buckets.rows().max(1);
+    let writer =
+        if with_ids { PairWriter::memory_bytes(ids) + PairWriter::metadata_bytes(results, id_bytes) } else { 0 };
     let extents = buckets.extents();
     Needs {
-        fixed: centers_bytes::<T>(buckets) + Cache::<T>::table_bytes(count) + writer,
-        a_worker: Verifier::<T>::memory_bytes(rows, dimensions) + LoadedBucket::<T>::loading_bytes(buckets, with_ids),
+        fixed: centers_bytes::<T>(buckets)
+            + tables_bytes_of::<T>(count, buckets.parts().len())
+            + writer
+            + THREADS_BYTES,
+        a_worker: Verifier::<T>::memory_bytes(rows, dimensions)
+            + LoadedBucket::<T>::loading_bytes(buckets, with_ids)
+            + WORKER_BYTES,
         tasks,
         queue: Queue::least(with_ids)..=Queue::most(with_ids),
         read_ahead: least_read_ahead(extents, with_ids)..=most_read_ahead(extents, with_ids),

@@ -2,9 +2,11 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::MORE_VECTORS;
+use super::calibration::{CALIBRATION_VECTORS, MORE_VECTORS};
+use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
-use super::neighbours::Comparison;
+use super::margins::MARGIN_BYTES_MIN;
+use super::neighbours::{Comparison, neighbours_bytes};
 use crate::geometry::{Coordinate, Space, Threshold};
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::Aim;
@@ -12,7 +14,8 @@ use crate::load::{Cache, Members};
 use crate::options::{Metric, VectorType};
 use crate::plan::{Choice, Costs, Meetings, Rule, Wanted, Weights, choose};
 use crate::sink::PairWriter;
-use crate::source::IdKind;
+use crate::source::{IdKind, SourceInfo};
+use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
 
 /// A sample of a set, placed in the buckets that a build would make, about.
 pub(crate) struct Foresight<'a, T: Coordinate> {
@@ -65,6 +68,84 @@ pub(crate) fn least_of_unbuilt<T: Coordinate>(
     let writer = PairWriter::memory_bytes(ids != IdKind::None);
     centers + Cache::<T>::table_bytes(buckets as usize) + writer + worker + Queue::least(true) + stored + 2 * bucket
 }
+
+/// A set of which no store is open yet, as far as the memory of a join depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnopenedSet {
+    pub(crate) vectors: VectorType,
+    pub(crate) metric: Metric,
+    pub(crate) rows: u64,
+    pub(crate) buckets: u64,
+    /// Bytes of an id, about.
+    pub(crate) id_bytes: u64,
+}
+
+impl UnopenedSet {
+    /// Returns about the set of which a store is built.
+    pub(crate) fn of_source(info: &SourceInfo, options: &BuildOptions) -> Self {
+        let buckets = options.buckets.unwrap_or(default_buckets(info.rows)).into();
+        let id_bytes = match info.ids {
+            IdKind::None => 0,
+            IdKind::Int64 => 8,
+            IdKind::Utf8 => TEXT_ID_BYTES,
+        };
+        Self { vectors: info.vectors, metric: options.metric, rows: info.rows, buckets, id_bytes }
+    }
+
+    /// Returns what the manifest of a store says.
+    pub(crate) fn of_store(manifest: &Manifest) -> Self {
+        let Manifest { vectors, metric, rows, buckets, .. } = *manifest;
+        let stored = manifest.files[Role::Vectors].bytes / rows.max(1);
+        let id_bytes = stored.saturating_sub(row_bytes(vectors));
+        Self { vectors, metric, rows, buckets: buckets.into(), id_bytes }
+    }
+
+    /// Returns a bound on what a join of this set needs, with another one whose rows and buckets are counted with its own,
+    /// whatever its planning finds; about, as the largest bucket is not known.
+    pub(crate) fn join_bytes(&self, with_ids: bool) -> u64 {
+        let plain = Space::plain(self.vectors, self.metric);
+        let of_bytes = self.bytes_of::<u8>(with_ids);
+        if plain.is_of_floats() { of_bytes.max(self.bytes_of::<f32>(with_ids)) } else { of_bytes }
+    }
+
+    fn bytes_of<T: Coordinate>(&self, with_ids: bool) -> u64 {
+        let Self { vectors, metric, buckets, .. } = *self;
+        let (space, id_bytes) = (Space::plain(vectors, metric), if with_ids { self.id_bytes } else { 0 });
+        let (dimensions, count) = (space.dimensions(), buckets as usize);
+        let mean = self.rows.div_ceil(buckets.max(1));
+        let rows = extent_rows_max(self.rows, buckets.max(1), vectors).min(LARGEST_BUCKET * mean).min(self.rows);
+        let members = |rows: u64| Members::<T>::memory_bytes(rows, space);
+        let centers = Panel::<T>::bytes_for(count, dimensions);
+        let bucket = members(rows) + rows * (BYTES_A_MEMBER + id_bytes) + BUCKET_MORE_BYTES;
+        let read = rows * (row_bytes(vectors) + id_bytes) + BUCKET_MORE_BYTES;
+        let edges = (buckets * buckets / 2).min(buckets * EDGES_A_BUCKET) * EDGE_BYTES;
+        let writer = if with_ids { PairWriter::memory_bytes(id_bytes > 0) } else { 0 };
+        let worker = Verifier::<T>::memory_bytes(rows as usize, dimensions) + WORKER_BYTES;
+        let run = tables_bytes_of::<T>(count, 1) + writer + THREADS_BYTES + worker + Queue::least(with_ids);
+        let run = run + read + 2 * bucket + edges;
+
+        let drawn = |count: u64| members(count) + count * (row_bytes(vectors) + 24);
+        let pairs = drawn(1_000) + 2 * Panel::<T>::bytes_for(1_000, dimensions) + 3 * 32 * 1_000 * 4;
+        let packed = 2 * centers + 512 * Panel::<T>::bytes_for(1, dimensions);
+        let a_pass = bucket + read + buckets * CENTER_BYTES + 2 * rows * 8 + (1 << 16);
+        let margins = packed + a_pass + MARGIN_BYTES_MIN;
+        let (neighbours, of_neighbours) = neighbours_bytes(2 * CALIBRATION_VECTORS);
+        let comparing = Comparison::<T>::memory_bytes(rows as usize, dimensions)
+            + drawn(1_024)
+            + 1_024 * Comparison::<T>::BYTES_A_VECTOR;
+        let calibrating = neighbours + of_neighbours.min(1 << 20) + a_pass + comparing.max(packed + (2 << 20));
+        centers + run.max(pairs).max(margins).max(calibrating)
+    }
+}
+
+/// Bytes of an id of text in a source, where nothing is known of it, about.
+const TEXT_ID_BYTES: u64 = 64;
+/// What a bucket takes beside its members: headers, and what its blocks are rounded up to.
+const BUCKET_MORE_BYTES: u64 = 5 * 4_096;
+/// Rows of the largest bucket, as a multiple of the mean, about.
+const LARGEST_BUCKET: u64 = 6;
+/// What the passes of planning hold of each center, about.
+const CENTER_BYTES: u64 = 160;
 
 /// Row number, id and distances of a loaded member, about.
 const BYTES_A_MEMBER: u64 = 24;

@@ -14,9 +14,9 @@ mod neighbours;
 use adjoin_device::MemoryBudget;
 
 pub use self::curve::neighbour_curve;
-use self::division::{least_of_any, least_to_calibrate, needs, sizes};
+use self::division::{advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
-pub(crate) use self::foresee::{Foresight, least_of_unbuilt};
+pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
 use super::options::JoinOptions;
 use super::prepared::{Decided, JoinPlan, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
@@ -62,6 +62,15 @@ pub fn prepare<'a>(
 /// Where the predicate is not of the metric of the stores, or their vectors cannot be compared.
 pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
     Ok(least_of_any(&checked(sets.into(), options)?, options, false))
+}
+
+/// Returns how many bytes more than [`least_memory`] a join may need if it is calibrated.
+///
+/// # Errors
+/// If the predicate is not of the metric of the stores, or their vectors cannot be compared.
+pub(crate) fn more_to_calibrate<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Result<u64> {
+    let buckets = checked(sets.into(), options)?;
+    Ok(advised(&buckets, options, false) - least_of_any(&buckets, options, false))
 }
 
 /// Plans a join by `rule`, which needs a threshold, once for each of some recalls; vectors are drawn and their neighbours
@@ -157,6 +166,7 @@ struct Begun<'a> {
 /// Takes the memory of the run, and decides how floats are rounded.
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
+    let context = context.naming_at_least(advised(&buckets, options, with_ids));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let coding = fit_coding(&context, &buckets, options)?;
     Ok(Begun { context, buckets: buckets.rounded(coding), watch })
@@ -221,7 +231,8 @@ impl<'a> Planner<'a> {
             center_distances: center_distances(buckets, admission.rule, &graph.edges),
         };
         let own = buckets.meeting_themselves();
-        let room = self.room::<T>(&graph.edges, own.len() + graph.edges.len(), free)?;
+        let tasks = own.len() + graph.edges.len();
+        let room = self.room::<T>(&graph.edges, (tasks, edges.predicted_results), free)?;
         let leads = match &options.lead {
             _ if buckets.parts().len() == 1 => &[Lead::Left][..],
             None => &Lead::ALL[..],
@@ -248,18 +259,19 @@ impl<'a> Planner<'a> {
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
         decided.predicted.center_distances = center_distances(self.buckets, decided.admission.rule, &tasks);
-        let room = self.room::<T>(&tasks, tasks.len(), self.context.budget().free())?;
+        let results = decided.predicted.results;
+        let room = self.room::<T>(&tasks, (tasks.len(), results), self.context.budget().free())?;
         let schedule = schedule_in_order(tasks, (order, lead), &room.sizes, room.start());
         self.context.budget().shrink(0);
         let Room { sizes, memory } = room;
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// Reserves what the run of so many tasks needs, `edges` among them, in `free` bytes.
-    fn room<T: Coordinate>(&self, edges: &[Task], tasks: usize, free: u64) -> Result<Room> {
+    /// Reserves what the run of so many tasks needs, `edges` among them, that finds about `results` pairs, in `free` bytes.
+    fn room<T: Coordinate>(&self, edges: &[Task], (tasks, results): (usize, u64), free: u64) -> Result<Room> {
         let Self { ref context, buckets, with_ids, .. } = *self;
         let sizes = sizes::<T>(buckets, with_ids);
-        let needs = needs::<T>(buckets, &sizes, with_ids, (tasks as u64, sizes.least_cache(edges)));
+        let needs = needs::<T>(buckets, &sizes, with_ids, (tasks as u64, sizes.least_cache(edges)), results);
         let division = self.divide(&needs, free)?;
         let budget = MemoryBudget::within(context.reserve(division.bytes(), PURPOSE)?);
         let of_tasks = budget.reserve(division.tasks).expect("it is a part of the sum");

@@ -15,10 +15,11 @@ pub(crate) use self::new_ids::check_new_ids;
 use self::old_rows::{Going, OldRows};
 use super::assign::TwoLevel;
 use super::attributes::{Reordering, RowPlaces};
-use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max};
+use super::buckets::{BucketWriter, RECORD_BYTES, Tally, Written, extent_rows_max, row_bytes};
 use super::files::{FileFacts, Role};
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
+use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, read_manifest};
 use super::memory::{BuildMemory, Growing};
 use super::partitions::{Partitions, Records};
@@ -81,6 +82,7 @@ pub struct AppendReport {
 /// would be left, the budget is too small, or the disk refuses. The store is then as it was before.
 pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<AppendReport> {
     let watch = Stopwatch::start();
+    let context = &naming_all(context, folder, wanted.new)?;
     let store = Store::open(context, folder)?;
     if let Some(source) = wanted.new {
         check(&store, source)?;
@@ -106,6 +108,47 @@ pub fn append(context: &Context, folder: &Path, wanted: &Append<'_>) -> Result<A
     let report = with_coordinates!(space, T => work.run::<T>(space, going)?);
     Ok(AppendReport { seconds: watch.seconds(), ..report })
 }
+
+/// Returns a context whose refusals name what an append to the store in a folder needs, as far as its manifest says it.
+///
+/// # Errors
+/// If the manifest cannot be read.
+pub fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
+    naming_all(context, folder, None)
+}
+
+/// Returns a context whose refusals name what all of an append needs, about, so that the budget that one of them names is not
+/// refused again. New rows may all come to one bucket, which is written from memory; of many, some do.
+fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) -> Result<Context> {
+    if !has_manifest(context, folder)? {
+        return Ok(context.clone()); // whoever opens it says so
+    }
+    let manifest = read_manifest(context, folder)?;
+    let (space, columns) =
+        (manifest.space(), if manifest.files.get(Role::Attributes).is_some() { ATTRIBUTES } else { 0 });
+    let rows = extent_rows_max(manifest.rows, manifest.buckets.into(), manifest.vectors).min(manifest.rows);
+    let id_bytes =
+        (manifest.files[Role::Vectors].bytes / manifest.rows.max(1)).saturating_sub(row_bytes(space.vectors));
+    let (stored, ids) = (rows * row_bytes(space.vectors), rows * id_bytes);
+    let growing = Growing {
+        space,
+        ids: manifest.ids,
+        buckets: manifest.buckets as usize,
+        rows: manifest.rows,
+        largest_read: 2 * (stored + 2 * ids),
+        largest_ids: ids,
+        columns,
+    };
+    let all = with_coordinates!(space, T => BuildMemory::least_to_append::<T>(context.threads, new, &growing));
+    let coming = new.map_or(0, |source| source.info().rows) * (row_bytes(space.vectors) + id_bytes);
+    Ok(context.naming_at_least(all + (EXTENTS_AT_ONCE * coming).min(DRIFT_BYTES_MAX)))
+}
+
+/// Columns that attributes are taken to have before the store is open.
+const ATTRIBUTES: usize = 8;
+/// Extents that are in memory while buckets are written, and the most for which refusals count rows that may come to one.
+const EXTENTS_AT_ONCE: u64 = 3;
+const DRIFT_BYTES_MAX: u64 = 32 << 20;
 
 /// That new rows can come to those of a store.
 fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
