@@ -8,6 +8,7 @@ use crate::join::{JoinOptions, Sets, least_memory};
 use crate::message::{Argument, message};
 use crate::options::{format_bytes, format_count};
 use crate::output::{Target, parent};
+use crate::predicate::Predicate;
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
 use crate::store::Store;
 
@@ -72,11 +73,12 @@ impl Output<'_> {
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, sets, least_memory(sets, options)?),
+            _ => self.rows(context, sets, options.predicate, least_memory(sets, options)?),
         }
     }
 
-    /// A sink that says something of each row, while `beside` bytes are left to others; none where pairs are wanted.
+    /// A sink that says something of each row, given which pairs it takes, while `beside` bytes are left to others; none
+    /// where pairs are wanted.
     ///
     /// # Errors
     /// Where memory does not suffice, or a table cannot be written.
@@ -84,6 +86,7 @@ impl Output<'_> {
         &self,
         context: &'s Context,
         sets: Sets<'s>,
+        predicate: Predicate,
         beside: u64,
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         Ok(match self {
@@ -93,7 +96,7 @@ impl Output<'_> {
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), beside)?)),
             Self::Keep { rule, removed, kept } => {
                 let targets = (removed.as_ref(), kept.as_ref());
-                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?))
+                Some(Box::new(Keep::create(context, sets, *rule, targets, beside)?.of_pairs(predicate)))
             }
         })
     }
