@@ -32,8 +32,8 @@ const BEYOND_LARGEST: f64 = 0.3;
 const PURPOSE: &str = "calibrating this join";
 /// Fewer vectors are not worth a pass over the store.
 const CHUNK_VECTORS_MIN: u64 = 1024;
-/// Bytes of a noted neighbor in the samples of a certification, for each time that it counts.
-const CERTIFIED_BYTES: u64 = 40;
+/// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
+const CERTIFIED_BYTES: u64 = 80;
 /// The least memory for neighbours, where they may be more: most vectors have few.
 const NEIGHBOURS_BYTES_MIN: u64 = 1 << 20;
 

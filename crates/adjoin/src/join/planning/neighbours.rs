@@ -20,6 +20,8 @@ use crate::workers::lock;
 const NOTED: u64 = 300_000;
 /// The part of a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
+/// Bytes of a vector in two samples of a certification.
+const CERTIFIED_BYTES: usize = 48;
 /// Neighbours that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
 /// Covers the few f64 operations of the bound below.
@@ -52,8 +54,8 @@ pub(super) struct Neighbour {
 /// Bytes of so many vectors, and the most that their neighbours take beside that.
 pub(super) fn neighbours_bytes(buckets: &Buckets<'_>, vectors: u64) -> (u64, u64) {
     let noted = noted_and_more(noted_max(buckets)) * size_of::<Neighbour>();
-    // Of each its place too; all twice while more are taken in.
-    (2 * vectors * (size_of::<Neighbours>() + 8) as u64, vectors * noted as u64)
+    // Of each its place too, and what a certification holds of it; all twice while more are taken in.
+    (2 * vectors * (size_of::<Neighbours>() + 8 + CERTIFIED_BYTES) as u64, vectors * noted as u64)
 }
 
 /// Memory for neighbours, of which most vectors have few.
